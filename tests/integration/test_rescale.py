@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections import Counter, defaultdict
+from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from boatlift.runtime.host import tenure
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.spark.engine import SparkEngine
+from boatlift.spark.jobs import planner
 from support.dying import DiesError
 
 if TYPE_CHECKING:
@@ -141,6 +143,25 @@ def whole(data: Path, spark: SparkSession, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("whole")
     bl.run(flow_of(data, folder), store=folder / "store", available_now=True, spark=spark)
     return folder
+
+
+def test_each_step_has_as_many_tasks_as_there_are_slots_then(
+    data: Path, whole: Path, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Executors come and go while the dataflow runs."""
+    slots = cycle((1, 4, 2, 8))
+    monkeypatch.setattr(SparkContext, "defaultParallelism", property(lambda _self: next(slots)))
+    divided, tasks_for = set(), planner.tasks_for
+
+    def noted(weight: int, parallelism: int) -> int:
+        divided.add(parallelism)
+        return tasks_for(weight, parallelism)
+
+    monkeypatch.setattr(planner, "tasks_for", noted)
+    bl.run(flow_of(data, tmp_path), store=tmp_path / "store", available_now=True, spark=spark)
+    assert divided == {1, 2, 4, 8}
+    for name in EXACT:
+        assert steps_of(tmp_path / name) == steps_of(whole / name), name
 
 
 @pytest.mark.parametrize("end", ["killed", "stopped"])

@@ -105,10 +105,10 @@ class SparkEngine:
         """Begin as a new owner."""
         scratch, units = beginning.scratch, self._program.units
         self._store_id, self._token = beginning.store_id, beginning.token
-        planner = StepPlanner(scratch, beginning.token, self._spark.sparkContext.defaultParallelism)
+        planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
         self._readings = Readings(scratch, beginning.read)
         self._inputs = Inputs(
-            self._spark, self.plan, units, beginning.store, scratch, planner.parallelism, beginning.recorded,
+            self._spark, self.plan, units, beginning.store, scratch, planner.slots, beginning.recorded,
             self._readings,
         )  # fmt: skip
         self._files = ScratchFiles(scratch)

@@ -35,7 +35,6 @@ class BatchSteps(Steps):
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
         self._unit, self._jobs = unit, jobs
-        self._slots = max(1, jobs.spark.sparkContext.defaultParallelism - 1)
         self._called_off = 0
         self._made: SparkSession | None = None
 
@@ -48,6 +47,11 @@ class BatchSteps(Steps):
                     "STEP_FAILED", f"step {take.number} of {self._unit.name} was called off before its turn"
                 )
             return self._jobs.step(self._unit, take, partial(self._job, take), state)
+
+    @property
+    def _slots(self) -> int:
+        """How many tasks a batch may have at once now: one fewer than there are."""
+        return max(1, self._jobs.spark.sparkContext.defaultParallelism - 1)
 
     def call_off(self) -> None:
         """Let the step that waits for its turn not begin."""
@@ -74,6 +78,9 @@ class BatchSteps(Steps):
     @property
     def _session(self) -> SparkSession:
         """A session with the settings of the dataflow's and fewer shuffle partitions, made when it is first needed."""
+        partitions = {"spark.sql.shuffle.partitions": str(self._slots)}
         if self._made is None:
-            self._made = session_beside(self._jobs.spark, {"spark.sql.shuffle.partitions": str(self._slots)})
+            self._made = session_beside(self._jobs.spark, partitions)
+        for name, value in partitions.items():
+            self._made.conf.set(name, value)
         return self._made

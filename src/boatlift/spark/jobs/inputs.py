@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class Inputs:
         units: Its units, compiled.
         store: Has the durable runs.
         scratch: The folder in which tasks leave files.
-        slots: How many tasks run at once.
+        slots: Tells how many tasks run at once now.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
         readings: The rows that were read before.
     """
@@ -45,7 +45,7 @@ class Inputs:
         units: Mapping[str, CompiledUnit],
         store: Store,
         scratch: Path,
-        slots: int,
+        slots: Callable[[], int],
         recorded: Mapping[str, int],
         readings: Readings,
     ) -> None:
@@ -105,7 +105,7 @@ class Inputs:
         unit = self._units[sender]
         runs = [run for message in messages for run in runs_of(message.payload)]
         files = tuple(str(self.path(run)) for run in runs)
-        slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots)))
+        slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots())))
         frame = slots.mapInArrow(ReadTask(reader, files), unit.columns.weighted_schema)
         return frame, sum(run.size for run in runs)
 

@@ -180,16 +180,16 @@ class StepPlanner:
     Attributes:
         scratch: The folder in which tasks leave files.
         token: The owner's.
-        parallelism: How many tasks run at once.
+        slots: Tells how many tasks run at once now: executors come and go, and each step asks anew.
     """
 
     scratch: Path
     token: int
-    parallelism: int
+    slots: Callable[[], int]
 
     def fits_one_task(self, weight: int) -> bool:
         """Return whether so many bytes are so few that more tasks would not be faster."""
-        return tasks_for(weight, self.parallelism) == 1
+        return tasks_for(weight, self.slots()) == 1
 
     def parameters(self, number: int, source: bytes = b"", *, state: bool) -> JobParameters:
         """Return the parameters of a step's job.
@@ -247,9 +247,9 @@ class StepPlanner:
             weight: Bytes of the step's input, more or less.
             number: The step's number.
         """
-        parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.parallelism)
+        parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.slots())
         if job.exchanges and tasks > 1:
-            tasks = min(power_of_two(self.parallelism), gang_size(frame.sparkSession.sparkContext))
+            tasks = min(power_of_two(self.slots()), gang_size(frame.sparkSession.sparkContext))
         if tasks == 1:
             return StepPlan(self.keyed(job, frame), parameters)
         pieces = self._divided(job, frame, tasks)
