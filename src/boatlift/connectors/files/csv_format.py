@@ -9,15 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, refuse_unreadable
+from boatlift.connectors.files.compression import (
+    DAMAGE,
+    damage_of,
+    length_of_bom,
+    opened,
+    refuse_unreadable,
+    whole_because,
+)
 from boatlift.connectors.files.dates import DatePatterns
 from boatlift.connectors.files.formats import TEXT_TYPES, ReadFiles, difference, loaded
 from boatlift.connectors.kit import Columns
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrameReader, Row, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, Row, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["ENCODINGS", "CsvFormat"]
@@ -93,6 +101,36 @@ class CsvFormat:
         if found != declared:
             raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
 
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        if self.separator.isspace():
+            return "with a separator that is white space, a row is found in the whole file alone"
+        return whole_because(path, multi_line=self.multi_line)
+
+    def rows_begin(self, path: Path) -> int:
+        """Return the offset after the byte order mark, and after the header line if there is one."""
+        begin = length_of_bom(path)
+        if not self.header:
+            return begin
+        with path.open("rb") as file:
+            file.seek(begin)
+            while (line := file.readline()) and not line.strip():
+                pass
+            return file.tell()
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines, each beside its `_ordinal`; a blank line has none.
+
+        A generator parses every column of every row, also where no later column needs it.
+        """
+        from pyspark.sql import functions as F
+
+        text = F.col("value").cast("string") if self.encoding == "utf-8" else F.decode("value", self.encoding)
+        declared = ", ".join(f"`{each.name.replace('`', '``')}` {each.dataType.simpleString()}" for each in schema)
+        row = F.from_csv("value", declared, {**self._parser_options(), "mode": "FAILFAST"})
+        texts = lines.select(text.alias("value"), ORDINAL).where(F.col("value").rlike(r"[^\x00-\x20]"))
+        return texts.select(F.inline(F.array(row)), ORDINAL)
+
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader; the session pushes no filter into the parser.
 
@@ -153,13 +191,18 @@ class CsvFormat:
     def _options(self, spark: SparkSession) -> DataFrameReader:
         return spark.read.format("csv").options(
             header=self.header,
-            nullValue=self.null_value,
-            sep=self.separator,
-            quote=self.quote or "",  # empty: no character is a quote
-            escape=self.escape,
             encoding=self.encoding,
             # Line by line, Spark would pass over a line of separators alone if these are white space.
             multiLine=self.multi_line or self.separator.isspace(),
             enforceSchema=False,
-            **self.patterns.options(),
+            **self._parser_options(),
         )
+
+    def _parser_options(self) -> dict[str, str]:
+        return {
+            "nullValue": self.null_value,
+            "sep": self.separator,
+            "quote": self.quote or "",  # empty: no character is a quote
+            "escape": self.escape,
+            **self.patterns.options(),
+        }
