@@ -209,6 +209,21 @@ class CsvCase(SourceCase):
         return rows
 
 
+class CsvRangesCase(CsvCase):
+    """Every file in several ranges."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder, format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100)
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def flip(folder: Path, position: Json) -> None:
+            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+
+        return {**_tampers(), "one bit, same size and time": ("INPUT_CHANGED", flip)}
+
+
 class GzipCsvCase(CsvCase):
     """Compressed, two files a step, with tabs between fields."""
 
@@ -242,6 +257,16 @@ class JsonLinesCase(SourceCase):
         draft.write_text("".join(json.dumps({"text": text, "id": key}) + "\n" for key, text in rows))
         draft.rename(folder / f"part-{number}.jsonl")
         return rows
+
+
+class JsonRangesCase(JsonLinesCase):
+    """Every file in several ranges."""
+
+    tampers = staticmethod(CsvRangesCase.tampers)
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder / "*.jsonl", schema="id BIGINT, text STRING", max_bytes_per_step=300)
 
 
 class JsonArrayCase(JsonLinesCase):

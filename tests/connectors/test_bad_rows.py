@@ -11,7 +11,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors import files
-from boatlift.connectors.files import bad_rows, lines
+from boatlift.connectors.files import lines
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import SourceWrapper
 from boatlift.dataflow import BAD_ROW, Source
@@ -83,7 +83,7 @@ def test_what_fits_is_what_a_strict_source_gives_and_the_rest_are_letters(
     tmp_path: Path, spark: SparkSession, kind: str, packed: bool, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "SPAN_BYTES", span)
-    monkeypatch.setattr(bad_rows, "TASK_BYTES", span)
+    monkeypatch.setattr(lines, "TASK_BYTES", span)
     name, header, good, bad = KINDS[kind]
     text = "\n".join([*header, *mixed(good, list(bad)), ""])
     for folder, content in (("good", "\n".join([*header, *(good * len(bad))[: len(bad)], ""])), ("all", text)):
@@ -102,6 +102,24 @@ def test_what_fits_is_what_a_strict_source_gives_and_the_rest_are_letters(
         (letter,) = [found for found in letters if found[2] == each]
         assert (letter[0], letter[3]) == (file, f"[BAD_ROW] {bad[each]}")
         assert text.encode()[letter[1] - 1 :].startswith(f"\n{each}\n".encode()) or letter[1] == 0
+
+
+@pytest.mark.spark
+@each_kind
+def test_ranges_of_a_file_have_the_rows_and_letters_of_it(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+    name, header, good, bad = KINDS[kind]
+    (tmp_path / name).write_text("\n".join([*header, *mixed(good, list(bad)), ""]))
+    whole = sorting(files(tmp_path / name, schema=SCHEMA, format=kind))  # type: ignore[arg-type]
+    cut = sorting(files(tmp_path / name, schema=SCHEMA, format=kind, max_bytes_per_step=25))  # type: ignore[arg-type]
+    (position,), _ = drain(whole, whole.start())
+    positions, cursor = drain(cut, cut.start())
+    assert len(positions) > 3
+    expected = ordered(map(tuple, whole.load(spark, position).collect()))
+    parts = [row for each in positions for row in map(tuple, cut.load(spark, each).collect())]
+    assert ordered(parts) == expected
+    everything = cut.capabilities.rescannable
+    assert everything is not None
+    assert ordered(map(tuple, everything.load_everything(spark, cursor).collect())) == expected
 
 
 @pytest.mark.spark

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from connectors.cases import (
     CsvCase,
+    CsvRangesCase,
     GeneratorCase,
     GzipCsvCase,
     JsonArrayCase,
     JsonLinesCase,
+    JsonRangesCase,
     ParquetCase,
     ParquetFilesCase,
     PushCase,
@@ -33,6 +35,14 @@ class TestSqliteSinkWithNanAsText(SinkLaws):
 
 class TestCsvFiles(SourceLaws):
     case = CsvCase
+
+
+class TestRangesOfCsvFiles(SourceLaws):
+    case = CsvRangesCase
+
+
+class TestRangesOfJsonFiles(SourceLaws):
+    case = JsonRangesCase
 
 
 class TestGzipCsvFiles(SourceLaws):

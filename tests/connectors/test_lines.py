@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.connectors.files import lines as lines_module
-from boatlift.connectors.files.lines import divided, lines_in
+from boatlift.connectors.files.lines import Span, divided, lines_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,7 +53,7 @@ def test_compressed_files_are_read_whole_and_others_in_parts(tmp_path: Path, mon
     for name, content in (("a.csv", text), ("b.csv.gz", gzip.compress(text)), ("c.csv.bz2", bz2.compress(text))):
         (tmp_path / name).write_bytes(content)
     for name, parts in (("a.csv", 7), ("b.csv.gz", 1), ("c.csv.bz2", 1)):
-        spans = [span for task in divided([(tmp_path / name, name, None)], 3) for span in task]
+        spans = [span for task in divided([Span(str(tmp_path / name), name, 0, None, 0)], 3) for span in task]
         assert len(spans) == parts
         lines = [line for span in spans for _, line in found(Path(span.path), span.begin, span.end)]
         assert lines == text.split()
@@ -63,7 +63,7 @@ def test_tasks_have_about_as_many_bytes(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(lines_module, "SPAN_BYTES", 100)
     for name in "abc":
         (tmp_path / name).write_bytes(b"x" * 1000)
-    tasks = divided([(tmp_path / name, name, None) for name in "abc"], 4)
+    tasks = divided([Span(str(tmp_path / name), name, 0, None, 0) for name in "abc"], 4)
     assert [len(task) for task in tasks] == [8, 7, 8, 7]
     assert divided([], 4) == ()
 

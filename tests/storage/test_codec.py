@@ -21,11 +21,13 @@ from boatlift.storage.records.codec import (
     decode_group,
     decode_identity,
     decode_input,
+    decode_names,
     encode_group,
     encode_identity,
     encode_input,
+    encode_names,
 )
-from boatlift.storage.records.records import Admitted, Record, SinkCommit, Stopped
+from boatlift.storage.records.records import Admitted, NamesObject, Record, SinkCommit, Stopped, TakenNames
 from boatlift.storage.records.well_formed import MOST_NESTED, fault_of_value
 from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
@@ -271,8 +273,26 @@ def test_an_object_of_an_input_log_that_no_boatlift_writes_is_refused_by_name(ch
         decode_input(encode_input(msgspec.structs.replace(INPUT, **changed)), "input/7")
 
 
+NAMES = TakenNames((NamesObject("names/000000000001-000000000001", "a" * 32, 4, 1),), ("a", "b"))
+
+
+@pytest.mark.parametrize("changed", [{"name": "facts/000000000001-000000000001"}, {"name": "names/1"}, {"digest": "x"}])
+def test_names_that_no_boatlift_writes_are_refused_by_name(changed: dict[str, Any]) -> None:
+    """In an object of names, and in a manifest; so are objects that get higher."""
+    (good,) = NAMES.objects
+    low = msgspec.structs.replace(good, height=0)
+    assert decode_names(encode_names("names/7", "rows", NAMES), "names/7", "rows") == NAMES
+    for objects in ((msgspec.structs.replace(good, **changed),), (low, good)):
+        names = TakenNames(objects)
+        with pytest.raises(DataError, match=r"\[CORRUPT\] names/7 "):
+            decode_names(encode_names("names/7", "rows", names), "names/7")
+        snapshot = msgspec.structs.replace(a_snapshot(), names={"rows": names})
+        with pytest.raises(DataError, match=r"\[CORRUPT\] log/7 "):
+            decode_group(encode_group(HEADER, [snapshot]), "log/7")
+
+
 @pytest.mark.parametrize("value", [LISTS, MAPS, NO_TEXT])
-@pytest.mark.parametrize(("kind", "decode"), [(b"P", decode_input), (b"I", decode_identity)])
+@pytest.mark.parametrize(("kind", "decode"), [(b"P", decode_input), (b"I", decode_identity), (b"N", decode_names)])
 def test_an_object_with_a_hostile_value_is_refused_by_name(value: bytes, kind: bytes, decode: Any) -> None:
     for packed in (value, b"\x93\xa1f" + value + b"\xa1s", b"\x97" + value * 7):
         with pytest.raises(DataError, match=r"\[CORRUPT\] it "):
@@ -338,7 +358,8 @@ def test_any_bytes_in_a_whole_frame_are_read_or_refused_by_name(
 
 
 def read_or_refused(payload: bytes) -> None:
-    for kind, decode in ((b"G", decode_group), (b"I", decode_identity), (b"P", decode_input)):
+    decoders = ((b"G", decode_group), (b"I", decode_identity), (b"P", decode_input), (b"N", decode_names))
+    for kind, decode in decoders:
         refused = None
         try:
             decode(reframed(FORMAT_VERSION, payload, kind=kind), "log/7")

@@ -46,6 +46,8 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
         after = [chosen[t].outcome["position"]["start"] for t in sorted(chosen) if t > time]
         last = max(chosen, default=time)
         assert cursor["taken"] + after == [t * 10 for t in range(last + 1)]
+        names = history.names[source].new if source in history.names else ()
+        assert names == tuple(f"{number}" for number in range(time + 1))
 
 
 @given(sequences())

@@ -15,7 +15,17 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, StepDigest, Truncation
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import RunsPayload, to_json
-from boatlift.storage.records.records import Claim, Cursor, Record, RunRef, SinkCommit, Snapshot, Stopped
+from boatlift.storage.records.records import (
+    Claim,
+    Cursor,
+    NamesObject,
+    Record,
+    RunRef,
+    SinkCommit,
+    Snapshot,
+    Stopped,
+    TakenNames,
+)
 from boatlift.storage.store import Store
 
 
@@ -157,7 +167,11 @@ def sequences(draw: st.DrawFn, longest: int = 40) -> list[Record]:
 
 def _cursor(records: list[Record], source: str, last: int) -> list[Record]:
     """What is written with a stable frontier: the cursor after it."""
-    return [Cursor(source, last, {"taken": [time * 10 for time in range(last + 1)]})] if last >= 0 else []
+    if last < 0:
+        return []
+    known = sum(len(each.names) for each in records if isinstance(each, Cursor) and each.source == source)
+    names = tuple(f"{time}" for time in range(known, last + 1))
+    return [Cursor(source, last, {"taken": [time * 10 for time in range(last + 1)]}, names)]
 
 
 def a_snapshot() -> Snapshot:
@@ -170,4 +184,5 @@ def a_snapshot() -> Snapshot:
         cursors={"numbers": (3, {"taken": [1, 2]})},
         committed={"table": 3},
         facts=(stable({"sums": 3}), made(4), gave(4), saved(4, run)),
+        names={"numbers": TakenNames((NamesObject("names/000000000001-000000000002", "0" * 32, 2),), ("c",))},
     )

@@ -206,7 +206,9 @@ class Log(LogReader):
         """
         self._refuse_after_failure()
         self._move_facts()
-        for source, names in list(self.history.names.items()):
+        with self._meaning:
+            sources = list(self.history.names.items())
+        for source, names in sources:
             self._move_names(source, names)
 
     def _move_facts(self) -> None:

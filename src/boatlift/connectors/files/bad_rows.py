@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.formats import FileFormat, Lines, ReadFiles, nullable
-from boatlift.connectors.files.lines import LINES, ReadLines, divided
+from boatlift.connectors.files.lines import Span, lines_of
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.dataflow.columns import ORDINAL, quoted
 from boatlift.dataflow.contracts import BAD_ROW, Json
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["SortedOut"]
 
 _PLACE = "struct<line: binary, file: string, offset: bigint>"
-
-TASK_BYTES = 4 << 20
-"""A task reads at least so many bytes, if there are: starting a task takes longer than reading fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,24 +74,32 @@ class SortedOut:
         """Look at a file's name and header."""
         self.format.check_file(path, columns)
 
-    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a reader of rows and bad rows; its tasks read the lines."""
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        return self.format.whole_because(path)
+
+    def rows_begin(self, path: Path) -> int:
+        """Return the offset of a file's first line of rows."""
+        return self.format.rows_begin(path)
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines and the bad rows, each beside its `_ordinal`."""
         from pyspark.sql import functions as F
 
-        lines = self.lines
         bad_row = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"))
-        rows = lines.sorted_out(schema, bad_row)
-        source, most = f"the files in {self.base}", spark.sparkContext.defaultParallelism
+        return lines.select(self.lines.sorted_out(schema, bad_row), ORDINAL)
+
+    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        """Return a reader of rows and bad rows; its tasks read the lines."""
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            named = [(path, str(path.relative_to(self.base))) for path, _ in files]
-            given = [(path, name, ordinals[n] if ordinals else None) for n, (path, name) in enumerate(named)]
-            size = sum(path.stat().st_size for path, _ in named)
-            tasks = divided(given, max(1, min(most, size // TASK_BYTES)))
-            task = ReadLines(source, lines.header, lines.encoding, tasks)
-            columns = f"{LINES}, {ORDINAL} INT" if ordinals else LINES
-            found = spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(task, columns)
-            return found.select(rows, *([ORDINAL] if ordinals else []))
+            numbers = ordinals or [0] * len(files)
+            spans = [
+                Span(str(path), str(path.relative_to(self.base)), 0, None, number)
+                for (path, _), number in zip(files, numbers, strict=True)
+            ]
+            rows = self.rows_of_lines(lines_of(spark, f"the files in {self.base}", self.lines, spans), schema)
+            return rows if ordinals else rows.drop(ORDINAL)
 
         return read
 

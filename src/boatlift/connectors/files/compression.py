@@ -8,6 +8,7 @@ exhaust the memory of an executor.
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import io
 import zlib
@@ -18,7 +19,15 @@ from typing import IO
 
 from boatlift.errors import InvalidError
 
-__all__ = ["DAMAGE", "damage_of", "opened", "refuse_unreadable", "without_compression"]
+__all__ = [
+    "DAMAGE",
+    "damage_of",
+    "length_of_bom",
+    "opened",
+    "refuse_unreadable",
+    "whole_because",
+    "without_compression",
+]
 
 _READ = (".gz", ".bz2", ".zst")
 _REFUSED = (".7z", ".br", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".z", ".zip")
@@ -31,6 +40,19 @@ DAMAGE = (OSError, EOFError, zlib.error)
 def without_compression(path: Path) -> Path:
     """Return a path without the suffix of a compression: `a.csv` for `a.csv.gz`."""
     return path.with_suffix("") if path.suffix in _READ else path
+
+
+def whole_because(path: Path, *, multi_line: bool) -> str | None:
+    """Return the reason why a file of text is taken whole; None if it can be taken in ranges of lines."""
+    if path.suffix in _READ:
+        return "it is compressed"
+    return "of multi_line, a row may have several lines" if multi_line else None
+
+
+def length_of_bom(path: Path) -> int:
+    """Return the length of the byte order mark with which a file of UTF-8 begins; 0 if it has none."""
+    with path.open("rb") as file:
+        return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
 
 def refuse_unreadable(path: Path) -> None:

@@ -10,13 +10,20 @@ from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, refuse_unreadable
+from boatlift.connectors.files.compression import (
+    DAMAGE,
+    damage_of,
+    length_of_bom,
+    opened,
+    refuse_unreadable,
+    whole_because,
+)
 from boatlift.connectors.files.csv_lines import CsvLines
 from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, difference, loaded, nullable, with_ordinals
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_values import MALFORMED
-from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.columns import ORDINAL, quoted
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
 
@@ -106,6 +113,35 @@ class CsvFormat:
             raise DataError("BAD_HEADER", f"{path} has no header line: the schema has {declared}; correct the file")
         if found != declared:
             raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
+
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        if self.separator.isspace():
+            return "with a separator that is white space, a row is found in the whole file alone"
+        return whole_because(path, multi_line=self.multi_line)
+
+    def rows_begin(self, path: Path) -> int:
+        """Return the offset after the byte order mark, and after the header line if there is one."""
+        begin = length_of_bom(path)
+        if not self.header:
+            return begin
+        with path.open("rb") as file:
+            file.seek(begin)
+            while (line := file.readline()) and not line.strip():
+                pass
+            return file.tell()
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines, each beside its `_ordinal`; a blank line has none.
+
+        A generator parses every column of every row, also where no later column needs it.
+        """
+        from pyspark.sql import functions as F
+
+        declared = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
+        row = F.from_csv("value", declared, {**self.parser_options(), "mode": "FAILFAST"})
+        texts = lines.select(F.col("value").cast("string"), ORDINAL).where(F.col("value").rlike(r"[^\x00-\x20]"))
+        return without_nulls(texts.select(F.inline(F.array(row)), ORDINAL), schema)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader; the session pushes no filter into the parser.
@@ -210,7 +246,7 @@ class CsvFormat:
 def without_nulls(rows: DataFrame, schema: StructType) -> DataFrame:
     """Return rows of which each column that is NOT NULL has a value; another row stops the job.
 
-    A generator looks at each row, also where a filter drops it.
+    Columns beside those of the schema stay. A generator looks at each row, also where a filter drops it.
     """
     from pyspark.sql import Column
     from pyspark.sql import functions as F
@@ -221,4 +257,5 @@ def without_nulls(rows: DataFrame, schema: StructType) -> DataFrame:
     row = F.struct(*(F.col(quoted(name)) for name in schema.fieldNames()))
     flawed = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in required))
     stop = F.raise_error(F.lit(MALFORMED)).cast(nullable(schema))
-    return rows.select(F.inline(F.array(F.when(flawed, stop).otherwise(row))))
+    others = [name for name in rows.columns if name not in schema.fieldNames()]
+    return rows.select(F.inline(F.array(F.when(flawed, stop).otherwise(row))), *others)

@@ -74,7 +74,8 @@ def files(
         date_format: Spark's pattern of dates in text, such as `dd.MM.yyyy`; None: ISO 8601.
         timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
         max_files_per_step: How many files a step takes at most.
-        max_bytes_per_step: How many bytes a step takes at most; a single larger file is a step of its own.
+        max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, a step each.
+            Parquet, and text that is compressed or `multi_line`, is taken whole: a warning says so once.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

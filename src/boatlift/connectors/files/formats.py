@@ -126,6 +126,18 @@ class FileFormat(Protocol):
             DataError: `[BAD_HEADER]`, naming file and difference.
         """
 
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, whatever its size; None if it can be taken in ranges."""
+
+    def rows_begin(self, path: Path) -> int:
+        """Return the offset of a file's first line of rows, of a file that can be taken in ranges."""
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines in a column `value` (binary), each beside its `_ordinal`.
+
+        Law: the rows of all lines of a file from `rows_begin` on are those of `reader`, or both fail.
+        """
+
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return the reader of all steps: making one takes many calls into the JVM, using it few.
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.compression import damage_of, opened, refuse_unreadable
+from boatlift.connectors.files.compression import damage_of, length_of_bom, opened, refuse_unreadable, whole_because
 from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, loaded, nullable, with_ordinals
 from boatlift.connectors.files.json_lines import JsonLines
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InvalidError
 
@@ -76,6 +77,19 @@ class JsonFileFormat:
     def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
         """Look at the name alone: JSON has no header."""
         refuse_unreadable(path)
+
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        return whole_because(path, multi_line=self.multi_line)
+
+    def rows_begin(self, path: Path) -> int:
+        """Return the offset after the byte order mark."""
+        return length_of_bom(path)
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines, each beside its `_ordinal`."""
+        text = lines.selectExpr("CAST(value AS STRING) AS value", ORDINAL)
+        return text.select(self._values.rows(schema), ORDINAL)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader."""

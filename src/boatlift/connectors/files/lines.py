@@ -1,4 +1,6 @@
-"""The lines of files with their offsets, read by the tasks: where a row may be bad, its place has to be known.
+"""The lines of files, or of ranges of them, with their offsets, read by the tasks.
+
+A range of a file has to be read so, and rows of which some may be bad: their places have to be known.
 
 Spark's own readers of text give no place. Lines end as they do there: by LF, by CR LF, or by CR alone. A byte order
 mark at the beginning of a file is no part of the first line.
@@ -21,14 +23,20 @@ from boatlift.errors import DataError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LINES", "ReadLines", "Span", "divided", "lines_in"]
+    from boatlift.connectors.files.formats import Lines
+
+__all__ = ["ReadLines", "Span", "divided", "lines_in", "lines_of"]
 
 LINES = "value BINARY, file STRING, offset BIGINT"
 """The columns of lines: their bytes without the end, the name of the file, and where they begin in it."""
 
 SPAN_BYTES = 16 << 20
 """A file is cut into parts of about so many bytes, unless it is compressed."""
+
+TASK_BYTES = 4 << 20
+"""A task reads at least so many bytes, if there are: starting a task takes longer than reading fewer."""
 
 _CHUNK = 1 << 20
 _END = re.compile(rb"\r\n|\n|\r")
@@ -41,14 +49,16 @@ class Span(NamedTuple):
         path: The file.
         name: Its name within the source.
         begin, end: The range; bytes of a compressed file are counted as they are decompressed. None: to the end.
-        ordinal: The index of the step that takes the file, if several are read together; else None.
+        ordinal: The index of the step that takes the file.
+        at_line: Whether a line begins at `begin`; else the end of the line before is looked for.
     """
 
     path: str
     name: str
     begin: int
     end: int | None
-    ordinal: int | None
+    ordinal: int
+    at_line: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,7 @@ class ReadLines:
 
         skips = self.header and span.begin == 0
         try:
-            for offsets, lines in lines_in(Path(span.path), span.begin, span.end):
+            for offsets, lines in lines_in(Path(span.path), span.begin, span.end, at_line=span.at_line):
                 if skips:
                     first = next((n for n, line in enumerate(lines) if line.strip(_BLANK)), len(lines))
                     skips = first == len(lines)
@@ -100,9 +110,8 @@ class ReadLines:
                     "value": pa.array(lines, pa.binary()),
                     "file": pa.repeat(pa.scalar(span.name, pa.string()), count),
                     "offset": pa.array(offsets, pa.int64()),
+                    ORDINAL: pa.repeat(pa.scalar(span.ordinal, pa.int32()), count),
                 }
-                if span.ordinal is not None:
-                    columns[ORDINAL] = pa.repeat(pa.scalar(span.ordinal, pa.int32()), count)
                 yield pa.record_batch(columns)
         except DAMAGE as error:
             if (damage := damage_of(Path(span.path))) is not None:
@@ -114,17 +123,19 @@ _BLANK = bytes(range(33))
 """The characters that Spark trims off a line before it asks whether the line is blank."""
 
 
-def lines_in(path: Path, begin: int = 0, end: int | None = None) -> Iterator[tuple[list[int], list[bytes]]]:
+def lines_in(
+    path: Path, begin: int = 0, end: int | None = None, *, at_line: bool = False
+) -> Iterator[tuple[list[int], list[bytes]]]:
     """Yield the lines of a file that begin in a range of its bytes, with their offsets, some at a time.
 
     Law: the lines of ranges that follow one another without a gap are those of the whole file.
     """
     with opened(path) as file:
-        place = max(0, begin - 1)
+        place = begin if at_line else max(0, begin - 1)
         if place:
             file.seek(place)
         rest = b""
-        begun = begin > 0  # a line that began before the range, as long as its end was not found
+        begun = begin > 0 and not at_line  # a line that began before the range, as long as its end was not found
         while chunk := file.read(_CHUNK):
             while chunk.endswith(b"\r") and (more := file.read(1)):
                 chunk += more  # whether CR ends the line alone, the next character says
@@ -159,22 +170,41 @@ def _trimmed(offsets: list[int], lines: list[bytes]) -> tuple[list[int], list[by
     return offsets, lines
 
 
-def divided(files: Sequence[tuple[Path, str, int | None]], tasks: int) -> tuple[tuple[Span, ...], ...]:
-    """Divide files among tasks; a compressed file is one task's.
+def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Span]) -> DataFrame:
+    """Return the lines of spans, in tasks: `value` (binary), `file`, `offset` and `_ordinal`.
 
     Args:
-        files: The path of each, its name within the source, and its ordinal.
+        spark: The session.
+        source: The source's name, for errors.
+        lines: How a line is a row.
+        spans: Files, or ranges of files that begin at a line.
+    """
+    sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
+    tasks = divided(spans, max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES)))
+    read = ReadLines(source, lines.header, lines.encoding, tasks)
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(read, f"{LINES}, {ORDINAL} INT")
+
+
+def divided(spans: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]:
+    """Divide spans among tasks, in order; a compressed file is one task's.
+
+    Args:
+        spans: Files, or ranges of files that begin at a line.
         tasks: How many tasks there are at most.
     """
-    spans = []
-    for path, name, ordinal in files:
-        size = path.stat().st_size
-        begins = [0] if without_compression(path) != path else [*range(0, size, SPAN_BYTES)]
-        ends = [*begins[1:], None]
-        spans += [(Span(str(path), name, b, e, ordinal), (e or size) - b) for b, e in zip(begins, ends, strict=True)]
-    total, made = sum(size for _, size in spans), [list[Span]() for _ in range(max(1, tasks))]
+    parts = []
+    for span in spans:
+        path = Path(span.path)
+        last = span.end or path.stat().st_size
+        whole = without_compression(path) != path
+        begins = [span.begin] if whole else [*range(span.begin, last, SPAN_BYTES)]
+        ends = [*begins[1:], span.end]
+        for begin, end in zip(begins, ends, strict=True):
+            part = span._replace(begin=begin, end=end, at_line=begin == span.begin)
+            parts.append((part, (end or last) - begin))
+    total, made = sum(size for _, size in parts), [list[Span]() for _ in range(max(1, tasks))]
     taken = 0
-    for span, size in spans:
-        made[min(taken * len(made) // max(1, total), len(made) - 1)].append(span)
+    for part, size in parts:
+        made[min(taken * len(made) // max(1, total), len(made) - 1)].append(part)
         taken += size
     return tuple(tuple(each) for each in made if each)

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import xxhash
 
+from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
 from boatlift.dataflow.contracts import Names
 from boatlift.errors import InvalidError
 
-__all__ = ["Backlog", "KnownDigests", "Listing", "digest_of", "folded"]
+__all__ = ["Backlog", "KnownDigests", "Listing", "folded"]
 
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
-_CHUNK = 1 << 20
 
 
 class Listing:
@@ -99,26 +99,6 @@ class Listing:
         return path
 
 
-def digest_of(path: Path) -> tuple[int, str] | None:
-    """Read a whole file.
-
-    Returns:
-        The size in bytes, and the xxh3-128 of all bytes in hex; None if a process wrote to the file meanwhile.
-    """
-    digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(_CHUNK))
-    size = 0
-    with path.open("rb", buffering=0) as file:
-        before = os.fstat(file.fileno())
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
-            size += count
-        after = os.fstat(file.fileno())
-    if (before.st_size, before.st_mtime_ns, size) != (after.st_size, after.st_mtime_ns, before.st_size):
-        return None
-    return size, digest.hexdigest()
-
-
 def folded(before: str, digests: Iterable[str]) -> str:
     """Return the digest of all files, from that of the earlier ones and the digests of the next, in order."""
     for digest in digests:
@@ -155,25 +135,29 @@ class Backlog:
 
 
 class KnownDigests:
-    """Digests of files, each read once as long as its size and times stay the same."""
+    """Digests of files and ranges, each read once as long as the file's size and times stay the same."""
 
     def __init__(self) -> None:
-        self._known: dict[Path, tuple[tuple[int, ...], str]] = {}
+        self._known: dict[tuple[Path, FileRange | None], tuple[tuple[int, ...], str]] = {}
 
-    def of(self, path: Path) -> str:
-        """Return a file's digest; empty while a process writes to it.
+    def of(self, path: Path, part: FileRange | None = None) -> str:
+        """Return the digest of a file, or of a range of it; empty while a process writes to the file.
 
         Raises:
             OSError: the file cannot be read.
         """
         found = path.stat()
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        known = self._known.get(path)
+        known = self._known.get((path, part))
         if known is None or known[0] != stamp:
-            content = digest_of(path)
-            if content is None:
+            if part is None:
+                content = digest_of(path)
+                digest = "" if content is None else content[1]
+            else:
+                digest = digest_between(path, part.begin, part.end)
+            if not digest:
                 return ""
-            known = self._known[path] = (stamp, content[1])
+            known = self._known[path, part] = (stamp, digest)
         return known[1]
 
 

@@ -59,6 +59,18 @@ class ParquetFormat:
     def check_patterns(self, spark: SparkSession) -> None:
         """Do nothing: Parquet has no text for dates."""
 
+    def whole_because(self, path: Path) -> str | None:  # noqa: ARG002
+        """Return the reason: Parquet has no lines."""
+        return "files of Parquet have no lines"
+
+    def rows_begin(self, path: Path) -> int:
+        """Fail: there are no ranges."""
+        raise NotImplementedError(path)
+
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Fail: there are no ranges."""
+        raise NotImplementedError(lines, schema)
+
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader with the declared schema, so that no job infers one."""
         reader = spark.read.format("parquet").schema(nullable(schema))

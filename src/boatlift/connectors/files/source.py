@@ -1,14 +1,20 @@
-"""A source of files, each taken once, whole; files that are found together are taken in order of name."""
+"""A source of files, each taken once; files that are found together are taken in order of name.
+
+A file is taken whole, or in ranges of lines over several steps if it has more bytes than a step may take.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, digest_of, folded
+from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, folded
+from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
+from boatlift.connectors.files.taking import StepInputs
 from boatlift.connectors.kit import Columns, struct_of
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Delivery, Json, Names, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
@@ -27,7 +33,11 @@ _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "P
 
 
 class FilesSource:
-    """Files by name. A position names each with size and digest; a cursor holds the names taken so far."""
+    """Files by name. A position names each with size and digest, or one range with its digest.
+
+    A cursor holds the names of the files and ranges taken so far, in order, the digest of their digests, and where a
+    file that is taken in ranges goes on. The name of such a file comes after those of its ranges.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
@@ -46,8 +56,9 @@ class FilesSource:
         self._declared = schema
         self._columns = columns
         self._described = described
-        self._max_files = max_files
-        self._max_bytes = max_bytes
+        self._limits = max_files, max_bytes
+        self._source = f"the files in {listing.base}"
+        self._inputs = StepInputs(listing, file_format, self._known_columns, max_files, max_bytes)
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._digests = KnownDigests()
@@ -95,101 +106,105 @@ class FilesSource:
         """Take new files, those of a listing in order of name, up to the limits of a step."""
         taken: Names = cursor["taken"]
         with self._reachable():
-            files = self._chosen(self._backlog.left(taken))
-            if not files:
+            if (part := cursor.get("part")) is not None:
+                files = self._inputs.next_of(part)
+            elif not (files := self._inputs.first_of(self._backlog.left(taken))):
                 with self._there(began=bool(taken)):
                     found = self._backlog.listed(taken)
-                files = self._chosen(found)
+                files = self._inputs.first_of(found)
         return {"files": files} if files else None
-
-    def _chosen(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        files: list[dict[str, Any]] = []
-        total = 0
-        for name in names:
-            path = self._listing.path_of(name)
-            try:
-                total += path.stat().st_size
-                if files and self._max_bytes is not None and total > self._max_bytes:
-                    break
-                content = digest_of(path)
-            except FileNotFoundError:
-                continue  # it was removed since it was listed
-            if content is None:
-                continue  # a process is still writing to it, so it is no input yet
-            size, digest = content
-            if size == 0:
-                raise DataError("INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place")
-            self._format.check_file(path, self._known_columns())
-            files.append({"path": name, "size": size, "digest": digest})
-            if len(files) == self._max_files:
-                break
-        return files
 
     def advance(self, cursor: Json, position: Json) -> Json:
         """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
+        names: list[str] = []
+        part: dict[str, Any] = {}
+        for file in files:
+            if (taken := FileRange.of(file)) is None:
+                names.append(file["path"])
+                continue
+            names.append(taken.name)
+            if taken.end == file["of"]:
+                names.append(file["path"])
+            else:
+                part = {"part": {"path": file["path"], "end": taken.end, "of": file["of"]}}
         digest = folded(cursor["digest"], (file["digest"] for file in files))
-        return {"taken": cursor["taken"].plus(file["path"] for file in files), "digest": digest}
+        return {"taken": cursor["taken"].plus(names), "digest": digest, **part}
 
     def verify(self, position: Json) -> None:
-        """Read every file that a position names, and compare size and digest."""
+        """Read every file or range that a position names, and compare size and digest."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
                 try:
-                    now = digest_of(path)
+                    difference = _difference(path, file)
                 except FileNotFoundError as error:
                     message = f"{path} is gone, and a recorded step needs it again: put it back"
                     raise DataError("INPUT_MISSING", message) from error
-            if now == (file["size"], file["digest"]):
-                continue
-            if now is None:
-                difference = "is being written to"
-            elif now[0] != file["size"]:
-                difference = f"has {now[0]} bytes, but had {file['size']} when it was taken"
-            else:
-                difference = f"has other bytes (digest {now[1]}) than when it was taken ({file['digest']})"
-            raise DataError(
-                "INPUT_CHANGED", f"{path} {difference}, and a recorded step needs it: put the original back"
-            )
+            if difference is not None:
+                raise DataError(
+                    "INPUT_CHANGED", f"{path} {difference}, and a recorded step needs it: put the original back"
+                )
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all files taken so far."""
-        paths = map(self._listing.path_of, cursor["taken"])
-        return self._scan(spark, [(path, place) for place, path in enumerate(paths)])
+        """Read all files taken so far, and of one that is taken in ranges those taken."""
+        files: list[Json] = [{"path": name} for name in cursor["taken"] if FileRange.named(name) is None]
+        if (part := cursor.get("part")) is not None:
+            path = self._listing.path_of(part["path"])
+            files.append({"path": part["path"], "begin": self._format.rows_begin(path), "end": part["end"]})
+        return self._scan(spark, [{"files": files}])
 
     def verify_everything(self, cursor: Json) -> None:
         """Compare the digest of all files taken so far; a file is read again only if its size or times changed."""
         with self._reachable():
             try:
-                digest = folded("", map(self._digests.of, map(self._listing.path_of, cursor["taken"])))
+                digest = folded("", self._digests_of(cursor))
             except FileNotFoundError as error:
                 message = f"{error.filename} is gone, and a batch over all files needs it: put it back"
                 raise DataError("INPUT_MISSING", message) from error
         if digest != cursor["digest"]:
             raise DataError(
                 "INPUT_CHANGED",
-                f"one of the {len(cursor['taken'])} files in {self._listing.base} that were taken has other bytes now, "
+                f"one of the files in {self._listing.base} that were taken has other bytes now, "
                 "and a batch over all files needs them as they were: put the originals back",
             )
 
+    def _digests_of(self, cursor: Json) -> Iterator[str]:
+        ends: dict[str, int] = {}
+        for name in cursor["taken"]:
+            if (part := FileRange.named(name)) is not None:
+                ends[part.path] = part.end
+                yield self._digests.of(self._listing.path_of(part.path), part)
+            elif name not in ends:
+                yield self._digests.of(self._listing.path_of(name))
+            elif self._size(name) != ends[name]:
+                yield "of another length"  # which is no digest
+        open_file = cursor.get("part")
+        if open_file is not None and self._size(open_file["path"]) != open_file["of"]:
+            yield "of another length"
+
+    def _size(self, name: str) -> int:
+        return self._listing.path_of(name).stat().st_size
+
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         """Read the files of a position, strictly, in one or few calls into the JVM."""
-        return self._scan(spark, [(path, place) for place, path in enumerate(self._paths(position))])
+        return self._scan(spark, [position])
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
         """Read the files of several positions in one scan."""
-        taken = [self._paths(position) for position in positions]
-        files = [(path, place) for paths in taken for place, path in enumerate(paths)]
-        return self._scan(spark, files, [ordinal for ordinal, paths in enumerate(taken) for _ in paths])
+        return self._scan(spark, positions, ordinals=True)
 
     def size_bytes(self, position: Json) -> int:
-        """Return the sum of the files' sizes."""
-        return sum(int(file["size"]) for file in position["files"])
+        """Return the sum of the sizes of files and ranges."""
+        return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
 
     def names(self, position: Json) -> str:
-        """Return the paths of a position's first files, and how many others there are."""
-        paths = [str(path) for path in self._paths(position)]
+        """Return the paths of a position's first files, or its range, and how many other files there are."""
+        paths = []
+        for file in position["files"]:
+            taken = FileRange.of(file)
+            of = "" if taken is None else f", bytes {taken.begin} to {taken.end}"
+            paths.append(f"{self._listing.path_of(file['path'])}{of}")
         return ", ".join(paths[:_FILES_NAMED]) + (
             f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
         )
@@ -220,8 +235,7 @@ class FilesSource:
             self._declared,
             self._columns,
             {**self._described, "bad_rows": "dead_letters"},
-            self._max_files,
-            self._max_bytes,
+            *self._limits,
         )
 
     def letters(self, rows: DataFrame) -> DataFrame:
@@ -234,14 +248,32 @@ class FilesSource:
     def acknowledge(self, position: Json) -> None:
         """Do nothing: the user may remove acknowledged files."""
 
-    def _paths(self, position: Json) -> list[Path]:
-        return [self._listing.path_of(file["path"]) for file in position["files"]]
-
-    def _scan(self, spark: SparkSession, files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-        """Read files, each with its place in the step that takes it; with `_ordinal`, if ordinals are given."""
+    def _scan(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool = False) -> DataFrame:
+        """Read the files and ranges of positions; with `_ordinal`, the index of a row's position, if asked for."""
+        schema = self._read_schema(spark)
         if spark not in self._readers:
-            self._readers[spark] = self._format.reader(spark, self._read_schema(spark))
-        return self._readers[spark](files, ordinals)
+            self._readers[spark] = self._format.reader(spark, schema)
+        whole: list[tuple[Path, int, int]] = []
+        ranges: list[tuple[Path, FileRange, int]] = []
+        for ordinal, position in enumerate(positions):
+            for place, file in enumerate(position["files"]):
+                path = self._listing.path_of(file["path"])
+                if (taken := FileRange.of(file)) is None:
+                    whole.append((path, place, ordinal))
+                else:
+                    ranges.append((path, taken, ordinal))
+        parts: list[DataFrame] = []
+        if whole or not ranges:
+            files = [(path, place) for path, place, _ in whole]
+            parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
+        if ranges:
+            from boatlift.connectors.files.lines import Span, lines_of
+
+            assert self._format.lines is not None, "a format without lines has no ranges"
+            spans = [Span(str(path), each.path, each.begin, each.end, ordinal) for path, each, ordinal in ranges]
+            rows = self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
+            parts.append(rows if ordinals else rows.drop(ORDINAL))
+        return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
     def _known_columns(self) -> Columns:
         if self._columns is None:
@@ -275,3 +307,23 @@ class FilesSource:
         except OSError as error:
             message = f"{self._listing.base} cannot be read ({error}): run again when it can"
             raise UnavailableError("INPUT_UNAVAILABLE", message) from error
+
+
+def _difference(path: Path, file: Json) -> str | None:
+    """Return how a file, or a range of it, differs from what a position names; None if it does not."""
+    if (taken := FileRange.of(file)) is not None:
+        if (size := path.stat().st_size) != file["of"]:
+            return f"has {size} bytes, but had {file['of']} when a range of it was taken"
+        now = digest_between(path, taken.begin, taken.end)
+        if now == file["digest"]:
+            return None
+        where = f"from {taken.begin} to {taken.end}"
+        return f"has other bytes {where} (digest {now}) than when they were taken ({file['digest']})"
+    content = digest_of(path)
+    if content == (file["size"], file["digest"]):
+        return None
+    if content is None:
+        return "is being written to"
+    if content[0] != file["size"]:
+        return f"has {content[0]} bytes, but had {file['size']} when it was taken"
+    return f"has other bytes (digest {content[1]}) than when it was taken ({file['digest']})"

@@ -1,9 +1,10 @@
 """The contract of a source.
 
 A step's input is named by a *position*: a JSON object that says exactly which rows the step reads (file names, sizes
-and digests; offset ranges). The position is the determinant of the step: the log holds it before any result of the step
-can be seen. A *cursor* says what all positions so far have taken; the cursor is a pure function of them. It is JSON,
-too, but for one entry at most, which `start` has already: `Names`, if the source must know each name that it has taken.
+and digests; ranges of bytes or offsets). The position is the determinant of the step: the log holds it before any
+result of the step can be seen. A *cursor* says what all positions so far have taken; the cursor is a pure function of
+them. It is JSON, too, but for one entry at most, which `start` has already: `Names`, if the source must know each name
+that it has taken.
 
 The legal order of calls, by one engine:
 
