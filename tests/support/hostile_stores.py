@@ -108,9 +108,7 @@ def odd_record(draw: random.Random) -> records.Record:
         lambda: facts.GarbageCollection({name: frontier()}, {draw.choice(NAMES): frontier()}, {edge: frontier()}),
         lambda: facts.LoopEnd(name, (number(), number()), draw.choice([None, (1, 2)])),
         lambda: records.SinkCommit(name, number()),
-        lambda: records.Cursor(
-            name, number(), draw.choice([{}, {"taken": 3}, {"taken": "x"}]), draw.choice([(), ("a",), ("a", "a")])
-        ),
+        lambda: records.Cursor(name, number(), draw.choice([{}, {"taken": 3}, {"taken": "x"}])),
         lambda: records.Override(
             draw.choice(["accepted", "skipped", "failed"]), name, number(), "so", ((edge, time()),)
         ),
