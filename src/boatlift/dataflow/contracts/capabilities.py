@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.values import Json
+from boatlift.dataflow.policies import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -186,6 +187,8 @@ class SourceCapabilities:
     bad_rows: SortsOutBadRows | None = None
     store_backed: StoreBacked[Any] | None = None
     pushable: Pushable | None = None
+    period: float | None = None
+    """The seconds from one step to the next, of a source whose steps come by the clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +204,14 @@ class SinkCapabilities:
         places: The places that belong to the sink alone, in words, such as `folder /out`. Two sinks of a program that
             have one in common are refused. Law: two sinks that exclude each other, of any options, have a place in
             common.
+        gathers: The sink takes the rows of many steps as one step, whose end this policy says: a gathering stands
+            before it. None: it takes each step.
+        leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
     """
 
     parts: int = 1
     runs_jobs: bool = False
     crash_points: CrashPoints | None = None
     places: tuple[str, ...] = ()
+    gathers: Batch | None = None
+    leaves_files: bool = False

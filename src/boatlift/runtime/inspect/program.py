@@ -13,6 +13,7 @@ from boatlift.dataflow import Delivery, Plan, Timing, Unit
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor, describe_policy
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
+from boatlift.runtime.inspect.many_files import many_files
 
 __all__ = ["JobReport", "ProgramReport", "describe", "plan_of"]
 
@@ -63,6 +64,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
             `answers`: what a unit asked of the outside.
         queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
             key.
+        many_files: Each sink that leaves more than some thousands of files a day to why, and what to do.
     """
 
     dataflow: str
@@ -75,6 +77,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     jobs: Mapping[str, JobReport]
     recorded: Mapping[str, list[str]]
     queries: Mapping[str, Sequence[str]]
+    many_files: Mapping[str, str]
 
 
 def plan_of(
@@ -101,6 +104,7 @@ def plan_of(
         jobs=jobs,
         recorded=_recorded(planned),
         queries=queries,
+        many_files=many_files(planned),
     )
 
 
