@@ -461,6 +461,7 @@ BAD = {
     b"5": "it is no object: '5'",
     b'{"id": 1} junk': "it is no single JSON value (Extra data at column 11): '{\"id\": 1} junk'",
     b'{"id": 1}{"id": 2}': 'it is no single JSON value (Extra data at column 10): \'{"id": 1}{"id": 2}\'',
+    b'{"id": 1}]} junk': "it is no single JSON value (Extra data at column 10): '{\"id\": 1}]} junk'",
     b'{"id": 1, "text": "\xff"}': "it is not UTF-8",
     b"": "it is no single JSON value (Expecting value at column 1): ''",
     b" ": "it is no single JSON value (Expecting value at column 2): ' '",
@@ -533,7 +534,7 @@ def test_each_message_is_a_row_or_a_letter_whatever_dies(
     assert sorted(row["id"] for row in copied) == [1, 1, 2, 2]
     held = letters()
     assert held[: len(before)] == before
-    assert [len(step) for step in held] == [3, 5, 3]
+    assert [len(step) for step in held] == [3, 5, 4, 0]
     found = sorted((row for step in held for row in step), key=lambda row: row["offset"])
     for offset, (row, (value, reason)) in enumerate(zip(found, BAD.items(), strict=True), start=len(GOOD)):
         assert (row["topic"], row["partition"], row["offset"]) == (topic, 0, offset)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
@@ -188,6 +189,30 @@ def test_another_end_of_epochs_is_no_other_program(ends: str, merged: bool, spar
     executed = run(spark, gathered(bl.Batch(epochs=100), merged=merged))
     assert len(executed["hours"]) == 1, "no epoch had ended"
     check(east=len(ENDS) + (ends == "crash"), west=int(merged))
+
+
+def minutes() -> bl.Dataflow:
+    flow = bl.Dataflow("flow")
+    source(flow, "east").sink("all", bl.parquet("all", every="1 hour"))
+    return flow
+
+
+@pytest.mark.parametrize("at", [None, ("step", "all_gathered", 1), ("commit", "all", 1), ("idle", "east", 1)])
+def test_a_sink_that_gathers_has_a_file_an_epoch_and_each_row_once(
+    spark: SparkSession, at: tuple[str, str, int] | None
+) -> None:
+    add("east", range(5))
+    if at is not None:
+        with pytest.raises(DiesError):
+            run(spark, minutes(), dying_at(*at))
+    add("east", range(5, 7))
+    executed = run(spark, minutes())
+    files = sorted(Path("all").glob("*.parquet"))
+    assert len(files) <= 2, "steps of an hour are one"
+    assert len(files) == 1 or at in (("step", "all_gathered", 1), ("commit", "all", 1))
+    assert set(executed) <= {"all_gathered"}
+    found = sorted(row["v"] for path in files for row in pq.read_table(path).to_pylist())
+    assert found == sorted(v for file in range(7) for _, v, _ in rows_of("east", file))
 
 
 def note_if_all_waits(waiting: threading.Event, progress: bl.Progress) -> None:

@@ -8,6 +8,7 @@ import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import program_of
+from support.memory_engine import identity_in_memory
 from support.memory_flows import ANY, Forgets
 
 READERS = {
@@ -49,6 +50,20 @@ def test_whatever_reads_a_source_that_may_forget_is_a_program(readers):
     graph = program_of(planned).graph
     assert graph.vertices["rows"].keeps_no_rows == planned.keeps_no_rows("rows")
     assert {name for name, vertex in graph.vertices.items() if vertex.kind is Kind.SOURCE} == set(planned.sources)
+
+
+def test_a_sink_counts_the_epochs_of_a_batch_and_other_readers_those_of_its_input():
+    flow = bl.Dataflow("flow")
+    gathered = flow.source("rows", ANY).gather("minutes", policy=bl.Batch(seconds=60))
+    gathered.sink("out", ANY)
+    gathered.transform("clean", ANY).sink("cleaned", ANY)
+    identity = identity_in_memory(plan(flow))
+    assert identity["sink out"]["counts"] == "epochs of the batch", "a store that counts otherwise is another program's"
+    assert "counts" not in identity["sink cleaned"]
+    program = program_of(plan(flow))
+    program.cuts["minutes"].add(4)
+    edges = program.graph.edges
+    assert [edges["minutes->out"].projection.arrives(0), edges["minutes->clean"].projection.arrives(0)] == [0, 4]
 
 
 def test_some_of_these_programs_have_a_source_that_forgets():

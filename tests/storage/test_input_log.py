@@ -264,7 +264,7 @@ def log_of_readers(store: Store) -> InputLog:
 
 
 def log_of_all_keys(store: Store) -> set[str]:
-    return set(log_of_readers(store)._keys)
+    return {push.key for push in log_of_readers(store)._keys}
 
 
 def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:

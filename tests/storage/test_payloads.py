@@ -55,6 +55,15 @@ def test_each_payload_has_the_json_of_the_log_and_is_read_from_it(payload: Paylo
     assert fault_of_value(to_json(payload)) is None
 
 
+def test_no_field_of_a_payload_is_left_out() -> None:
+    values = {"runs": (RUN,), "digest": "0f" * 8, "tables": {"fit": ()}, "bounds": (1, 2), "history": "h"}
+    values["heard"] = {"rows": 3}
+    names = RunsPayload.__struct_fields__
+    whole = RunsPayload(**{name: values.get(name, 7) for name in names})
+    assert set(to_json(whole)) == set(names)
+    assert payload_of(to_json(whole)) == whole
+
+
 @pytest.mark.parametrize(("payload", "json"), FORMS)
 def test_the_json_of_a_payload_survives_the_log(payload: Payload, json: dict[str, Any]) -> None:
     assert payload_of(msgspec.msgpack.decode(msgspec.msgpack.encode(to_json(payload)))) == payload

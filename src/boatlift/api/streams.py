@@ -437,8 +437,15 @@ class Stream:
         return aggregated(self, (), name, columns, policy)
 
     def sink(self, name: str, sink: Sink) -> None:
-        """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once."""
-        self.dataflow.add(SinkProcessor(checked_name(name), self.name, sink))
+        """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once.
+
+        A sink that takes the rows of many steps as one, as `bl.parquet(…, every="1 minute")`, stands behind a
+        gathering, which has the sink's name with `_gathered` behind it.
+        """
+        policy, before = sink.capabilities.gathers, self.name
+        if policy is not None:
+            before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
+        self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
 
     if not TYPE_CHECKING:
 

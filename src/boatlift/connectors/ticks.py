@@ -34,7 +34,7 @@ class TicksSource:
     @property
     def capabilities(self) -> SourceCapabilities:
         """A recorded tick can be read again; ticks that have passed cannot be listed."""
-        return SourceCapabilities(names_input=self)
+        return SourceCapabilities(names_input=self, period=self._period / 10**6)
 
     def describe(self) -> Json:
         """Return kind and period."""

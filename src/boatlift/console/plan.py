@@ -51,6 +51,8 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_orders(report)
         _show_ordered(report)
         _show_costs(report)
+        for name, words in report.many_files.items():
+            show(f"\n[bold]Many files[/bold] in {name}: {words}")
         loose = "; ".join(_loose(name, report.processors[name]) for name in report.at_least_once)
         show(f"\nAt least once: {loose or 'nothing; every source and sink is exactly-once'}")
 

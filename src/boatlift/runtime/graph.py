@@ -91,7 +91,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
 
     A processor in arrival order has the times of a sequence. For its receivers they are epochs again: one for each
     message that it took. A batch has epochs of its own. For its receivers each of them is the epoch of its input with
-    which it ended; a receiver in arrival order, and another batch, count the epochs of the batch as they are.
+    which it ended; a receiver in arrival order, another batch, and a sink count the epochs of the batch as they are.
     """
     nodes = list(nodes)
     orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
@@ -103,7 +103,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
         elif node.batch:
             into = Coarse(cuts[node.name])
         else:
-            into = Fine(cuts[sender]) if sender in cuts else IDENTITY
+            into = Fine(cuts[sender]) if sender in cuts and node.kind is not Kind.SINK else IDENTITY
         if sender not in orders:
             return into
         numbered = FromSequence(orders[sender])

@@ -235,14 +235,14 @@ class Recipe:
             Role.HEAD: lambda: Enter(Loop()),
         }
         first, second = out.get(sender), into.get(receiver)
-        if sender is Role.BATCH and second and receiver in COUNTING:
-            return second()
+        if sender is Role.BATCH and receiver in COUNTING:
+            return second() if second else IDENTITY
         if first and second:
             return Then(first(), second())
         return first() if first else second() if second else IDENTITY
 
 
-COUNTING = {Role.ORDERED, Role.BATCH}
+COUNTING = {Role.ORDERED, Role.BATCH, Role.SINK}
 """Processors that count a batch's own epochs.
 
 For other processors a batch's times are the input epochs with which its epochs ended.

@@ -22,6 +22,7 @@ import msgspec
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding, InvalidError
 from boatlift.storage.records.codec import InputObject, Push, checksum_of, decode_input, encode_input
 from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.remembered_pushes import RememberedPushes
 from boatlift.storage.store import Store
 
 __all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]
@@ -98,7 +99,7 @@ class InputLog:
         self._claims: tuple[int, ...] = ()
         self._parts: dict[int, InputPart] = {}
         self._present: set[int] = set()
-        self._keys: dict[str, Push] = {}
+        self._keys = RememberedPushes()
 
     @property
     def claims(self) -> tuple[int, ...]:
@@ -151,7 +152,7 @@ class InputLog:
     def find(self, key: str) -> Push | None:
         """Return the push with a key; None if the log knows none."""
         with self._changing:
-            return self._keys.get(key)
+            return self._keys.find(key)
 
     def is_freed(self, number: int) -> bool:
         """Return whether no failure needs the rows of an object."""
@@ -243,11 +244,11 @@ class InputLog:
     def void(self, after: int) -> None:
         """Remove the keys that were recorded after a number: the results of their rows were lost."""
         with self._changing:
-            kept = tuple(push for push in self._keys.values() if push.number <= after)
+            kept = RememberedPushes(push for push in self._keys if push.number <= after)
             void = len(kept) < len(self._keys)
             self._freed = self.last if void else self._freed
         if void:
-            self._write(self._object(MEMO, claims=self._claims, freed=self.last, pushes=kept))
+            self._write_memo(kept, self.last)
             self._tidy()
 
     def free(self, number: int, remember: int) -> None:
@@ -266,11 +267,9 @@ class InputLog:
             many = self._freed - self._gone >= max(MEMO_AFTER, keys // MEMO_AFTER)
             wanted = not self._keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
             if wanted:
-                kept = [push for push in self._keys.values() if push.at >= remember]
-                self._keys = {push.key: push for push in kept[-MOST_KEYS:]}
+                self._keys = self._keys.newest(MOST_KEYS, remember)
         if wanted:
-            pushes = tuple(self._keys.values())
-            self._write(self._object(MEMO, claims=self._claims, freed=self._freed, pushes=pushes))
+            self._write_memo(self._keys, self._freed)
             self._tidy()
 
     def check_newest(self) -> None:
@@ -290,37 +289,43 @@ class InputLog:
         memo = number if kind == MEMO else self._memo
         return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
 
-    def _write(self, written: InputObject) -> None:
+    def _write_memo(self, keys: RememberedPushes, freed: int) -> None:
+        self._write(self._object(MEMO, claims=self._claims, freed=freed, pushes=keys.packed()), keys)
+
+    def _write(self, written: InputObject, keys: RememberedPushes | None = None) -> None:
+        """Write the next object; of a memo `keys` are its pushes, which it has packed."""
         try:
-            self._create(written)
+            self._create(written, keys)
         except FencedError as error:
             if error.condition != "OBJECT_EXISTS":
                 raise
             raise self._fenced(self._read(written.number).token) from error
 
-    def _create(self, written: InputObject) -> None:
+    def _create(self, written: InputObject, keys: RememberedPushes | None = None) -> None:
         content = encode_input(written)
         self._store.create(self._name(written.number), content)
         with self._changing:
             self.last = written.number
             self._present.add(written.number)
-            self._apply(written, content)
+            self._apply(written, content, keys)
 
     def _take(self, number: int) -> None:
         name = self._name(number)
         content = self._store.read(name)
         self._apply(self._checked(decode_input(content, name), number), content)
 
-    def _apply(self, found: InputObject, content: bytes) -> None:
+    def _apply(self, found: InputObject, content: bytes, keys: RememberedPushes | None = None) -> None:
         if found.kind == ROWS:
             self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
             self.waiting += len(content) if found.number > self._freed else 0
         elif found.kind != KEYS:
             self._claims = found.claims
         if found.kind == MEMO:
-            self._keys, self._memo, self._gone, self._free_bytes = {}, found.number, found.freed, 0
+            self._keys, self._memo = RememberedPushes(found.pushes) if keys is None else keys, found.number
+            self._gone, self._free_bytes = found.freed, 0
         self._base = found.base + found.count
-        self._keys.update((push.key, push) for push in found.pushes if push.key)
+        if found.kind != MEMO:
+            self._keys.add(found.pushes)
 
     def _read(self, number: int) -> InputObject:
         return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)

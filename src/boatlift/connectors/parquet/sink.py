@@ -26,6 +26,8 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
 )
+from boatlift.dataflow.period import seconds_in
+from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
@@ -41,7 +43,9 @@ _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 
 @checked_options("bl.parquet")
-def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd") -> ParquetSink:
+def parquet(
+    path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd", every: str | None = None
+) -> ParquetSink:
     """Return a sink that appends each step as one Parquet file to a folder.
 
     `spark.read.parquet(path)` and `pyarrow.parquet.read_table(path)` return exactly the committed rows, at any moment.
@@ -50,6 +54,8 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
         path: The folder; made if absent. It belongs to this sink alone.
         key: Key columns: the sink then gets upserts (`_weight` +1) and deletes (−1). None: all changes.
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
+        every: A period, such as `"1 minute"`: the rows of all steps of so long a time are one step of the sink, and one
+            file. New rows alone can be gathered, no changes. None: each step is a file.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -59,7 +65,12 @@ def parquet(path: str | Path, *, key: Sequence[str] | None = None, compression: 
         raise InvalidError("BAD_OPTION", f"compression is {compression!r}: choose one of {', '.join(_COMPRESSIONS)}")
     if key is not None and (isinstance(key, str) or not key):
         raise InvalidError("BAD_OPTION", f"key is {key!r}: give a list of column names, or None")
-    return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression)
+    if every is not None and key is not None:
+        raise InvalidError(
+            "BAD_OPTION", "every gathers new rows, and a sink with a key takes changes: leave out the key, or every"
+        )
+    gathers = None if every is None else Batch(seconds=seconds_in(every, "every"))
+    return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression, gathers=gathers)
 
 
 class ParquetSink:
@@ -68,12 +79,19 @@ class ParquetSink:
     Args:
         path, key, compression: As `parquet` takes them, checked.
         filesystem: The file system's acts; a parameter so that tests can record them and make them fail.
+        gathers: The policy of the gathering before the sink, if there is one.
     """
 
     delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
-        self, path: Path, key: Sequence[str] | None, compression: str, filesystem: FileSystem | None = None
+        self,
+        path: Path,
+        key: Sequence[str] | None,
+        compression: str,
+        filesystem: FileSystem | None = None,
+        *,
+        gathers: Batch | None = None,
     ) -> None:
         self.key = key
         self._path = path
@@ -81,13 +99,14 @@ class ParquetSink:
         self._compression = compression
         self._files = filesystem or RealFileSystem()
         self._context: SinkContext | None = None
+        self._gathers = gathers
         self._held = -1
         self._failed: str | None = None
 
     @property
     def capabilities(self) -> SinkCapabilities:
         """A step is one link of one file; the folder is the sink's alone."""
-        return SinkCapabilities(places=self._places)
+        return SinkCapabilities(places=self._places, gathers=self._gathers, leaves_files=True)
 
     def describe(self) -> Json:
         """Return kind, place and options."""

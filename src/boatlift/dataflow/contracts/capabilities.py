@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from boatlift.dataflow.contracts.pushed import Pushable, StoreBacked
 from boatlift.dataflow.contracts.values import Json
+from boatlift.dataflow.policies import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -208,6 +209,7 @@ class SourceCapabilities:
         ordered_within: The part of the input, in words, whose rows `load` gives in order, such as `file`. Law: put one
             behind the other by the number of their partition, the rows of each such part are in the order in which the
             source has them, whatever the number of partitions.
+        period: The seconds from one step to the next, of a source whose steps come by the clock.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -221,6 +223,7 @@ class SourceCapabilities:
     store_backed: StoreBacked[Any] | None = None
     pushable: Pushable | None = None
     ordered_within: str | None = None
+    period: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,9 +239,14 @@ class SinkCapabilities:
         places: The places that belong to the sink alone, in words, such as `folder /out`. Two sinks of a program that
             have one in common are refused. Law: two sinks that exclude each other, of any options, have a place in
             common.
+        gathers: The sink takes the rows of many steps as one step, whose end this policy says: a gathering stands
+            before it. None: it takes each step.
+        leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
     """
 
     parts: int = 1
     runs_jobs: bool = False
     crash_points: CrashPoints | None = None
     places: tuple[str, ...] = ()
+    gathers: Batch | None = None
+    leaves_files: bool = False

@@ -13,6 +13,7 @@ from boatlift.dataflow import Delivery, Plan, Timing, Unit
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor, describe_policy
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
+from boatlift.runtime.inspect.many_files import many_files
 
 __all__ = ["JobReport", "ProgramReport", "describe", "plan_of"]
 
@@ -68,6 +69,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
         own_jobs: Each unit whose steps always have jobs of their own, to the reason; the small steps of others may
             share a job that lives.
         slots_left: How many slots of Spark's such jobs leave to others.
+        many_files: Each sink that leaves more than some thousands of files a day to why, and what to do.
     """
 
     dataflow: str
@@ -83,6 +85,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     queries: Mapping[str, Sequence[str]]
     own_jobs: Mapping[str, str]
     slots_left: int
+    many_files: Mapping[str, str]
 
 
 def plan_of(
@@ -118,6 +121,7 @@ def plan_of(
         queries=queries,
         own_jobs={name: why for name, why in residences.items() if why is not None},
         slots_left=slots_left,
+        many_files=many_files(planned),
     )
 
 

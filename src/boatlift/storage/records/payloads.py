@@ -150,6 +150,7 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "late": payload.late,
         "bad": payload.bad,
         "history": payload.history,
+        "heard": payload.heard,
     }
     present = {name: value for name, value in fields.items() if value is not None}
     return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}
