@@ -28,6 +28,7 @@ from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
 from support.dying import DiesError, dying_at
 from support.kafka import PATIENCE, new_topic, plain, secured, send, transactional
+from support.waiting import until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,6 +149,31 @@ def test_a_partition_that_is_added_is_taken_whole(kafka_broker: KafkaBroker) -> 
     while (position := made.next(cursor)) is None:
         pass
     assert [(r["partition"], r["start"], r["end"]) for r in position["ranges"]] == [(1, 0, 1)]
+
+
+def test_a_message_is_announced_once_it_can_be_taken(kafka_broker: KafkaBroker) -> None:
+    topic = new_topic(kafka_broker, 2)
+    made = source(kafka_broker.bootstrap, topic=topic)
+    told: list[float] = []
+    end = made.announce_input(lambda: told.append(time.monotonic()))
+    cursor = made.start()
+    writer = transactional(kafka_broker, "announced")
+    for turn in range(3):
+        assert made.next(cursor) is None
+        writer.begin_transaction()
+        writer.produce(topic, b"row", partition=turn % 2)
+        writer.flush(PATIENCE)
+        assert made.next(cursor) is None, "the transaction is open"
+        assert len(told) == turn
+        writer.commit_transaction(PATIENCE)
+        until(lambda turn=turn: len(told) == turn + 1)
+        position = made.next(cursor)
+        assert position is not None
+        cursor = made.advance(cursor, position)
+    end()
+    assert made.next(cursor) is None
+    send(kafka_broker, topic, [b"row"])
+    assert len(told) == 3
 
 
 def numbers_in(broker: KafkaBroker, count: int) -> str:

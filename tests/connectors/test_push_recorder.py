@@ -46,6 +46,22 @@ def test_a_key_that_was_pushed_is_not_taken_again(source: Source, tmp_path: Path
     following.close()
 
 
+def test_input_is_announced_once_it_can_be_taken(source: Source) -> None:
+    taken: list[int] = []
+
+    def told() -> None:
+        position = source.next(source.start())
+        taken.append(0 if position is None else position["rows"])
+
+    end = source.announce_input(told)
+    source.put(1, 2)
+    source.put(3)
+    until(lambda: taken == [2, 3])
+    end()
+    source.put(4)
+    assert taken == [2, 3]
+
+
 def test_a_key_that_many_push_at_once_is_taken_once(source: Source) -> None:
     answers: list[Receipt] = []
     threads = [threading.Thread(target=lambda: answers.append(source.put(1, key="a"))) for _ in range(20)]

@@ -96,6 +96,10 @@ class Arrivals:
             following.clear()
             following.update(ends)
         while self._ends is ends and not self._closed:
+            if any(following[each] > end for each, end in ends.items()):
+                if self._drop(ends):
+                    self._told()
+                return
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):
                 if message.error() is not None:
@@ -103,19 +107,18 @@ class Arrivals:
                     self._rest(ends)
                     return
                 _advance(following, message)
-            if any(following.get(each, 0) > end for each, end in ends.items()):
-                self._drop(ends)
-                self._told()
 
     def _rest(self, ends: Mapping[Partition, int]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
 
-    def _drop(self, ends: Mapping[Partition, int]) -> None:
-        """End a watch that has seen a message."""
+    def _drop(self, ends: Mapping[Partition, int]) -> bool:
+        """End a watch that has seen a message; return False if another one has taken its place."""
         with self._changed:
-            if self._ends is ends:
-                self._ends = None
+            if self._ends is not ends:
+                return False
+            self._ends = None
+            return True
 
 
 def _advance(following: dict[Partition, int], message: Message) -> None:

@@ -229,7 +229,7 @@ class PushSource(PushedSteps):
         """Tell after each object that is recorded."""
         recorder, _ = self._running
         recorder.tell(told)
-        return recorder.close
+        return lambda: recorder.tell(lambda: None)
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:

@@ -108,7 +108,7 @@ class AnnouncesInput(Protocol):
         """Call a function, from any thread, after input has come that the last `next` did not see.
 
         Returns:
-            What ends the announcements; no call is under way when it returns.
+            What ends the announcements, but for one that is under way.
         """
 
 
