@@ -15,7 +15,12 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]
     "no table by name": (bl.sqlite, (), {"path": "a.db", "key": ["k"]}, "bl.sqlite lacks table: write table=…"),
     "nothing": (bl.sqlite, (), {}, "bl.sqlite lacks path, table and key: write path=…, table=…, key=…"),
     "typo": (bl.sqlite, ("a.db",), {"tabel": "t", "key": ["k"]}, "bl.sqlite has no option tabel: write table"),
-    "unknown": (bl.parquet, ("out",), {"zzz": 1}, "bl.parquet has no option zzz: it has path, key, compression or every"),
+    "unknown": (
+        bl.parquet,
+        ("out",),
+        {"zzz": 1},
+        "bl.parquet has no option zzz: it has path, key, compression or every",
+    ),
     "by place": (bl.parquet, ("out", ["k"]), {}, "bl.parquet takes path alone without a name: write the others as"),
     "twice": (bl.parquet, ("out",), {"path": "out"}, "bl.parquet cannot be called so: multiple values for"),
     "files": (bl.files, (), {}, "bl.files lacks path: write path=…"),
