@@ -92,7 +92,7 @@ class Dataflow:
         return Stream(self, TICK)
 
     def check(self) -> None:
-        """Refuse functions of the program that use a stream as if it were a DataFrame, and bad rows that nobody takes.
+        """Refuse functions of the program that use a stream as if it were a DataFrame, and bad rows without a reader.
 
         Raises:
             InvalidError: `[NOT_ON_A_STREAM]`, `[EMPTY_DATAFLOW]`.

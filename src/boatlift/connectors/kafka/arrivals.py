@@ -27,7 +27,7 @@ FAR = 1000
 
 _LITTLE = {
     "fetch.wait.max.ms": 500,
-    # While nobody watches, the client fetches only so much ahead.
+    # While no poll watches, the client fetches only so much ahead.
     "queued.min.messages": 100,
     "queued.max.messages.kbytes": 64,
     "fetch.queue.backoff.ms": 10,  # by default a full queue pauses the client for a second

@@ -48,7 +48,7 @@ class Slots:
         Args:
             slots: How many there are.
             left: How many have to be left to others.
-            holder: Who takes it.
+            holder: What takes it.
             end: Makes the holder's job end soon; returns at once.
         """
         with self._changed:
