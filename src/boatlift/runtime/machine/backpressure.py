@@ -39,7 +39,12 @@ class Backpressure:
     ) -> None:
         self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceEnd)}
-        self._queues = {source: list(self._edges(source)) for source in self._behind}
+        edges = {source: list(self._edges(source)) for source in self._behind}
+        self._queues = {
+            source: [p.waiting[edge] for p, edge in each if not isinstance(p, BatchEpochs)]
+            for source, each in edges.items()
+        }
+        self._all_queues = {source: [p.waiting[edge] for p, edge in each] for source, each in edges.items()}
         self._sinks = {
             source: [p for name in behind if isinstance(p := processors[name], SinkEnd)]
             for source, behind in self._behind.items()
@@ -50,8 +55,11 @@ class Backpressure:
         return {source for source, behind in self._behind.items() if processor in behind}
 
     def crowded(self, source: str) -> bool:
-        """Return whether as many messages wait behind a source as may."""
-        queued = sum(len(p.waiting[edge]) for p, edge in self._queues[source])
+        """Return whether as many messages wait behind a source as may.
+
+        Those of a batch do not count: its open epoch may wait for long.
+        """
+        queued = sum(map(len, self._queues[source]))
         return queued + sum(len(sink.staged) for sink in self._sinks[source]) >= self._most
 
     def full(self, source: str) -> bool:
@@ -60,13 +68,7 @@ class Backpressure:
 
     def bytes_behind(self, source: str) -> int:
         """Return the bytes of the messages that wait behind a source, those of a batch's open epoch included."""
-        behind = self._behind[source]
-        queued = sum(
-            p.waiting[edge.name].size
-            for p in map(self._processors.__getitem__, behind)
-            for edge, sender in p.senders
-            if sender.name in {source, *behind}
-        )
+        queued = sum(queue.size for queue in self._all_queues[source])
         staged = (m.payload for sink in self._sinks[source] for step in sink.staged.values() for m in step)
         return queued + sum(map(self._size_of, staged))
 
@@ -83,14 +85,9 @@ class Backpressure:
         return wanted
 
     def _edges(self, source: str) -> Iterator[tuple[MachineProcessor, str]]:
-        """Return the queues of a source's messages, each with its processor.
-
-        A batch does not count: its open epoch may wait for long.
-        """
+        """Return the edges on which messages of a source may wait, each with the processor that takes them."""
         behind = self._behind[source]
         for p in map(self._processors.__getitem__, behind):
-            if isinstance(p, BatchEpochs):
-                continue
             yield from ((p, edge.name) for edge, sender in p.senders if sender.name in {source, *behind})
 
     def _reach(self, p: MachineProcessor, reached: set[str]) -> set[str]:
