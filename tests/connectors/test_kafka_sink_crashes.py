@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.timeout(3600)]
 
 
 class TestChangelog(SinkCrashLaws):
-    stride = 1 if os.environ.get("BOATLIFT_CRASH_POINTS") == "all" else 8  # a point takes four seconds
+    stride = 1 if os.environ.get("BOATLIFT_CRASH_POINTS") == "all" else 13  # a point takes four seconds
 
     @pytest.fixture(autouse=True)
     def _broker(self, kafka_broker: KafkaBroker) -> None:

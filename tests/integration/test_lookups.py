@@ -258,7 +258,7 @@ def test_what_is_recomputed_from_everything_needs_all_of_it(spark: SparkSession)
     run(spark)
     Path("flights/001.csv").write_text("origin,delay\nA,1\n")
     add_flights(range(4, 6))
-    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] one of the \d+ files in .*flights"):
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\] one of the files in .*flights"):
         run(spark)
     add_flights(range(6))
     run(spark)
