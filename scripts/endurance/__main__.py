@@ -123,25 +123,31 @@ def main() -> None:
     filing.start()
     began, samples = time.monotonic(), list[Sample]()
     print(headings(), flush=True)
-    for life in range(1, chosen.lives + 1):
-        process = _started(address)
-        until = began + 60 * chosen.minutes * life / chosen.lives
-        while (left := until - time.monotonic()) > 0:
-            time.sleep(min(60, left))
-            if process.poll() is not None:
-                sys.exit(f"the process has ended with {process.returncode}: see {FOLDER / 'log.txt'}")
-            minute = (time.monotonic() - began) / 60
-            counts = {"pushed": pushing.count, "filed": filing.rows}
-            samples.append(sample_of(process.pid, FOLDER / "store", minute=minute, life=life, **counts))
-            print(samples[-1].line(), flush=True)
-        if life < chosen.lives:
+    process: subprocess.Popen[bytes] | None = None
+    try:
+        for life in range(1, chosen.lives + 1):
+            process = _started(address)
+            until = began + 60 * chosen.minutes * life / chosen.lives
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(60, left))
+                if process.poll() is not None:
+                    sys.exit(f"the process has ended with {process.returncode}: see {FOLDER / 'log.txt'}")
+                minute = (time.monotonic() - began) / 60
+                counts = {"pushed": pushing.count, "filed": filing.rows}
+                samples.append(sample_of(process.pid, FOLDER / "store", minute=minute, life=life, **counts))
+                print(samples[-1].line(), flush=True)
+            if life < chosen.lives:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        stop.set()
+        pushing.join()
+        filing.join()
+        assert process is not None
+        _settle(process, {"pushed": pushing.given, "filed": filing.given})
+        sys.exit("\n".join(_grown(samples)) or None)
+    finally:
+        if process is not None and process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-    stop.set()
-    pushing.join()
-    filing.join()
-    _settle(process, {"pushed": pushing.given, "filed": filing.given})
-    sys.exit("\n".join(_grown(samples)) or None)
 
 
 def _free_port() -> int:
@@ -194,9 +200,11 @@ def _grown(samples: Sequence[Sample]) -> list[str]:
     lines = []
     for name, figure in figures.items():
         ratio = figure(last[age]) / max(figure(before[age]), 1e-9)
-        print(f"{name}: {ratio:.2f} times that of the life before, at the same age", flush=True)
-        if ratio > MOST:
-            lines.append(f"{name} has grown: {ratio:.2f} times")
+        middle = figure(last[len(last) // 2])
+        within = figure(last[-1]) / max(middle, 1e-9)
+        print(f"{name}: {ratio:.2f} times the life before at that age, {within:.2f} times the middle of its own")
+        if max(ratio, within) > MOST:
+            lines.append(f"{name} has grown: {ratio:.2f} times, {within:.2f} times within a life")
     return lines
 
 

@@ -76,11 +76,13 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, steps_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.options import BYTES_IN_FLIGHT
+    from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
     from boatlift.runtime.inspect.preflight import check_store
 
     # All errors that need no JVM to be found are raised before one starts.
     skips = steps_named(skip)
+    most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
+    RunOptions(bytes_in_flight=most_bytes)
     refuse_url(store, "a store")
     refuse_file(store, "a store")
     check_flow(flow)
@@ -98,7 +100,7 @@ def run(
             available_now=available_now,
             accept_released=accept_released,
             skip=skips,
-            bytes_in_flight=BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight,
+            bytes_in_flight=most_bytes,
             resident=not not_resident,
             spark=spark,
             on_progress=live.show,

@@ -100,8 +100,8 @@ class Lazy:
             their reader (FLIP-76). After a failure of everything the processor then goes on from that checkpoint, and
             the messages are put back before new ones; without them it goes back as far as its slowest reader needs.
             `"behind"`: the messages of a reader that lags by more than `every` steps, its own or those of the reader,
-            whichever is more; in steady running there are none. A reader of which nothing becomes durable does not
-            count. True: the messages of every reader. False: none.
+            whichever is more; in steady running with like intervals there are none. A reader of which nothing becomes
+            durable does not count. True: the messages of every reader. False: none.
     """
 
     every: int | None = 20

@@ -89,6 +89,17 @@ def test_an_epoch_that_waits_for_the_clock_alone_lets_the_source_wait():
     assert not driver.machine.finished
 
 
+def test_an_epoch_whose_rows_are_being_probed_lets_the_source_wait():
+    driver = driver_of(pipeline(Batch(when="x")), 5)
+    assert len(driver.of(instructions.ProbeRows)) == 1, "not answered"
+    assert bounded(driver, 5)
+
+
+def test_messages_without_a_clock_end_no_run():
+    driver = driver_of(pipeline(Batch(seconds=60)), 5)
+    assert polls(driver) > 5, "the clock of the epoch has not begun"
+
+
 def test_a_queue_knows_the_bytes_of_its_messages():
     queue = MessageQueue(len)
     queue.add(0, "four")

@@ -4,10 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from boatlift.dataflow import Lazy
-from boatlift.runtime.machine import Durability, instructions
+from boatlift.dataflow import Batch, Lazy
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.runtime.machine import Durability, Program, instructions
 from boatlift.storage.records.facts import Checkpoint
 from boatlift.storage.records.live import LiveRecords
+from boatlift.times import Coarse, EpochBoundaries, Fine
 from support.machine_driver import Driver, chain
 
 EVERY = 20
@@ -27,14 +29,14 @@ class Life:
     What its earlier steps have to write is durable by then.
     """
 
-    def __init__(self, before, policy, *, most, epochs=60):
+    def __init__(self, before, policy, *, most, epochs=60, program=chain):
         facts, self.held, self.steps = ([], {}, 0) if before is None else (before.facts, before.held, 0)
         standing = LiveRecords.of(facts)
-        driver = Recorded(chain(Durability(policy)), standing, self.held, epochs=epochs, ended=False)
+        driver = Recorded(program(Durability(policy)), standing, self.held, epochs=epochs, ended=False)
         self.restored = max(driver.machine.processors["p"].done.maximal, default=-1)
 
         def killed(order):
-            self.steps += isinstance(order, instructions.Execute)
+            self.steps += isinstance(order, instructions.Execute) and order.processor == "p"
             return self.steps > most
 
         driver.go(until=killed)
@@ -58,6 +60,28 @@ def test_a_life_that_is_killed_in_its_replay_leaves_a_newer_checkpoint(steps, po
     assert reached[0] == reached[1] == -1
     for before, after in pairwise(reached[1:]):
         assert after > before or after >= 39, f"lives of {steps} steps restored {reached}"
+
+
+def before_a_batch(durability):
+    """in -> p -> batch -> out: the batch's epoch stays open, so that it pins p."""
+    cuts = EpochBoundaries()
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATEFUL)]
+    vertices += [Vertex("batch", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
+    edges = [Edge("in>p", "in", "p"), Edge("p>batch", "p", "batch", Coarse(cuts))]
+    edges.append(Edge("batch>out", "batch", "out", Fine(cuts)))
+    durabilities = {"p": durability, "batch": Durability(Batch(epochs=1000))}
+    return Program(RecoveryGraph(vertices, edges), durabilities, cuts={"batch": cuts})
+
+
+@pytest.mark.parametrize("steps", [3, 7, 19, 23, 24])
+def test_a_life_before_an_open_epoch_leaves_a_newer_checkpoint_too(steps):
+    life = Life(None, Lazy(every=EVERY), most=45, program=before_a_batch)
+    reached = [life.restored]
+    for _ in range(8):
+        life = Life(life, Lazy(every=EVERY), most=steps, program=before_a_batch, epochs=500)
+        reached.append(life.restored)
+    for before, after in zip(reached[1:], reached[3:], strict=False):
+        assert after > before, f"lives of {steps} steps restored {reached}"
 
 
 def test_a_replay_costs_few_checkpoints_more():

@@ -131,6 +131,28 @@ def test_a_reader_of_which_nothing_becomes_durable_does_not_count():
     assert [fact.time for fact in kept.facts(LoggedMessage)] == list(range(60)), "unless they are asked for"
 
 
+def pipeline(*policies):
+    """in -> p0 -> p1 -> … -> out."""
+    names = ["in", *(f"p{n}" for n in range(len(policies))), "out"]
+    kinds = {"in": Kind.SOURCE, "out": Kind.SINK}
+    vertices = [Vertex(name, kinds.get(name, Kind.STATEFUL)) for name in names]
+    edges = [Edge(f"{s}>{t}", s, t) for s, t in pairwise(names)]
+    return Program(RecoveryGraph(vertices, edges), {f"p{n}": Durability(each) for n, each in enumerate(policies)})
+
+
+@pytest.mark.parametrize("every", [(5, 5, 20), (20, 20, 100), (20, 20, 30), (20, 15, 20), (5, 5, 5, 5), (5, 5, None)])
+def test_readers_behind_a_reader_count_too(every):
+    driver = Driver(pipeline(*map(Lazy, every)), epochs=200, ended=False, messages_ahead=AHEAD)
+    driver.go()
+    assert driver.facts(LoggedMessage) == [], "nothing is stalled"
+
+
+def test_each_message_is_written_once_though_the_log_is_slow():
+    driver = Driver(before_batch(), epochs=60, ended=False, durable=False)
+    driver.go()
+    assert [fact.time for fact in driver.facts(LoggedMessage)] == list(range(60))
+
+
 def test_a_stalled_reader_behind_a_processor_without_state():
     driver = stalled(program(between=True))
     assert logged(driver, "a>t"), "what the processor between would need to send the messages again"

@@ -43,5 +43,5 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight
-        if not (isinstance(given, int) and given >= 1):
+        if isinstance(given, bool) or not (isinstance(given, int) and given >= 1):
             raise InvalidError("BAD_OPTION", f"bytes_in_flight={given!r}: it must be a number of bytes, at least 1")

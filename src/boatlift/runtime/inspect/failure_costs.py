@@ -149,7 +149,8 @@ class _AgedProgram:
         for edge in self._program.graph.outputs[name] if checkpoints else ():
             last, needless = self._frontier(name, checkpoints[-1]), self._monitor.needless(edge.name)
             kept = [time for time in self._times(name) if last.contains(time) and not needless.contains(time)]
-            pace = max(self._steps[name] - checkpoints[-1], self._intervals[edge.name])
+            interval = _interval_of(durability.policy) if isinstance(durability.policy, Lazy) else None
+            pace = max(interval or 0, self._intervals[edge.name])
             for time in kept if durability.in_flight is True or len(kept) > pace else ():
                 self._monitor.durable_message(edge.name, time)
 

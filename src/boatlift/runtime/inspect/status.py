@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.recovery import Kind, RecoveryGraph, RecoveryPlan
+from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
 from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
@@ -128,15 +128,17 @@ def status_of(log: Log) -> DataflowStatus:
         after_a_failure=[] if history.stopped else _told(history, recovery),
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
         environment=history.environment,
-        in_flight=list(_in_flight(history, graph)),
+        in_flight=list(_in_flight(history, monitor, graph)),
         event_times=event_times(history, units),
         bad_rows=bad_rows(history, units),
     )
 
 
-def _in_flight(history: LogHistory, graph: RecoveryGraph) -> Iterator[InFlightStatus]:
+def _in_flight(history: LogHistory, monitor: Monitor, graph: RecoveryGraph) -> Iterator[InFlightStatus]:
     for edge in graph.edges.values():
-        kept = history.live_records.sent.get(edge.name, {}).values()
+        needless = monitor.needless(edge.name)
+        sent = history.live_records.sent.get(edge.name, {})
+        kept = [message for time, message in sent.items() if not needless.contains(time)]
         if kept:
             size = sum(run.size for message in kept for run in runs_of(message.message))
             yield InFlightStatus(edge.source, edge.target, len(kept), size)

@@ -1,7 +1,8 @@
 """Backpressure: a source waits while too many of its messages, or too large ones, wait behind it (design, section 6).
 
-Every message that waits is a run in scratch. The number of messages bounds what a stop and a recovery may take, their
-bytes bound the disk. Only the bytes count what waits for the end of a batch's epoch.
+Every message that waits is a run in scratch. The number of messages bounds what a stop and a recovery may take. Their
+bytes are counted once for each reader, and include what waits for the end of a batch's epoch. Messages that were taken
+are not counted, though their runs stay until no recovery can need them.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
+from itertools import chain, islice, takewhile
 from math import inf
 
 from boatlift.recovery import Kind
@@ -14,54 +14,65 @@ from boatlift.storage.records.facts import LoggedMessage
 
 __all__ = ["intervals_of", "kept_in_flight"]
 
+UNDER_WAY = 2
+"""A reader that keeps pace may be behind by so many steps more: it executes one, and a checkpoint becomes durable."""
+
 
 def intervals_of(program: Program) -> dict[str, float]:
-    """Return edge to the steps from one checkpoint to the next of those that read it, directly or through others.
+    """Return edge to the steps by which the durable state of its readers may be behind in steady running.
 
-    A reader with checkpoints by the clock alone counts 0. A state of which nothing becomes durable (`Lazy(every=None)`)
-    counts without end: it is computed anew from the start, and so are the messages for it. A processor without state
-    between is transparent: its readers need the messages that it reads.
+    They are the steps from one checkpoint to the next, of the reader and of those behind it: a reader goes back as far
+    as its own readers need. A reader whose messages are durable does not. A processor without state is transparent. A
+    reader with checkpoints by the clock alone counts 0, so that it always lags. A state of which nothing becomes
+    durable (`Lazy(every=None)`) counts without end: it is computed anew from the start, and so are the messages for it.
     """
-    return {name: _longest(program, edge.target, set()) for name, edge in program.graph.edges.items()}
+    return {name: _behind(program, edge.target, frozenset()) for name, edge in program.graph.edges.items()}
 
 
-def _longest(program: Program, reader: str, seen: set[str]) -> float:
-    durability, vertex = program.durability(reader), program.graph.vertices[reader]
-    if durability.state_every is not None:
-        return durability.state_every
-    if vertex.kind is Kind.STATEFUL and not (durability.has_checkpoints or durability.keeps_inputs):
-        return inf
-    if vertex.kind is not Kind.STATELESS or durability.keeps_messages or reader in seen:
-        return 0
-    seen.add(reader)
-    return max((_longest(program, edge.target, seen) for edge in program.graph.outputs[reader]), default=0)
+def _behind(program: Program, reader: str, passed: frozenset[str]) -> float:
+    durability, kind = program.durability(reader), program.graph.vertices[reader].kind
+    own: float = 0 if durability.state_every is None else durability.state_every + UNDER_WAY
+    if kind is Kind.STATEFUL and not (durability.has_checkpoints or durability.keeps_inputs):
+        own = inf
+    sends_again = durability.keeps_messages or durability.with_state or durability.in_flight is True
+    if sends_again or reader in passed:
+        return own
+    outputs = program.graph.outputs[reader]
+    return own + max((_behind(program, edge.target, passed | {reader}) for edge in outputs), default=0)
 
 
 def kept_in_flight(p: MachineProcessor, steps: int, durable: DurableFacts) -> Iterator[LoggedMessage]:
     """Return the messages that become durable with a checkpoint of a processor, beside the state.
 
-    A message belongs to them if a reader may ask for it again. A reader that asks for no more messages than there are
-    steps between checkpoints keeps pace: after a failure, the processor goes back to its checkpoint before.
+    With `"behind"`, those of an edge belong to them if a reader may ask for more messages than there are steps between
+    checkpoints, of the processor or of its readers. Else the reader keeps pace: after a failure, the processor goes
+    back to its checkpoint before.
 
     Args:
         p: The processor; its checkpoint is of all that it has done.
-        steps: The steps of the processor since its last checkpoint.
+        steps: The steps of the processor since its last checkpoint; 0 for a checkpoint in a replay, with which every
+            message is kept that a reader may ask for.
         durable: The facts that are durable already.
     """
     chosen = p.durability.in_flight
     for edge in p.outputs if chosen else ():
-        pace = 0 if chosen is True else max(steps, p.durability.state_every or 0, p.intervals[edge.name])
-        sent = p.sent[edge.name]
-        if len(sent) <= pace:
-            continue
-        # Times in reverse: all up to the first that is needless or durable are new, however many wait.
-        late = next(islice(reversed(sent), int(pace), None))
-        needless = durable.needless(edge.name)
-        if needless.contains(late):
-            continue
-        known, new = durable.records.sent.get(edge.name, {}), []
-        for time in reversed(sent):
-            if time in known or needless.contains(time):
-                break
-            new.append(time)
-        yield from (LoggedMessage(edge.name, time, sent[time]) for time in reversed(new))
+        every = chosen is True or not steps
+        pace = 0 if every else max(steps, p.durability.state_every or 0, p.intervals[edge.name])
+        yield from _kept_on(edge.name, p, pace, durable)
+
+
+def _kept_on(edge: str, p: MachineProcessor, pace: float, durable: DurableFacts) -> Iterator[LoggedMessage]:
+    """Return the messages of one edge that are to be kept; none if its reader asks for no more than some."""
+    sent, known = p.sent[edge], durable.records.sent.get(edge, {})
+    if len(sent) + len(known) <= pace:
+        return
+    needless, mark = durable.needless(edge), p.kept.get(edge)
+    asked = (time for time in known if not needless.contains(time))
+    # In reverse: all up to the first that is needless or durable are new, however many wait.
+    new = list(takewhile(lambda time: not (time in known or needless.contains(time)), reversed(sent)))
+    if next(islice(chain(new, asked), int(pace), None), None) is None:
+        return
+    new = list(takewhile(lambda time: time != mark, new))  # the others are on their way
+    if new:
+        p.kept[edge] = new[0]
+    yield from (LoggedMessage(edge, time, sent[time]) for time in reversed(new))

@@ -108,7 +108,7 @@ class Liveness:
         """
         stuck = [sink.name for sink in self._sinks if sink.waits]
         waits = any(source.idle for source in self._sources) or any(
-            isinstance(p, BatchEpochs) and p.waits_for_clock for p in self._processors.values()
+            isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects) for p in self._processors.values()
         )
         if stuck or not (stopping or waits):
             raise InternalError(

@@ -52,6 +52,7 @@ def _take_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) ->
     fixed = {edge.name: plan.fixed(edge.source) for edge in p.inputs}
     part = plan.processors[p.name]
     frontier = part.restore
+    p.kept.clear()  # what was on its way may be cut
     if isinstance(p, BatchEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
     if part.stays:

@@ -70,9 +70,10 @@ def facts_of(
     p.unsaved += 1
     p.replayed += replayed
     every = durability.state_every
-    due = (every is not None and p.unsaved >= every) or (replayed and _advances(p.replayed))
+    early = replayed and _advances(p.replayed)
+    due = early or (every is not None and p.unsaved >= every)
     if due and durability.has_checkpoints and p.vertex.kind is Kind.STATEFUL:
-        yield from checkpoint_of(p, durable)
+        yield from checkpoint_of(p, durable, early=early)
 
 
 def _advances(replayed: int) -> bool:
@@ -122,9 +123,18 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
         yield from checkpoint_of(p, durable)
 
 
-def checkpoint_of(p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True) -> Iterator[Fact]:
-    """Return the facts that make a processor's present state durable, and messages that belong to it."""
-    steps, p.unsaved, p.unsaved_since = p.unsaved, 0, None
+def checkpoint_of(
+    p: MachineProcessor, durable: DurableFacts, *, with_messages: bool = True, early: bool = False
+) -> Iterator[Fact]:
+    """Return the facts that make a processor's present state durable, and messages that belong to it.
+
+    Args:
+        p: The processor.
+        durable: The facts that are durable already.
+        with_messages: Whether messages are among them.
+        early: Whether the policy asks for no checkpoint yet: then the processor must be able to go on from this one.
+    """
+    steps, p.unsaved, p.unsaved_since = 0 if early else p.unsaved, 0, None
     unrecorded = p.vertex.chooses and not p.durability.recorded
     if (unrecorded or p.durability.with_state) and with_messages and not p.durability.keeps_messages:
         # Another execution would send other messages: without these, no message could leave to a sink before the

@@ -111,9 +111,14 @@ class BatchEpochs(MachineProcessor):
     @property
     def waits_for_input(self) -> bool:
         """Return whether the open epoch needs further steps before it can end, whatever the clock says."""
+        if self.running or self.unprobed:
+            return False
         number = last_of(self.done) + 1
-        repeats = number < len(self.cuts) and self._complete < self.cuts.end(number)
-        return not self.running and (repeats or not self._open.satisfies(self._policy, lasted=True))
+        begin, known = self.cuts.end(number - 1), number < len(self.cuts)
+        if self._complete <= begin or (known and self._complete < self.cuts.end(number)):
+            return True
+        unclocked = bool(self._policy.seconds) and self._open.began is None
+        return unclocked or not self._open.satisfies(self._policy, lasted=True)
 
     @property
     def waits_for_clock(self) -> bool:
