@@ -28,7 +28,7 @@ from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.readme import ROOT, TEXT, Block, block_of_file, blocks
+from support.readme import ROOT, TEXT, Block, block_of_file, blocks, built
 from support.receiver import receiving
 
 if TYPE_CHECKING:
@@ -168,14 +168,6 @@ def test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_an
     assert sorted(map(tuple, now)) == sorted(answers)
     assert total == [(sum(row[2] for row in answers),)]
     assert len(ever) > len(now)
-
-
-def built(*parts: str, without: str = "") -> dict[str, Any]:
-    """Execute the first example's file, and parts of README after it; return what they name."""
-    names: dict[str, Any] = {}
-    for text in (block_of_file("flights.py").text, *parts):
-        exec(compile(text.replace(without, "") if without else text, "README.md", "exec"), names)
-    return names
 
 
 def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:

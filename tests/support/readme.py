@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-__all__ = ["ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "links_of"]
+__all__ = ["ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "built", "links_of"]
 
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -70,3 +71,11 @@ def anchors_of(page: Path) -> set[str]:
     """Return the anchors that GitHub gives to the headings of a page of Markdown."""
     headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def built(*parts: str, without: str = "") -> dict[str, Any]:
+    """Execute the first example's file, and parts of README after it; return what they name."""
+    names: dict[str, Any] = {}
+    for text in (block_of_file("flights.py").text, *parts):
+        exec(compile(text.replace(without, "") if without else text, "README.md", "exec"), names)
+    return names

@@ -17,7 +17,7 @@ WRITES = instructions.Persist | instructions.AppendLog
 
 
 class Recorded(Driver):
-    """Gives each step a digest, which the log keeps: so a later life knows that the step was executed before."""
+    """A driver whose steps have digests in the log, so that a later life knows which steps were executed before."""
 
     def run(self, order, **options):
         return super().run(order, digest="digest", **options)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json
-from boatlift.errors import DataError
+from boatlift.errors import DataError, InternalError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,12 +64,12 @@ class ParquetFormat:
         return "files of Parquet have no lines"
 
     def rows_begin(self, path: Path) -> int:
-        """Fail: there are no ranges."""
-        raise NotImplementedError(path)
+        """Refuse a call that no range can lead to: `whole_because` says so of each file."""
+        raise InternalError("INTERNAL", f"{path} is Parquet, and is taken in ranges of lines")
 
-    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Fail: there are no ranges."""
-        raise NotImplementedError(lines, schema)
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:  # noqa: ARG002
+        """Refuse a call that no range can lead to."""
+        raise InternalError("INTERNAL", "lines of Parquet are to be rows")
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader with the declared schema, so that no job infers one."""

@@ -99,7 +99,7 @@ class SortsOutBadRows(Protocol):
 
 
 class AnnouncesInput(Protocol):
-    """Tells soon after new input has come; other sources have to be polled to find it.
+    """A source whose new input is announced soon; other sources have to be polled to find theirs.
 
     Law: an announcement decides nothing. The engine polls then, and now and then without one.
     """

@@ -120,7 +120,7 @@ class StandingNames:
 
         Args:
             name, digest: Of the object, which is durable.
-            content: What it has.
+            content: The names, or the objects below it, that the object names.
         """
         if content.objects:
             height = 1 + content.objects[0].height
