@@ -7,6 +7,7 @@ from itertools import chain, islice, takewhile
 from math import inf
 
 from boatlift.recovery import Kind
+from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.program import Program
@@ -26,19 +27,24 @@ def intervals_of(program: Program) -> dict[str, float]:
     reader with checkpoints by the clock alone counts 0, so that it always lags. A state of which nothing becomes
     durable (`Lazy(every=None)`) counts without end: it is computed anew from the start, and so are the messages for it.
     """
-    return {name: _behind(program, edge.target, frozenset()) for name, edge in program.graph.edges.items()}
+    graph = program.graph
+    behind: dict[str, float] = {}
+    for name in reversed(graph.order):  # readers first; what comes back around a loop is behind by no more
+        durability = program.durability(name)
+        sends_again = durability.keeps_messages or durability.with_state or durability.in_flight is True
+        readers = (
+            0.0 if sends_again else max((behind.get(edge.target, 0.0) for edge in graph.outputs[name]), default=0.0)
+        )
+        behind[name] = _interval(durability, graph.vertices[name].kind) + readers
+    return {name: behind[edge.target] for name, edge in graph.edges.items()}
 
 
-def _behind(program: Program, reader: str, passed: frozenset[str]) -> float:
-    durability, kind = program.durability(reader), program.graph.vertices[reader].kind
-    own: float = 0 if durability.state_every is None else durability.state_every + UNDER_WAY
-    if kind is Kind.STATEFUL and not (durability.has_checkpoints or durability.keeps_inputs):
-        own = inf
-    sends_again = durability.keeps_messages or durability.with_state or durability.in_flight is True
-    if sends_again or reader in passed:
-        return own
-    outputs = program.graph.outputs[reader]
-    return own + max((_behind(program, edge.target, passed | {reader}) for edge in outputs), default=0)
+def _interval(durability: Durability, kind: Kind) -> float:
+    """Return the steps by which the durable state of a processor may be behind the processor itself."""
+    if durability.state_every is not None:
+        return durability.state_every + UNDER_WAY
+    lost = kind is Kind.STATEFUL and not (durability.has_checkpoints or durability.keeps_inputs)
+    return inf if lost else 0.0
 
 
 def kept_in_flight(p: MachineProcessor, steps: int, durable: DurableFacts) -> Iterator[LoggedMessage]:
