@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 from benchmarks.side import Answer, feed, serve
@@ -73,19 +74,20 @@ class Stalling:
 
         Returns:
             `age`: by unit, the greatest age of its newest checkpoint: how long ago the first step was executed that is
-            not in it. `replay`: the most steps that a crash would have executed again, of all units.
+            not in it. `replay` and `most`: the steps that a crash would have executed again, of all units, on average
+            over the looks at the store, and at the worst look.
         """
         flag = self._folder / "stall"
         if stall:
             flag.touch()
-        ages, replay = dict.fromkeys(UNITS, 0.0), 0
+        ages, replay = dict.fromkeys(UNITS, 0.0), list[int]()
         for file in files:
             feed(self._folder / "input", self._fed, Path(file))
             self._fed += 1
             for status in self._looks(PAUSE):
                 ages = {name: max(age, self._age(status, name)) for name, age in ages.items()}
-                replay = max(replay, sum(status.processors[name].to_replay for name in UNITS))
-        return {"age": ages, "replay": replay, "taken": self._watch.last("commit", "out"), "fed": self._fed}
+                replay.append(sum(status.processors[name].to_replay for name in UNITS))
+        return {"age": ages, "replay": fmean(replay), "most": max(replay), "fed": self._fed}
 
     def settle(self) -> Answer:
         """Let the sink take steps again; return when it has all that was fed."""

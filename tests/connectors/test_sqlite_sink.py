@@ -20,10 +20,11 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import sqlite
+from boatlift.connectors.sqlite import table as sqlite_table
 from boatlift.connectors.sqlite import verify as sqlite_verify
 from boatlift.connectors.sqlite.sink import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
-from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
+from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
 from connectors.cases import SqliteCase
 from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
@@ -289,6 +290,22 @@ def test_a_step_missing_in_the_ledger_is_a_gap(tmp_path: Path) -> None:
     query(tmp_path / "out.db", "DELETE FROM _boatlift_ledger WHERE step = 0")
     with pytest.raises(DataError, match=r"\[SINK_GAP\]"):
         put(sink, tmp_path / "out", 0)
+
+
+def test_the_ledger_keeps_so_many_steps_and_older_ones_are_not_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for module in (sqlite_table, sqlite_verify):
+        monkeypatch.setattr(module, "KEPT_STEPS", 3)
+    sink = opened(tmp_path, 6)
+    assert query(tmp_path / "out.db", "SELECT step FROM _boatlift_ledger ORDER BY step") == [(3,), (4,), (5,)]
+    assert list(sink.verify()) == []
+    assert put(sink, tmp_path / "out", 1) is Outcome.DROPPED
+    assert "step 1 is too old" in caplog.text
+    with pytest.raises(DivergedError):
+        sink.commit(3, 1, "another digest", [])
+    query(tmp_path / "out.db", "DELETE FROM _boatlift_ledger WHERE step = 3")
+    assert [finding.condition for finding in sink.verify()] == ["SINK_GAP"]
 
 
 @pytest.mark.parametrize("content", [b"this is no database at all" * 100, b"SQLite format 3\0" + bytes(4000)])

@@ -300,7 +300,7 @@ class KafkaSink:
             held = Committed(record.step, record.rows, record.digest)
             self._decisions.compare(now, held, partial(self._difference, record, now.rows, staged))
         elif now.step <= self._ledger.whole():
-            logger.warning("step %s is too old to be compared with what %s holds", now.step, self._decisions.place)
+            self._decisions.too_old(now.step)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
         """Return how the newest step differs from the topic; empty for others, which have later steps behind them."""

@@ -7,6 +7,7 @@ same for all sinks, and stands here, with the words of the errors.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,8 @@ from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, FencedError, UnavailableError
 
 __all__ = ["Decision", "StepLedger", "fenced", "of_another_store"]
+
+logger = logging.getLogger(__name__)
 
 
 class Decision(Enum):
@@ -85,6 +88,11 @@ class StepLedger:
             f"{now.rows} rows and digest {now.digest}: {found + '; ' if found else ''}something before this sink is "
             "not deterministic",
         )
+
+    def too_old(self, step: int) -> Outcome:
+        """Return the outcome for a step of which the ledger has forgotten the record: the step is not compared."""
+        logger.warning("step %s is too old to be compared with what %s holds", step, self.place)
+        return Outcome.DROPPED
 
     def lacks(self, step: int) -> DataError:
         """Return the error for a ledger that has no record of a step before its newest."""

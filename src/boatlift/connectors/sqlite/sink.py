@@ -154,7 +154,9 @@ class SqliteSink:
         return ArrowStager(self._context.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Apply a step in one transaction, or compare it with the ledger."""
+        """Apply a step in one transaction, or compare it with the ledger, which forgets old steps."""
+        from boatlift.connectors.sqlite.table import KEPT_STEPS
+
         context, table = self._context, self._table
         assert context is not None, "open comes first"
         assert table is not None, "open comes first"
@@ -167,6 +169,8 @@ class SqliteSink:
             held = -1 if newest is None else newest.step
             if ledger.decide(step, held) is Decision.COMPARE:
                 record = self._step(context, step)
+                if record is None and step <= held - KEPT_STEPS:
+                    return ledger.too_old(step)
                 if record is None:
                     raise ledger.lacks(step)
                 now = Committed(step, rows, digest)
@@ -178,6 +182,10 @@ class SqliteSink:
             self._db.execute(
                 "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
                 (context.dataflow, context.sink, step, rows, digest, context.token),
+            )
+            self._db.execute(
+                "DELETE FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ?",
+                (context.dataflow, context.sink, step - KEPT_STEPS),
             )
         return Outcome.APPENDED
 

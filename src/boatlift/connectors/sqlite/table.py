@@ -20,9 +20,13 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMAT", "LEDGER", "KeyedTable"]
+__all__ = ["FORMAT", "KEPT_STEPS", "LEDGER", "KeyedTable"]
 
 FORMAT = 1
+
+KEPT_STEPS = 65_536
+"""The ledger keeps so many steps of a sink, some 6 MB: a replay of older ones is not compared."""
+
 _AT_ONCE = 100_000  # rows that are Python objects at the same time
 
 LEDGER = (

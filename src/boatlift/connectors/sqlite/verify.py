@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from boatlift.connectors.sqlite.database import error_of
-from boatlift.connectors.sqlite.table import FORMAT
+from boatlift.connectors.sqlite.table import FORMAT, KEPT_STEPS
 from boatlift.errors import DataError, Finding
 
 __all__ = ["verify_table"]
@@ -81,7 +81,7 @@ def _ledger_findings(database: driver.Connection, name: str, table: str) -> Iter
     steps, first, last = database.execute(
         "SELECT count(*), min(step), max(step) FROM _boatlift_ledger WHERE dataflow = ? AND sink = ?", entry[:2]
     ).fetchone()
-    if steps and (first, last) != (0, steps - 1):
+    if steps and (last - first + 1 != steps or (first > 0 and steps < KEPT_STEPS)):
         yield Finding(
             name, "SINK_GAP", f"{name} has {steps} steps from {first} to {last} in its ledger: restore the database"
         )

@@ -106,6 +106,7 @@ class Sink(Protocol):
         * n = m + 1: the whole step becomes visible at once, with its number and digest: `APPENDED`. A crash at any
           moment leaves all of it or nothing.
         * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
+          An account may forget old steps, so that it is bounded: these are `DROPPED` with a warning, not compared.
         * n > m + 1: `DataError [SINK_GAP]`.
         * once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
         * rows in the sink's place that another program wrote are refused, also rows under another key:
