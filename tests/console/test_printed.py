@@ -325,3 +325,17 @@ def test_no_name_is_cut(
         for name in names:
             assert any(name in column for column in whole), f"{name} is cut in {lines}"
             assert on_a_terminal or any(name in line for line in lines if "│" in line)
+
+
+def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = open_store(tmp_path)
+    mine = Claim(socket.gethostname(), os.getpid(), 1_700_000_000_000, PROGRAM, {}, this_process(), 5_000)
+    claimed(store, mine)
+    folder = store.scratch(1)
+    (folder / "read-1").mkdir()
+    (folder / "edge").write_bytes(b"1234567")
+    (folder / "read-1" / "rows").write_bytes(b"12345")
+    show_status(tmp_path, as_json=False)
+    assert "in scratch: 12 bytes; with 5,000 or more, sources are asked for no further step" in capsys.readouterr().out

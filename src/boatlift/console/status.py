@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from boatlift.console.tables import moment, print_json, show, table
-from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
 from boatlift.runtime.inspect.status import status_of
 
@@ -19,10 +19,13 @@ STATES = {
     "running or crashed": "running or crashed: this machine cannot tell whether its process lives",
 }
 
+LIVING = ("alive", "running or crashed")
+"""The states in which scratch may be in use."""
+
 
 def show_status(path: Path, *, as_json: bool) -> None:
     """Print how far each processor is, as the store knows it."""
-    status = status_of(log_at(path))
+    status = status_of(log_at(path), store_at(path).bytes_in_scratch())
     if as_json:
         print_json(status)
         return
@@ -46,6 +49,10 @@ def show_status(path: Path, *, as_json: bool) -> None:
     for kept in status.in_flight:
         waits = f"the rows of {kept.messages:,} steps wait in the store, {kept.bytes:,} bytes"
         print(f"{kept.sender} -> {kept.reader}: {waits}")
+    if status.state in LIVING:
+        most = status.owner.bytes_in_flight if status.owner is not None else 0
+        bound = f"; with {most:,} or more, sources are asked for no further step" if most else ""
+        print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{bound}")
     for name, event_time in status.event_times.items():
         bound = (
             "no row with a time yet"

@@ -127,6 +127,18 @@ class LocalStore:
                     self._files.make_folder(each)
         return folder
 
+    def bytes_in_scratch(self) -> int:
+        """Return the bytes of all files in the scratch of owners, which come and go meanwhile."""
+        owners = (name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name))
+        return sum(self._bytes_in(self.root / SCRATCH / owner) for owner in owners)
+
+    def _bytes_in(self, folder: Path) -> int:
+        inside = self._files.list_folder(folder)
+        return sum(
+            self._bytes_in(folder / name) if is_folder else self._files.size(folder / name) or 0
+            for name, is_folder in inside
+        )
+
     def discard_scratch(self, before: int) -> None:
         """Remove the scratch of owners before this one, and temporary files, most of which died with their writers.
 

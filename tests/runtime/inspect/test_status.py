@@ -119,7 +119,7 @@ def test_the_owner_is_known_after_manifests_too(tmp_path: Path) -> None:
     log.checkpoint()
     log.truncate()
     before = status_of(log)
-    assert before.owner == OwnerStatus("host", 1, 1_700_000_000_000)
+    assert before.owner == OwnerStatus("host", 1, 1_700_000_000_000, 0)
     assert before.processors["sums"] == UnitStatus(executed=6, checkpoint=3, stable=3, to_replay=3)
     claimed(open_store(tmp_path), claim(PROGRAM, pid=2))
     assert status_of(Log.open(open_store(tmp_path), None)).owner.pid == 2

@@ -36,12 +36,13 @@ class Ownership:
         self._log, self._clock = log, clock
         self._seen = 0
 
-    def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any]) -> int:
+    def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
         Args:
             program: The program's identity, and its units.
             environment: Versions and settings that results depend on.
+            bytes_in_flight: The bound on the rows that wait in scratch, for people.
 
         Returns:
             The token.
@@ -51,7 +52,8 @@ class Ownership:
             FencedError: `[FENCED]`.
         """
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        return self._log.claim(Claim(*mine), partial(refuse_other_division, program=program), accepts_state)
+        claim = Claim(*mine, bytes_in_flight)
+        return self._log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
 
     def taken_over(self) -> Iterator[Progress]:
         """Return from which process this one has taken over, if that one has not stopped in good order."""

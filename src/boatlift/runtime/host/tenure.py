@@ -70,7 +70,8 @@ class Tenure:
         self._program = program_of(plan)
         self._log = Log.open(store, plan.dataflow, clock=clock)
         self._owner = Ownership(self._log, clock)
-        token = self._owner.claim({**engine.program(), UNITS: division_of(plan)}, engine.environment())
+        program = {**engine.program(), UNITS: division_of(plan)}
+        token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = history = self._log.history

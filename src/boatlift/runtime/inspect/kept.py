@@ -20,15 +20,24 @@ from boatlift.storage.store import Store
 __all__ = ["KeptReport", "kept_in"]
 
 
+_OF_THE_LOG = {
+    "log": "every owner: to know what was done",
+    "facts": "the log: facts that stand, written once",
+    "names": "sources: to know the names that they have taken",
+}
+"""The folders of a store that belong to the log, and the reader of each."""
+
+
 class KeptReport(msgspec.Struct, frozen=True):
     """One kind of thing that is kept of one processor or edge.
 
     Attributes:
-        what: `positions`, `pushes`, `choices`, `state`, `messages`, `inputs`, or `nothing` for objects
-            that no record names.
-        whose: The processor, or the edge; a dash for `nothing`.
+        what: `positions`, `pushes`, `choices`, `state`, `messages`, `inputs`; `log`, `facts` or `names` for the log's
+            objects; or `nothing` for objects that no record names.
+        whose: The processor, or the edge; a dash if the things are of all.
         times: The number of times that it is kept of.
-        runs: The number of runs that it names and no report before it names; of `pushes`, the number of objects.
+        runs: The number of runs that it names and no report before it names; of `pushes` and of the log, the number of
+            objects.
         size: The bytes of these.
         why: The processor that may ask for it, and the reason.
     """
@@ -42,7 +51,9 @@ class KeptReport(msgspec.Struct, frozen=True):
 
 
 def kept_in(store: Store, log: Log) -> list[KeptReport]:
-    """Return all that a store keeps: by processor, those before their readers; then by edge; then what no record names.
+    """Return all that a store keeps.
+
+    Reports come by processor, those before their readers; then by edge; then of the log; then of what no record names.
 
     Raises:
         DataError: `[CORRUPT]` the log records no program.
@@ -70,6 +81,9 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
         if sent := live.sent.get(edge.name):
             runs = tally.new_runs(each.message for each in sent.values())
             reports.append(KeptReport("messages", edge.name, len(sent), *runs, _readers_of(graph, edge.target)))
+    for what, why in _OF_THE_LOG.items():
+        if objects := [*store.list(f"{what}/")]:
+            reports.append(KeptReport(what, "-", 0, len(objects), tally.size_of(objects), why))
     if garbage := tally.unnamed_runs():
         why = "no processor: the next process that runs the dataflow deletes them"
         reports.append(KeptReport("nothing", "-", 0, len(garbage), tally.size_of(garbage), why))

@@ -28,11 +28,14 @@ class OwnerStatus(msgspec.Struct, frozen=True):
         host: Its machine.
         pid: Its number on that machine.
         at: When it claimed the store, in milliseconds since 1970.
+        bytes_in_flight: The process asks sources for no further step while so many bytes of rows wait in scratch.
+            0 if the bound is not known.
     """
 
     host: str
     pid: int
     at: int
+    bytes_in_flight: int
 
 
 class UnitStatus(msgspec.Struct, frozen=True):
@@ -82,6 +85,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
         in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
+        scratch: The bytes of rows that are under way between units now, or wait for one, or for a batch.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
         bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
     """
@@ -98,12 +102,17 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     owner: OwnerStatus | None
     environment: Mapping[str, Any]
     in_flight: list[InFlightStatus]
+    scratch: int
     event_times: Mapping[str, EventTimeStatus]
     bad_rows: Mapping[str, BadRowsStatus]
 
 
-def status_of(log: Log) -> DataflowStatus:
+def status_of(log: Log, scratch: int = 0) -> DataflowStatus:
     """Return the state of the dataflow that a log belongs to.
+
+    Args:
+        log: The log.
+        scratch: The bytes in the store's scratch, which the log does not know.
 
     Raises:
         DataError: `[CORRUPT]` the log records no program.
@@ -126,9 +135,10 @@ def status_of(log: Log) -> DataflowStatus:
         sinks=last_held(program, history),
         # A process that stopped in good order has executed nothing that is not durable.
         after_a_failure=[] if history.stopped else _told(history, recovery),
-        owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at),
+        owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at, owner.bytes_in_flight),
         environment=history.environment,
         in_flight=list(_in_flight(history, monitor, graph)),
+        scratch=scratch,
         event_times=event_times(history, units),
         bad_rows=bad_rows(history, units),
     )

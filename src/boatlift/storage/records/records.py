@@ -73,6 +73,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         environment: Versions and settings that results depend on.
         process: The identity that tells the process from others with its number on that host
             (`runtime/host/processes.py`), for people; empty if unknown.
+        bytes_in_flight: The process asks sources for no further step while so many bytes wait in scratch; 0: unknown.
     """
 
     host: str
@@ -81,6 +82,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     program: dict[str, Any]
     environment: dict[str, Any]
     process: str = ""
+    bytes_in_flight: _Count = 0
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
