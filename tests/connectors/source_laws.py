@@ -30,6 +30,9 @@ class SourceCase(Protocol):
     endless: ClassVar[bool]
     """Whether the source has always more rows."""
 
+    told: ClassVar[bool] = True
+    """Whether the parameters of a job can name the source's rows, if the source can be read so at all."""
+
     parts: ClassVar[int] = 1
     """Among how many parts of the input, each with an order of its own, the rows of one `add` are divided."""
 
@@ -225,11 +228,12 @@ class SourceLaws:
             expected = source.load(spark, position)
             if digests is not None:
                 expected = digests.load_digested(spark, [position], noted[1:], ordinals=False)
-            with JobParameters(0, 0, source=read.parameters_for(position, noted[0]) or b"").to_tasks(
-                spark.sparkContext
-            ):
+            if (told := read.parameters_for(position, noted[0])) is None:
+                assert not self.case.told
+                continue
+            with JobParameters(0, 0, source=told).to_tasks(spark.sparkContext):
                 found = ordered(map(tuple, rows.collect()))
-            assert rows.schema == expected.schema
+            assert rows.schema == expected.schema, (rows.schema, expected.schema)
             assert found == ordered(map(tuple, expected.collect()))
             if digests is not None:
                 assert digests.reading(noted[0]) == digests.reading(noted[1]) is not None

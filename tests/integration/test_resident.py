@@ -8,7 +8,7 @@ import signal
 import sqlite3
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,13 +26,10 @@ from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.resident import ResidentJob
 from boatlift.spark.jobs.slots import Slots
-from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.resident import PRIME
-from boatlift.spark.tasks.stage import TaskReceipt
 from support.kafka import new_topic, send, values_of
+from support.resident_jobs import is_resident
 from support.resident_rows import SCHEMA, hard, many, rows_of
 from support.waiting import until
 
@@ -41,7 +38,7 @@ if TYPE_CHECKING:
 
     from boatlift.testing.kafka_broker import KafkaBroker
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("soon")]
 
 STEPS = 12
 
@@ -58,52 +55,6 @@ def by_value() -> Iterator[None]:
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     yield
     cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
-
-
-@pytest.fixture(autouse=True)
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resident job begins after the second step, and again at once after a failure."""
-    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("LONGEST_REST", 0.0)):
-        monkeypatch.setattr(f"boatlift.spark.jobs.resident.{name}", value)
-
-
-@pytest.fixture
-def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that a resident job has executed."""
-    found: list[int] = []
-    step = ResidentJob.step
-
-    def noted(job: ResidentJob, parameters: JobParameters) -> bytes | None:
-        report = step(job, parameters)
-        if report is not None:
-            found.append(parameters.first)
-        return report
-
-    monkeypatch.setattr(ResidentJob, "step", noted)
-    return found
-
-
-@pytest.fixture
-def bits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What tasks have left of each step: rows, digest, and the bytes of each file."""
-    found: list[Any] = []
-    result = Jobs.result
-
-    def noted(jobs: Jobs, unit: Any, take: Any, receipts: Sequence[TaskReceipt], *rest: Any, **options: Any) -> Any:
-        for each in receipts:
-            files = [
-                (name, None if run is None else (run.rows, run.size, run.digest))
-                for name, run in sorted({**each.staged, **each.runs}.items())
-            ]
-            found.append((unit.name, take.number, each.partition, each.rows_in, each.rows, each.digest, files))
-        return result(jobs, unit, take, receipts, *rest, **options)
-
-    monkeypatch.setattr(Jobs, "result", noted)
-    return found
-
-
-def is_resident(spark: SparkSession) -> bool:
-    return any(job._hub.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
 
 
 def orders_under_way(spark: SparkSession) -> bool:

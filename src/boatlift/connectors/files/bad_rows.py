@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.formats import FileFormat, Lines, ReadFiles, nullable
+from boatlift.connectors.files.formats import FileFormat, Lines, ReadFiles, lines_by_task, nullable
 from boatlift.connectors.files.lines import Span, lines_of
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.dataflow.columns import ORDINAL, quoted
-from boatlift.dataflow.contracts import BAD_ROW, Json
+from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -88,6 +88,19 @@ class SortedOut:
 
         bad_row = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"))
         return lines.select(self.lines.sorted_out(schema, bad_row), ORDINAL)
+
+    @property
+    def has_task(self) -> bool:
+        """Return whether a line is found to be a row in it alone."""
+        return self.format.has_task
+
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
+        """Return whether the rows of a file are lines."""
+        return self.format.by_task(path, spark, schema)
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return rows and bad rows of files of lines that one task reads."""
+        return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader of rows and bad rows; its tasks read the lines."""

@@ -19,12 +19,21 @@ from boatlift.connectors.files.compression import (
     whole_because,
 )
 from boatlift.connectors.files.csv_lines import CsvLines
-from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, difference, loaded, nullable, with_ordinals
+from boatlift.connectors.files.formats import (
+    TEXT_TYPES,
+    Lines,
+    ReadFiles,
+    difference,
+    lines_by_task,
+    loaded,
+    nullable,
+    with_ordinals,
+)
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_values import MALFORMED
 from boatlift.dataflow.columns import ORDINAL, quoted
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -142,6 +151,19 @@ class CsvFormat:
         row = F.from_csv("value", declared, {**self.parser_options(), "mode": "FAILFAST"})
         texts = lines.select(F.col("value").cast("string"), ORDINAL).where(F.col("value").rlike(r"[^\x00-\x20]"))
         return without_nulls(texts.select(F.inline(F.array(row)), ORDINAL), schema)
+
+    @property
+    def has_task(self) -> bool:
+        """Return whether a row is a line, and is found in it alone."""
+        return self.lines is not None and not self.separator.isspace()
+
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
+        """Return whether a row is a line; a compressed file may be read so too."""
+        return self.has_task
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return the rows of files of lines that one task reads."""
+        return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader; the session pushes no filter into the parser.

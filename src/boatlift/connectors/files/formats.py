@@ -7,9 +7,9 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.connectors.kit import Columns
+from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,6 +23,7 @@ __all__ = [
     "ReadFiles",
     "by_file",
     "difference",
+    "lines_by_task",
     "loaded",
     "nullable",
     "spark_path",
@@ -138,6 +139,24 @@ class FileFormat(Protocol):
         Law: the rows of all lines of a file from `rows_begin` on are those of `reader`, or both fail.
         """
 
+    @property
+    def has_task(self) -> bool:
+        """Return whether one task can read such files, of most kinds at least: see `by_task`."""
+
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
+        """Return whether `rows_by_task` may read a file."""
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return the rows of the files that the parameters of a job name, read by the job's one task.
+
+        Law: they are those of `reader`, those of a file in the same order, or both fail.
+
+        Args:
+            source: The source's name, for errors.
+            schema: The declared columns.
+            frame_of: Makes the frame of the rows of the task.
+        """
+
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return the reader of all steps: making one takes many calls into the JVM, using it few.
 
@@ -146,6 +165,16 @@ class FileFormat(Protocol):
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Return the reason why a file cannot be read; None if it can."""
+
+
+def lines_by_task(lines_format: FileFormat, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+    """Return the rows of files of lines; see `FileFormat.rows_by_task`."""
+    from boatlift.connectors.files.lines import LINES, ReadLines
+
+    lines = lines_format.lines
+    assert lines is not None, "a format without lines"
+    read = ReadLines(source, lines.header, lines.encoding, None)
+    return lines_format.rows_of_lines(frame_of(read, struct_of(LINES)), schema).drop(ORDINAL)
 
 
 def difference(found: Sequence[str], declared: Sequence[str]) -> str:

@@ -14,14 +14,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.compression import damage_of, length_of_bom, opened, refuse_unreadable, whole_because
-from boatlift.connectors.files.formats import TEXT_TYPES, Lines, ReadFiles, loaded, nullable, with_ordinals
+from boatlift.connectors.files.formats import (
+    TEXT_TYPES,
+    Lines,
+    ReadFiles,
+    lines_by_task,
+    loaded,
+    nullable,
+    with_ordinals,
+)
 from boatlift.connectors.files.json_lines import JsonLines
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -90,6 +98,19 @@ class JsonFileFormat:
         """Return the rows of lines, each beside its `_ordinal`."""
         text = lines.selectExpr("CAST(value AS STRING) AS value", ORDINAL)
         return text.select(self._values.rows(schema), ORDINAL)
+
+    @property
+    def has_task(self) -> bool:
+        """Return whether a row is a line."""
+        return self.lines is not None
+
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
+        """Return whether a row is a line; a compressed file may be read so too."""
+        return self.has_task
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return the rows of files of lines that one task reads."""
+        return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader."""

@@ -17,8 +17,11 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, without_compression
 from boatlift.dataflow.columns import ORDINAL
+from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,10 +30,10 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import Lines
 
-__all__ = ["ReadLines", "Span", "divided", "lines_in", "lines_of"]
+__all__ = ["LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "spans_of_job"]
 
-LINES = "value BINARY, file STRING, offset BIGINT"
-"""The columns of lines: their bytes without the end, the name of the file, and where they begin in it."""
+LINES = f"value BINARY, file STRING, offset BIGINT, {ORDINAL} INT"
+"""The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step."""
 
 SPAN_BYTES = 16 << 20
 """A file is cut into parts of about so many bytes, unless it is compressed."""
@@ -69,13 +72,13 @@ class ReadLines:
         source: The source's name, for errors.
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding, as Python calls it; the bytes of lines are UTF-8.
-        tasks: The spans of each task.
+        tasks: The spans of each task; None: the job's parameters name them.
     """
 
     source: str
     header: bool
     encoding: str
-    tasks: tuple[tuple[Span, ...], ...]
+    tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the spans."""
@@ -83,7 +86,7 @@ class ReadLines:
 
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                for span in self.tasks[number]:
+                for span in guarded(self.source, spans_of_job) if self.tasks is None else self.tasks[number]:
                     rows = self.read(span)
                     while (made := guarded(self.source, lambda: next(rows, None))) is not None:  # noqa: B023
                         yield made
@@ -92,7 +95,7 @@ class ReadLines:
         """Read the lines of a span.
 
         Raises:
-            DataError: `[BAD_ROW]` the file cannot be decompressed.
+            DataError: `[BAD_ROW]` the file cannot be decompressed, `[INPUT_MISSING]` it is gone.
         """
         import pyarrow as pa
 
@@ -113,10 +116,28 @@ class ReadLines:
                     ORDINAL: pa.repeat(pa.scalar(span.ordinal, pa.int32()), count),
                 }
                 yield pa.record_batch(columns)
+        except FileNotFoundError as error:
+            raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
         except DAMAGE as error:
             if (damage := damage_of(Path(span.path))) is not None:
                 raise DataError("BAD_ROW", damage) from error
             raise
+
+
+_SPANS = packed_decoder(list[Span])
+
+
+def parameters_of(spans: Sequence[Span]) -> bytes:
+    """Return the parameters of a job whose one task reads spans."""
+    return msgspec.msgpack.encode(spans)
+
+
+def spans_of_job() -> list[Span]:
+    """Return the spans that the parameters of this task's job name."""
+    from boatlift.connectors.kit.tasks import job_parameters
+
+    spans: list[Span] = _SPANS.decode(job_parameters().source)
+    return spans
 
 
 _BLANK = bytes(range(33))
@@ -182,7 +203,7 @@ def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Spa
     sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
     tasks = divided(spans, max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES)))
     read = ReadLines(source, lines.header, lines.encoding, tasks)
-    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(read, f"{LINES}, {ORDINAL} INT")
+    return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(read, LINES)
 
 
 def divided(spans: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]:

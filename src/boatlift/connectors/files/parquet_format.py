@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
 from boatlift.connectors.kit import Columns
-from boatlift.dataflow.contracts import Json
+from boatlift.dataflow.columns import POSITION
+from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InternalError
 
 if TYPE_CHECKING:
@@ -71,6 +72,29 @@ class ParquetFormat:
         """Refuse a call that no range can lead to."""
         raise InternalError("INTERNAL", "lines of Parquet are to be rows")
 
+    @property
+    def has_task(self) -> bool:
+        """Return True: most files are plain."""
+        return True
+
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
+        """Return whether a file is plain; see `parquet_rows`."""
+        from boatlift.connectors.files.parquet_rows import plain_file
+
+        modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
+        corrected = all(spark.conf.get(mode) == "CORRECTED" for mode in modes)
+        return plain_file(path, schema, corrected=corrected)
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return the rows of plain files."""
+        from pyspark.sql.types import LongType, StructField, StructType
+
+        from boatlift.connectors.files.parquet_rows import ReadParquet, arrow_schema
+
+        position = [StructField(POSITION, LongType(), nullable=False)] if self.positioned else []
+        read = ReadParquet(source, arrow_schema(schema), self.positioned)
+        return frame_of(read, StructType([*nullable(schema).fields, *position]))
+
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader with the declared schema, so that no job infers one."""
         reader = spark.read.format("parquet").schema(nullable(schema))
@@ -84,12 +108,14 @@ class ParquetFormat:
         """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
         if not self.positioned:
             return rows
+        from boatlift.connectors.files.parquet_rows import PLACE_BITS
+
         if not any(place for _, place in files):
             return rows.selectExpr("*", "_metadata.row_index AS _position")
         from pyspark.sql import functions as F
 
         place = by_file(rows.sparkSession, files)
-        return rows.select("*", (place * (1 << 40) + F.col("_metadata.row_index")).alias("_position"))
+        return rows.select("*", (place * (1 << PLACE_BITS) + F.col("_metadata.row_index")).alias("_position"))
 
     def explain(
         self,
@@ -102,12 +128,13 @@ class ParquetFormat:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        from boatlift.connectors.files.parquet_rows import unreadable
+
         try:
             for _ in pq.ParquetFile(path).iter_batches():
                 pass
         except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")
+            return unreadable(path, error)
         return None
 
 

@@ -15,7 +15,7 @@ from boatlift.connectors.files.ranges import FileRange, digest_between, digest_o
 from boatlift.connectors.files.taking import StepInputs
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, Json, Names, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, SourceCapabilities
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class FilesSource:
         self._inputs = StepInputs(listing, file_format, self._known_columns, max_files, max_bytes)
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
+        self._spark: SparkSession | None = None
         self._digests = KnownDigests()
         self._backlog = Backlog(listing)
 
@@ -74,7 +75,12 @@ class FilesSource:
         """Several steps can be read in one scan, and all files again."""
         bad_rows = None if self._format.lines is None else self
         return SourceCapabilities(
-            reads_many_steps=self, rescannable=self, names_input=self, bad_rows=bad_rows, ordered_within="file"
+            reads_many_steps=self,
+            parameterized_read=self if self._format.has_task else None,
+            rescannable=self,
+            names_input=self,
+            bad_rows=bad_rows,
+            ordered_within="file",
         )
 
     def describe(self) -> Json:
@@ -194,6 +200,31 @@ class FilesSource:
         """Read the files of several positions in one scan."""
         return self._scan(spark, positions, ordinals=True)
 
+    def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
+        """Read the files and ranges that the job's parameters name."""
+        self._spark = spark
+
+        def in_one_partition(task: Any, columns: Any) -> DataFrame:
+            return spark.range(0, 1, 1, 1).mapInArrow(task, columns)
+
+        return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
+
+    def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
+        """Return the files and ranges of a position as parameters, if one task reads them as Spark does."""
+        from boatlift.connectors.files.lines import Span, parameters_of
+
+        spark, spans = self._spark, list[Span]()
+        if spark is None:
+            return None
+        schema = self._read_schema(spark)
+        for place, file in enumerate(position["files"]):
+            path, taken = self._listing.path_of(file["path"]), FileRange.of(file)
+            if taken is None and not self._format.by_task(path, spark, schema):
+                return None
+            begin, end = (0, None) if taken is None else (taken.begin, taken.end)
+            spans.append(Span(str(path), file["path"], begin, end, place))
+        return parameters_of(spans)
+
     def size_bytes(self, position: Json) -> int:
         """Return the sum of the sizes of files and ranges."""
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
@@ -211,13 +242,13 @@ class FilesSource:
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
         """Find the file, the line and the field that Spark could not read."""
-        if not self._readers or not any(sign in text for sign in _READ_FAILURES):
+        spark = self._spark or next(iter(self._readers), None)
+        if spark is None or not any(sign in text for sign in _READ_FAILURES):
             return None
         try:
             self.verify(position)
         except BoatliftError as error:
             return error
-        spark = next(iter(self._readers))
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             found = self._format.explain(spark, path, self._known_columns(), self._read_schema(spark))

@@ -1,0 +1,55 @@
+"""Fixtures of tests of resident jobs: they begin soon, and what they did is noted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.resident import ResidentJob
+from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.spark.tasks.stage import TaskReceipt
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resident job begins after the second step, and again at once after a failure."""
+    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("LONGEST_REST", 0.0)):
+        monkeypatch.setattr(f"boatlift.spark.jobs.resident.{name}", value)
+
+
+@pytest.fixture
+def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps that a resident job has executed."""
+    found: list[int] = []
+    step = ResidentJob.step
+
+    def noted(job: ResidentJob, parameters: JobParameters) -> bytes | None:
+        report = step(job, parameters)
+        if report is not None:
+            found.append(parameters.first)
+        return report
+
+    monkeypatch.setattr(ResidentJob, "step", noted)
+    return found
+
+
+@pytest.fixture
+def bits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What tasks have left of each step: rows, digest, and the bytes of each file."""
+    found: list[Any] = []
+    result = Jobs.result
+
+    def noted(jobs: Jobs, unit: Any, take: Any, receipts: Sequence[TaskReceipt], *rest: Any, **options: Any) -> Any:
+        for each in receipts:
+            files = [
+                (name, None if run is None else (run.rows, run.size, run.digest))
+                for name, run in sorted({**each.staged, **each.runs}.items())
+            ]
+            found.append((unit.name, take.number, each.partition, each.rows_in, each.rows, each.digest, files))
+        return result(jobs, unit, take, receipts, *rest, **options)
+
+    monkeypatch.setattr(Jobs, "result", noted)
+    return found

@@ -1,0 +1,141 @@
+"""Small steps of files have one plan, and share a job that lives; large ones, and files that differ, do not."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import functions as F
+
+import boatlift as bl
+from boatlift.connectors.files.source import FilesSource
+from support.resident_jobs import is_resident
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("soon")]
+
+STEPS = 10
+SCHEMA = "id LONG, item STRING, amount DOUBLE, cost DECIMAL(12, 2), day DATE, at TIMESTAMP"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def rows_of(step: int) -> pa.Table:
+    """Return as many rows as from one to more than travel together."""
+    numbers = [1000 * step + number for number in range((1, 3, 200, 64)[step % 4])]
+    columns = {
+        "id": pa.array(numbers, pa.int64()),
+        "item": pa.array([None if number % 5 == 4 else f"item {number % 3}" for number in numbers], pa.string()),
+        "amount": pa.array([number / 7 for number in numbers], pa.float64()),
+        "cost": pa.array([Decimal(number) / 4 for number in numbers], pa.decimal128(12, 2)),
+        "day": pa.array([number % 9000 for number in numbers], pa.int32()).cast(pa.date32()),
+        "at": pa.array([number * 1_000_003 for number in numbers], pa.timestamp("us", "UTC")),
+    }
+    return pa.table(columns)
+
+
+def write(kind: str, folder: Path, step: int, rows: pa.Table) -> None:
+    draft, name = folder / "_draft", f"{step:04d}.{kind.removeprefix('sorted ')}"
+    match kind.removeprefix("sorted "):
+        case "parquet":
+            pq.write_table(rows, draft)
+        case "csv":
+            rows = rows.set_column(5, "at", rows["at"].cast(pa.timestamp("us")))
+            pa.csv.write_csv(rows, draft)
+        case "jsonl":
+            draft.write_text("".join(json.dumps(row, default=str) + "\n" for row in rows.to_pylist()))
+    draft.rename(folder / name)
+
+
+@contextmanager
+def fed(
+    flow: bl.Dataflow, spark: SparkSession, store: str, visible: Callable[[], int], **options: Any
+) -> Iterator[Any]:
+    running = bl.start(flow, store, spark=spark, **options)
+    try:
+        yield lambda count: until(lambda: visible() >= count)
+    finally:
+        running.stop()
+
+
+def flow_of(kind: str, folder: str, keyed: bool) -> tuple[bl.Dataflow, Path, Callable[[], int]]:
+    """Return a dataflow, the folder of its input, and what tells how many of its steps are in the sink."""
+    place = Path(folder) / "in"
+    place.mkdir(parents=True)
+    flow = bl.Dataflow("files")
+    source = bl.files(place, format={"jsonl": "json"}.get(last := kind.rsplit(maxsplit=1)[-1], last), schema=SCHEMA)
+    rows = flow.source("rows", source, **({"bad_rows": "dead_letters"} if kind.startswith("sorted") else {}))
+    if kind.startswith("sorted"):
+        rows.bad_rows("bad").sink("bad_out", bl.parquet(f"{folder}/bad"))
+
+    def others() -> tuple[int, ...]:
+        return (STEPS, files_in(f"{folder}/bad") if kind.startswith("sorted") else STEPS)
+
+    if keyed:
+        per = rows.group_by("item").agg("per", F.count("*").alias("n"), F.sum("amount").alias("sum"))
+        per.sink("out", bl.sqlite(f"{folder}/out.db", table="per", key=["item"]))
+        return flow, place, lambda: min(*others(), steps_in(Path(folder) / "out.db"))
+    rows.transform("some", lambda df: df.where("id % 3 > 0")).sink("out", bl.parquet(f"{folder}/out"))
+    return flow, place, lambda: min(*others(), files_in(f"{folder}/out"))
+
+
+def files_in(folder: str) -> int:
+    return len(list(Path(folder).glob("*.parquet")))
+
+
+def steps_in(database: Path) -> int:
+    if not database.exists():
+        return 0
+    connection = sqlite3.connect(database)
+    try:
+        return int(connection.execute("SELECT count(*) FROM _boatlift_ledger").fetchone()[0])
+    except sqlite3.OperationalError:
+        return 0
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "sorted csv"])
+def test_the_bits_are_those_of_sparks_own_reader(
+    spark: SparkSession,
+    answered: list[int],
+    bits: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    keyed: bool,
+) -> None:
+    def run(folder: str, *, resident: bool) -> list[Any]:
+        before = len(bits)
+        flow, place, visible = flow_of(kind, folder, keyed)
+        with fed(flow, spark, f"{folder}/store", visible, resident=resident) as wait_for:
+            for step in range(STEPS):
+                write(kind, place, step, rows_of(step))
+                wait_for(step + 1)
+                if resident and step == 2:
+                    until(lambda: is_resident(spark))
+        return sorted(bits[before:])
+
+    resident = run("resident", resident=True)
+    assert set(answered) >= set(range(3, STEPS))
+    told = run("told", resident=False)
+    monkeypatch.setattr(FilesSource, "parameters_for", lambda *_: None)
+    own = run("own", resident=False)
+    assert resident == told == own
+    assert len({number for _, number, *_ in own}) == STEPS

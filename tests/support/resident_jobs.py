@@ -1,0 +1,16 @@
+"""What tests of resident jobs ask."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from boatlift.spark.jobs.slots import Slots
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["is_resident"]
+
+
+def is_resident(spark: SparkSession) -> bool:
+    return any(job._hub.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
