@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.connectors.files.source import FilesSource
+from boatlift.spark.jobs.slots import Slots
 from support.resident_jobs import is_resident
 from support.waiting import until
 
@@ -139,3 +140,43 @@ def test_the_bits_are_those_of_sparks_own_reader(
     own = run("own", resident=False)
     assert resident == told == own
     assert len({number for _, number, *_ in own}) == STEPS
+
+
+def test_a_step_of_several_tasks_gets_the_slot(
+    spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job ends for the large step, and begins again behind it."""
+    monkeypatch.setattr("boatlift.spark.jobs.planner.ONE_TASK_BYTES", 50_000)
+    flow, place, visible = flow_of("csv", "here", keyed=False)
+    large = pa.concat_tables([rows_of(step) for step in range(1, 30)])
+    with fed(flow, spark, "store", visible) as wait_for:
+        for step in range(STEPS):
+            write("csv", place, step, large if step == 5 else rows_of(step))
+            wait_for(step + 1)
+            if step == 5:
+                until(lambda: not Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
+            if step in {2, 7}:
+                until(lambda: is_resident(spark))
+    assert set(answered) >= {3, 4, 8, 9}
+    assert 5 not in answered
+    ids = [each for step in range(STEPS) for each in (large if step == 5 else rows_of(step))["id"].to_pylist()]
+    found = pq.read_table("here/out")["id"].to_pylist()
+    assert sorted(found) == sorted(each for each in ids if each % 3)
+
+
+def test_a_bad_row_and_a_changed_file_stop_it_as_they_stop_a_job_of_their_step(
+    spark: SparkSession, answered: list[int]
+) -> None:
+    flow, place, visible = flow_of("csv", "here", keyed=False)
+    running = bl.start(flow, "store", spark=spark)
+    for step in range(4):
+        write("csv", place, step, rows_of(step))
+        until(lambda step=step: visible() >= step + 1)
+        if step == 2:
+            until(lambda: is_resident(spark))
+    assert answered
+    (place / "_draft").write_text("id,item,amount,cost,day,at\n1,a,1,1,2020-01-01,2020-01-01\n2,a,much,1,,\n")
+    (place / "_draft").rename(place / "9.csv")
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] \S+9.csv line 3: column amount is 'much', which is no double"):
+        running.wait(60)
+    assert visible() == 4

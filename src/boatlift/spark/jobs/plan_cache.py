@@ -59,6 +59,8 @@ class PlanCache:
             return None
         weight = source.size_bytes(self._inputs.position_of(take))
         if not self._planner.fits_one_task(weight):
+            if self._resident is not None:
+                self._resident.make_room()
             return None
         frame = self._kept()
         parameters = None if frame is None else self._inputs.parameters_for(self._unit, take)

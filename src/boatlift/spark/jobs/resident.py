@@ -113,6 +113,11 @@ class ResidentJob:
         self._called_off += 1
         self._hub.part()
 
+    def make_room(self) -> None:
+        """End the job soon: a larger step wants its slot. It begins again when small steps come quickly."""
+        self._quick = 0
+        self._hub.part()
+
     def close(self) -> None:
         """End the job, and wait for it."""
         self._closed = True
