@@ -13,7 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -42,9 +42,9 @@ class Victim:
         flow: Where it is.
         judge: Finds out of a folder whether its sinks hold what they must, given that of an undisturbed run.
         middle: A moment in the middle of a run, from which recoveries begin.
-        acts: The calls that `make test` kills in a run.
+        acts: The calls that `make test` kills in a run, before or after them.
         points: So many are the least that these are.
-        again: The calls that `make test` kills in a recovery.
+        again: The calls that `make test` kills in a recovery, before or after them.
         outcome: What is true of it then, in words.
         make_input: Makes what it reads, for the folder that it runs in.
     """
@@ -144,17 +144,26 @@ def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
 
 
 def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoint]:
-    """Return the moments of a run to die at: all on `make crash`; else one visit of each act that changes something.
+    """Return the moments of a run to die at: all on `make crash`; else one of each act that changes something.
 
-    Before an act on its first visit and after it on a later one.
+    That is before an act on its first visit, or after it on a later one, in turn from act to act.
     """
     if EVERY_POINT:
         return [CrashPoint(call, when, v) for (call, when), n in visits.items() for v in sorted({1, (n + 1) // 2, n})]
     return [
-        CrashPoint(call, when, 1 if when == "before" else (last + 1) // 2)
-        for (call, when), last in visits.items()
-        if call.startswith(victim.acts)
+        CrashPoint(call, when, 1 if when == "before" else (visits[call, when] + 1) // 2)
+        for call, when in _in_turn(visits, victim.acts)
     ]
+
+
+def _in_turn(visits: Iterable[tuple[str, str]], acts: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Return one moment of each call that begins with an act: before it or after it, in turn from call to call."""
+    whens: dict[str, list[str]] = {}
+    for call, when in visits:
+        if call.startswith(acts):
+            whens.setdefault(call, []).append(when)
+    chosen = {call: whens[call][turn % len(whens[call])] for turn, call in enumerate(sorted(whens))}
+    return [(call, when) for call, when in visits if chosen.get(call) == when]
 
 
 def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path], jvm: WarmJvm) -> None:
@@ -219,7 +228,7 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
     assert recorded.run("--record", "points.txt") == 0
     undisturbed.judge(recorded)
     visits = _visits(_points(recorded.folder / "points.txt"))
-    points = [CrashPoint(call, when, 1) for call, when in visits if EVERY_POINT or call.startswith(victim.again)]
+    points = [CrashPoint(call, when, 1) for call, when in (visits if EVERY_POINT else _in_turn(visits, victim.again))]
     assert points
     place = again()
     for point in points:

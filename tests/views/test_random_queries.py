@@ -15,7 +15,7 @@ from views.random_queries import Generated, Table, random_case
 QUERIES, STEPS = 15, 2
 
 
-@pytest.mark.parametrize("seed", [1001, 1002, 1003])
+@pytest.mark.parametrize("seed", [1001, 1002])
 def test_changes_add_up_to_the_answer_of_spark(interpreting: SparkSession, tmp_path: Path, seed: int) -> None:
     case = random_case(seed, queries=QUERIES, steps=STEPS, rows=5)
     assert judge(interpreting, case, tmp_path / "case") == QUERIES * STEPS

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from views.judge import judge
 from views.random_queries import Generated, Table
 
-STEPS = 3
+STEPS = 2
 
 JOINS = [
     "SELECT a.k, a.v, b.x FROM a JOIN b ON a.k = b.k",
