@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -366,10 +367,14 @@ def test_a_job_that_needs_all_slots_gets_them(spark: SparkSession, answered: lis
                 push({"id": step})
                 assert not holds_a_slot(spark)
             assert len(answered) == before
-        for step in range(6, 9):
-            push({"id": step})
-        until(lambda: is_resident(spark))
-    assert ids() == list(range(9))
+        further = itertools.count(6)
+
+        def resident_after_another_step() -> bool:
+            push({"id": next(further)})
+            return is_resident(spark)
+
+        until(resident_after_another_step)
+    assert ids() == list(range(next(further)))
 
 
 def test_expressions_that_hold_rows_back_are_not_resident(spark: SparkSession, answered: list[int]) -> None:
