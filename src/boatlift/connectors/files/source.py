@@ -229,14 +229,12 @@ class FilesSource:
         """Return the source of the same files with bad rows among its rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
-        return FilesSource(
-            self._listing,
-            SortedOut(self._format, self._listing.base),
-            self._declared,
-            self._columns,
-            {**self._described, "bad_rows": "dead_letters"},
-            *self._limits,
-        )
+        described = {**self._described, "bad_rows": "dead_letters"}
+        return self._like(SortedOut(self._format, self._listing.base), described)
+
+    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
+        """Return the source of the same files in another format."""
+        return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
 
     def letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of bad rows."""
@@ -260,7 +258,7 @@ class FilesSource:
                 path = self._listing.path_of(file["path"])
                 if (taken := FileRange.of(file)) is None:
                     whole.append((path, place, ordinal))
-                else:
+                elif taken.begin < taken.end:
                     ranges.append((path, taken, ordinal))
         parts: list[DataFrame] = []
         if whole or not ranges:
