@@ -174,6 +174,14 @@ CONDITIONS: dict[str, Condition] = {
         "DataError", "an input that a recorded step names has other content now", "put the original back"
     ),
     "INPUT_MISSING": Condition("DataError", "an input that a recorded step names is gone", "put it back"),
+    "INPUT_SHRANK": Condition(
+        "DataError", "a file that is tailed has fewer bytes than were taken of it", "put its bytes back"
+    ),
+    "INPUT_ROTATED": Condition(
+        "DataError",
+        "a file that is tailed has another name, under which its rows would be taken again",
+        "rename it back, and let its writer begin new files under new names",
+    ),
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
     "BAD_ROW": Condition(
         "DataError",

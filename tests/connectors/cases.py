@@ -224,6 +224,42 @@ class CsvRangesCase(CsvCase):
         return {**_tampers(), "one bit, same size and time": ("INPUT_CHANGED", flip)}
 
 
+class TailedCsvCase(CsvCase):
+    """Two files that grow, of which a step takes a few lines."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder, format="csv", schema="id BIGINT, text STRING", max_bytes_per_step=100, tail=True)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows = _rows(number)
+        path = folder / f"part-{number % 2}.csv"
+        header = "" if path.exists() else "id,text\n"
+        with path.open("a") as file:
+            file.write(header + "".join(f"{key},{text}\n" for key, text in rows))
+        return rows
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def flip(folder: Path, position: Json) -> None:
+            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+
+        def cut(folder: Path, position: Json) -> None:
+            os.truncate(folder / position["files"][0]["path"], position["files"][0]["end"] - 1)
+
+        def rewrite(folder: Path, position: Json) -> None:
+            path = folder / position["files"][0]["path"]
+            path.write_bytes(path.read_bytes().replace(b"row", b"new", 1))
+
+        return {
+            "one bit": ("INPUT_CHANGED", flip),
+            "cut": ("INPUT_SHRANK", cut),
+            "written anew": ("INPUT_CHANGED", rewrite),
+            "gone": ("INPUT_MISSING", _tampers()["gone"][1]),
+        }
+
+
 class GzipCsvCase(CsvCase):
     """Compressed, two files a step, with tabs between fields."""
 
@@ -267,6 +303,16 @@ class JsonRangesCase(JsonLinesCase):
     @staticmethod
     def make(folder: Path) -> Source:
         return files(folder / "*.jsonl", schema="id BIGINT, text STRING", max_bytes_per_step=300)
+
+
+class TailedJsonCase(JsonLinesCase):
+    """Files that grow and are done at once, as nobody writes to them any more."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        source = files(folder / "*.jsonl", schema="id BIGINT, text STRING", tail="1 hour")
+        source._growing._clock = lambda: 1 << 62  # type: ignore[attr-defined]
+        return source
 
 
 class JsonArrayCase(JsonLinesCase):

@@ -15,6 +15,8 @@ from connectors.cases import (
     PushCase,
     SqliteCase,
     SqliteNanCase,
+    TailedCsvCase,
+    TailedJsonCase,
 )
 from connectors.conformance import SinkLaws
 from connectors.sink_crash_laws import SinkCrashLaws
@@ -43,6 +45,14 @@ class TestRangesOfCsvFiles(SourceLaws):
 
 class TestRangesOfJsonFiles(SourceLaws):
     case = JsonRangesCase
+
+
+class TestTailedCsvFiles(SourceLaws):
+    case = TailedCsvCase
+
+
+class TestTailedJsonFiles(SourceLaws):
+    case = TailedJsonCase
 
 
 class TestGzipCsvFiles(SourceLaws):

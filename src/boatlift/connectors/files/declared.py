@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from boatlift.connectors.files.compression import without_compression
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.source import FilesSource
+from boatlift.connectors.files.tailed import TailedFilesSource
 from boatlift.connectors.kit import checked_options, columns_of, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.dataflow.period import seconds_in
 from boatlift.errors import InvalidError
 from boatlift.paths import refuse_url
 
@@ -52,11 +54,13 @@ def files(
     timestamp_format: str | None = None,
     max_files_per_step: int = 1,
     max_bytes_per_step: int | None = None,
+    tail: bool | str = False,
 ) -> FilesSource:
     r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
 
     A file must appear whole: write it under a name that begins with `_` or `.`, or ends in `.tmp`, and rename it. It
     must stay unchanged until no recovery can need it again. A file of text may be compressed: `.gz`, `.bz2`, `.zst`.
+    With `tail` a file may grow, as a log does: what was taken of it must stay, and the file must keep its name.
 
     Args:
         path: A folder, a file, or a glob (`data/*.csv`).
@@ -76,6 +80,9 @@ def files(
         max_files_per_step: How many files a step takes at most.
         max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, a step each.
             Parquet, and text that is compressed or `multi_line`, is taken whole: a warning says so once.
+        tail: Whether lines that are appended to a file are taken, too, each once it has its line feed. A period, as in
+            `"1 hour"`: a file that was not written to for so long is done. Its last line is taken as it is then, and
+            the file may not grow any more. True: no file is done.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -109,12 +116,35 @@ def files(
         "date_format": date_format,
         "timestamp_format": timestamp_format,
     }
+    idle = _idle_of(tail, name)
     file_format = _format(name, options, listing)
     file_format.check_columns(columns or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
     if schema is not None and file_format.lines is not None and (required := required_of(schema)):
         described["not_null"] = required
-    return FilesSource(listing, file_format, schema, columns, described, max_files_per_step, max_bytes_per_step)
+    limits = max_files_per_step, max_bytes_per_step
+    if tail is False:
+        return FilesSource(listing, file_format, schema, columns, described, *limits)
+    if (reason := file_format.whole_because(Path(path))) is not None:
+        raise InvalidError("BAD_OPTION", f"tail={tail!r} follows files line by line, but {reason}: leave out tail")
+    return TailedFilesSource(listing, file_format, schema, columns, {**described, "tail": True}, *limits, idle)
+
+
+def _idle_of(tail: bool | str, name: str) -> float | None:
+    """Return after how many seconds without a write a tailed file is done; None: never.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is no such period, or files of the format have no lines.
+    """
+    if isinstance(tail, bool):
+        idle = None
+    elif isinstance(tail, str):
+        idle = seconds_in(tail, "tail")
+    else:
+        raise InvalidError("BAD_OPTION", f"tail is {tail!r}: give True, False, or a period as in '1 hour'")
+    if tail is not False and name == "parquet":
+        raise InvalidError("BAD_OPTION", "tail follows files line by line, and Parquet has no lines: leave out tail")
+    return idle
 
 
 def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import xxhash
 
-__all__ = ["FileRange", "digest_between", "digest_of", "range_in"]
+__all__ = ["FileRange", "digest_between", "digest_of", "end_of_range", "range_in"]
 
 _CHUNK = 1 << 20
 _STRIDE = 1 << 16
@@ -60,7 +60,7 @@ def range_in(path: Path, begin: int, most: int) -> tuple[int, int, str] | None:
     """
     with path.open("rb") as file:
         before = os.fstat(file.fileno())
-        end = _end(file, begin, most, before.st_size)
+        end = end_of_range(file, begin, most, before.st_size)
         digest, size = _digest(file, begin, end)
         after = os.fstat(file.fileno())
     if (before.st_size, before.st_mtime_ns, size) != (after.st_size, after.st_mtime_ns, end - begin):
@@ -100,7 +100,8 @@ def _digest(file: IO[bytes], begin: int, end: int | None) -> tuple[str, int]:
     return digest.hexdigest(), size
 
 
-def _end(file: IO[bytes], begin: int, most: int, size: int) -> int:
+def end_of_range(file: IO[bytes], begin: int, most: int, size: int) -> int:
+    """Return where a range ends that begins at a line, has at most so many bytes or one line, and ends by `size`."""
     if begin + most >= size:
         return max(begin, size)
     upto = begin + most

@@ -221,6 +221,8 @@ class FilesSource:
             path, taken = self._listing.path_of(file["path"]), FileRange.of(file)
             if taken is None and not self._format.by_task(path, spark, schema):
                 return None
+            if taken is not None and taken.begin == taken.end:
+                continue  # a step may be of no lines
             begin, end = (0, None) if taken is None else (taken.begin, taken.end)
             spans.append(Span(str(path), file["path"], begin, end, place))
         return parameters_of(spans)
@@ -260,14 +262,12 @@ class FilesSource:
         """Return the source of the same files with bad rows among its rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
-        return FilesSource(
-            self._listing,
-            SortedOut(self._format, self._listing.base),
-            self._declared,
-            self._columns,
-            {**self._described, "bad_rows": "dead_letters"},
-            *self._limits,
-        )
+        described = {**self._described, "bad_rows": "dead_letters"}
+        return self._like(SortedOut(self._format, self._listing.base), described)
+
+    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
+        """Return the source of the same files in another format."""
+        return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
 
     def letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of bad rows."""
@@ -291,7 +291,7 @@ class FilesSource:
                 path = self._listing.path_of(file["path"])
                 if (taken := FileRange.of(file)) is None:
                     whole.append((path, place, ordinal))
-                else:
+                elif taken.begin < taken.end:
                     ranges.append((path, taken, ordinal))
         parts: list[DataFrame] = []
         if whole or not ranges:

@@ -1,0 +1,221 @@
+"""Files that grow (`tail=`): each step takes whole lines that were appended, and names them by their bytes.
+
+What was taken of a file stays as it is, under the file's name; only then is a replay what it was. A file that was
+renamed, cut or written anew is refused, before anything of it is taken again.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from boatlift.connectors.files.formats import FileFormat
+from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json, Names
+from boatlift.errors import DataError, InvalidError
+
+__all__ = ["GrowingFiles", "changed", "gone", "shrank"]
+
+_PUT_BACK = "put the file back as it was; a file of tail= may only grow, and keeps its name: give new lines a new file"
+
+
+class _Stamp(NamedTuple):
+    """What tells that a file was not written to since the last look."""
+
+    device: int
+    inode: int
+    size: int
+    written: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> _Stamp:
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        return self.device, self.inode
+
+
+class GrowingFiles:
+    """The entries of positions, out of files that may grow.
+
+    A look asks the system for the size of each file that is not done. The files that have something to take are then
+    taken in order of name, each once, before there is another look: no file waits for ever behind one that grows
+    quickly.
+
+    Args:
+        listing, file_format: Of the source.
+        columns: Returns the declared columns.
+        max_files, max_bytes: How much a step takes.
+        idle: After so many seconds without a write a file is done. None: never.
+        clock: Returns the time in nanoseconds.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        file_format: FileFormat,
+        columns: Callable[[], Columns],
+        max_files: int,
+        max_bytes: int | None,
+        idle: float | None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._listing, self._format, self._columns = listing, file_format, columns
+        self._max_files, self._max_bytes = max_files, max_bytes
+        self._idle, self._clock = idle, clock
+        self._waiting: list[str] = []  # files of the last look, the next one last
+        self._identities: dict[str, tuple[int, int]] = {}  # of files of which something was taken
+        self._nothing_in: dict[str, tuple[_Stamp, int]] = {}  # where nothing was to be taken behind a place
+
+    def entries(self, cursor: Json) -> list[dict[str, Any]]:
+        """Return the entries of the next position; none if there are no further lines.
+
+        Raises:
+            DataError: `[INPUT_MISSING]`, `[INPUT_SHRANK]`, `[INPUT_CHANGED]`, `[INPUT_ROTATED]` a file is not what it
+                was; `[BAD_HEADER]`.
+            OSError: a file cannot be read.
+        """
+        known: Mapping[str, Any] = cursor["open"]
+        taken = self._from_waiting(cursor["taken"], known)
+        if not taken:
+            self._waiting = sorted(self._look(cursor["taken"], known), reverse=True)
+            taken = self._from_waiting(cursor["taken"], known)
+        return taken
+
+    def _from_waiting(self, done: Names, known: Mapping[str, Any]) -> list[dict[str, Any]]:
+        files: list[dict[str, Any]] = []
+        left = self._max_bytes
+        while self._waiting and len(files) < self._max_files:
+            name = self._waiting[-1]
+            entry = None if name in done else self._entry(name, known.get(name), left)
+            if entry is not None and left is not None:
+                if files and entry["end"] - entry["begin"] > left:
+                    break  # a line is longer than what is left
+                left = max(0, left - (entry["end"] - entry["begin"]))
+            self._waiting.pop()
+            files += [] if entry is None else [entry]
+        return files
+
+    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the files that may have something to take, once all are proved to be what they were."""
+        names = self._listing.names(done)
+        if missing := next(iter(sorted(known.keys() - set(names))), None):
+            raise gone(self._listing.path_of(missing), known[missing]["end"])
+        stamps: dict[str, _Stamp] = {}
+        for name in names:
+            try:
+                stamps[name] = _Stamp.of(self._listing.path_of(name).stat())
+            except FileNotFoundError as error:
+                if name in known:
+                    raise gone(self._listing.path_of(name), known[name]["end"]) from error
+        self._identities = {name: self._identities[name] for name in known if name in self._identities}
+        self._refuse_lost(known, stamps)
+        self._nothing_in = {name: self._nothing_in[name] for name in stamps if name in self._nothing_in}
+        for name, stamp in stamps.items():
+            if self._nothing_in.get(name) != (stamp, _end(known.get(name))) or self._rests(stamp.written):
+                yield name
+
+    def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, _Stamp]) -> None:
+        """Raise if a file that was begun is not the same any more, or has another name besides."""
+        for name in known.keys() & stamps.keys():
+            path, stamp, prefix = self._listing.path_of(name), stamps[name], Prefix.of(known[name])
+            if stamp.size < prefix.end:
+                raise shrank(path, stamp.size, prefix.end)
+            if self._identities.get(name) != stamp.identity:
+                # Another file, which may be a copy, is read whole. In the first look of a process the last bytes do.
+                self._prove(path, prefix, whole=name in self._identities)
+                self._identities[name] = stamp.identity
+        named = {self._identities[name]: name for name in known}
+        for name, stamp in stamps.items():
+            if name not in known and (other := named.get(stamp.identity)) is not None:
+                raise DataError(
+                    "INPUT_ROTATED",
+                    f"{self._listing.path_of(name)} is the file that has, or had, the name {other}, of which "
+                    f"{known[other]['end']} bytes were taken: {_PUT_BACK}, or let the path match one name alone",
+                )
+
+    @staticmethod
+    def _prove(path: Path, prefix: Prefix, *, whole: bool) -> None:
+        if whole:
+            same = prefix_of(path, prefix.end) == prefix
+        else:
+            with path.open("rb") as file:
+                same = lengthened(file, prefix, prefix.end, prefix.end) is not None
+        if not same:
+            raise changed(path, prefix.end)
+
+    def _entry(self, name: str, known: Any, most: int | None) -> dict[str, Any] | None:
+        """Return the entry of the next lines of a file, at most so many bytes or one line; None if there are none."""
+        path = self._listing.path_of(name)
+        before = NOTHING if known is None else Prefix.of(known)
+        try:
+            with path.open("rb") as file:
+                found = os.fstat(file.fileno())
+                if found.st_size < before.end:
+                    raise shrank(path, found.st_size, before.end)
+                entry = self._next(file, path, found, before, most)
+        except FileNotFoundError as error:
+            if known is None:
+                return None  # it was removed since it was listed
+            raise gone(path, before.end) from error
+        if entry is None:
+            self._nothing_in[name] = (_Stamp.of(found), before.end)
+            return None
+        self._identities.setdefault(name, _Stamp.of(found).identity)
+        return {"path": name, **entry}
+
+    def _next(
+        self, file: IO[bytes], path: Path, found: os.stat_result, before: Prefix, most: int | None
+    ) -> dict[str, Any] | None:
+        begin = before.end
+        if not begin:
+            self._refuse_without_lines(path)
+            begin = min(self._format.rows_begin(path), found.st_size)
+        rests = self._rests(found.st_mtime_ns)
+        end = end_of_lines(file, begin, found.st_size, most)
+        if rests and end == begin:
+            end = found.st_size  # the last line, which nobody has ended
+        done = rests and end == found.st_size > 0
+        if not before.end and (done or end > begin):
+            self._format.check_file(path, self._columns())  # its first line is whole
+        if (grown := lengthened(file, before, begin, end)) is None:
+            raise changed(path, before.end)
+        if end == begin and not done:
+            return None
+        prefix, digest = grown
+        return {"begin": begin, **prefix.named(), "digest": digest, **({"done": True} if done else {})}
+
+    def _rests(self, written: int) -> bool:
+        """Return whether a file that was written to at a time is done."""
+        return self._idle is not None and self._clock() - written >= self._idle * 1e9
+
+    def _refuse_without_lines(self, path: Path) -> None:
+        if (reason := self._format.whole_because(path)) is not None:
+            raise InvalidError(
+                "BAD_NAME", f"file {path} cannot be followed line by line, because {reason}: let the path not match it"
+            )
+
+
+def _end(known: Any) -> int:
+    return 0 if known is None else int(known["end"])
+
+
+def gone(path: Path, end: int) -> DataError:
+    """Return the error of a file that is no longer there."""
+    return DataError("INPUT_MISSING", f"{path} is gone, and its first {end} bytes were taken: {_PUT_BACK}")
+
+
+def shrank(path: Path, size: int, end: int) -> DataError:
+    """Return the error of a file that has fewer bytes than were taken."""
+    return DataError("INPUT_SHRANK", f"{path} has {size} bytes, but its first {end} were taken: {_PUT_BACK}")
+
+
+def changed(path: Path, end: int) -> DataError:
+    """Return the error of a file of which bytes that were taken are others now."""
+    return DataError("INPUT_CHANGED", f"{path} has other bytes among its first {end}, which were taken: {_PUT_BACK}")

@@ -1,0 +1,128 @@
+"""`bl.files(…, tail=…)`: a source of files that grow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from boatlift.connectors.files.following import GrowingFiles, changed, gone, shrank
+from boatlift.connectors.files.listing import Listing, folded
+from boatlift.connectors.files.prefixes import Prefix, prefix_of
+from boatlift.connectors.files.ranges import digest_between
+from boatlift.connectors.files.source import FilesSource
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json, Names
+from boatlift.errors import DataError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from boatlift.connectors.files.formats import FileFormat
+
+__all__ = ["TailedFilesSource"]
+
+
+class TailedFilesSource(FilesSource):
+    """Files of lines that grow. A position names lines of a file by their bytes and digest, and all bytes before them.
+
+    A cursor holds how far each file was taken that may still grow, with the digests of that; the names of the files
+    that are done, in order, and the digest of theirs. So its size is that of the first.
+
+    Args:
+        idle: After so many seconds without a write a file is done. None: never.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        file_format: FileFormat,
+        schema: str | StructType | None,
+        columns: Columns | None,
+        described: Json,
+        max_files: int,
+        max_bytes: int | None,
+        idle: float | None,
+    ) -> None:
+        super().__init__(listing, file_format, schema, columns, described, max_files, max_bytes)
+        self._idle = idle
+        self._growing = GrowingFiles(listing, file_format, self._known_columns, max_files, max_bytes, idle)
+
+    def start(self) -> Json:
+        """Return the cursor that has taken nothing."""
+        return {"taken": Names(), "digest": "", "open": {}}
+
+    def next(self, cursor: Json) -> Json | None:
+        """Take lines that were appended, up to the limits of a step."""
+        with self._reachable(), self._there(began=bool(cursor["taken"]) or bool(cursor["open"])):
+            files = self._growing.entries(cursor)
+        return {"files": files} if files else None
+
+    def advance(self, cursor: Json, position: Json) -> Json:
+        """Return the cursor with the files of a position as far as it takes them."""
+        growing = dict(cursor["open"])
+        done: list[str] = []
+        digest = cursor["digest"]
+        for file in position["files"]:
+            prefix = Prefix.of(file)
+            if file.get("done"):
+                growing.pop(file["path"], None)
+                done.append(file["path"])
+                digest = folded(digest, [prefix.digest])
+            else:
+                growing[file["path"]] = prefix.named()
+        return {"taken": cursor["taken"].plus(done), "digest": digest, "open": growing}
+
+    def verify(self, position: Json) -> None:
+        """Read the lines that a position names, and compare their digests; of a file that is done, the size too."""
+        for file in position["files"]:
+            path = self._listing.path_of(file["path"])
+            with self._reachable():
+                try:
+                    size = path.stat().st_size
+                    digest = digest_between(path, file["begin"], file["end"])
+                except FileNotFoundError as error:
+                    raise gone(path, file["end"]) from error
+            if file.get("done") and size != file["end"]:
+                raise DataError(
+                    "INPUT_CHANGED",
+                    f"{path} has {size} bytes, but had {file['end']} when it was taken for done, after no write for "
+                    "as long as tail= says: put it back as it was, and what came later into a file of another name",
+                )
+            if size < file["end"]:
+                raise shrank(path, size, file["end"])
+            if digest != file["digest"]:
+                raise changed(path, file["end"])
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Read all files that are done, and the others as far as they were taken."""
+        files: list[Json] = [{"path": name} for name in cursor["taken"]]
+        for name, taken in cursor["open"].items():
+            begin = self._format.rows_begin(self._listing.path_of(name))
+            files.append({"path": name, "begin": begin, "end": taken["end"]})
+        return self._scan(spark, [{"files": files}])
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Compare the digests of all that was taken."""
+        with self._reachable():
+            for name, taken in cursor["open"].items():
+                path = self._listing.path_of(name)
+                try:
+                    size = path.stat().st_size
+                    if size < taken["end"]:
+                        raise shrank(path, size, taken["end"])
+                    if prefix_of(path, taken["end"]) != Prefix.of(taken):
+                        raise changed(path, taken["end"])
+                except FileNotFoundError as error:
+                    raise gone(path, taken["end"]) from error
+        super().verify_everything(cursor)
+
+    def _digests_of(self, cursor: Json) -> Iterator[str]:
+        for name in cursor["taken"]:
+            path = self._listing.path_of(name)
+            whole = prefix_of(path, path.stat().st_size)
+            yield "" if whole is None else whole.digest
+
+    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
+        limits = (*self._limits, self._idle)
+        return TailedFilesSource(self._listing, file_format, self._declared, self._columns, described, *limits)

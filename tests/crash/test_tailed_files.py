@@ -1,0 +1,83 @@
+"""A process is killed at every act of its store and sinks, while another one appends to the files that it reads."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from boatlift.testing.crash import CrashPoint
+from boatlift.testing.warm_jvm import WarmJvm
+from support.tail_writer import BAD, NAMES
+
+pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
+
+TESTS = Path(__file__).parents[1]
+ACTS = ("store.create", "sink.commit", "sink.stage")
+
+
+def live(folder: Path, jvm: WarmJvm, *arguments: str, seconds: float | None = None) -> int:
+    """Run the dataflow; return what it ended with."""
+    command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_tail:flow", "--store", "store"]
+    environment = {**os.environ, **jvm.environment(), "PYTHONPATH": str(TESTS)}
+    with (folder / "log.txt").open("a") as out:
+        process = subprocess.Popen(
+            [*command, *arguments], cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT
+        )
+        try:
+            ended = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            ended = process.wait()
+    assert ended in (0, -signal.SIGKILL), (folder / "log.txt").read_text()[-3000:]
+    return ended
+
+
+def test_lines_that_a_process_appends_come_once_whatever_is_killed(tmp_path: Path, warm_jvm: WarmJvm) -> None:
+    (tmp_path / "data").mkdir()
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "support.tail_writer", str(tmp_path)], env={**os.environ, "PYTHONPATH": str(TESTS)}
+    )
+    try:
+        live(tmp_path, warm_jvm, "--record", "points.txt", seconds=20)
+        lines = (tmp_path / "points.txt").read_text().splitlines()
+        calls = {(point.call, point.when) for point in map(CrashPoint.parse, lines) if point.call.startswith(ACTS)}
+        died = 0
+        for call, when in sorted(calls):
+            visit = 1 if when == "before" else 2
+            died += live(tmp_path, warm_jvm, "--at", str(CrashPoint(call, when, visit)), seconds=30) != 0
+        assert writer.poll() is None
+    finally:
+        (tmp_path / "stop").touch()
+        assert writer.wait(30) == 0
+    assert died == len(calls) >= 14
+    assert live(tmp_path, warm_jvm, "--available-now") == 0
+    judge(tmp_path)
+
+
+def judge(folder: Path) -> None:
+    """Every line is one row or one letter, the rows of a file in order, and the sums are those of the rows."""
+    written = {name: (folder / "data" / name).read_bytes() for name in NAMES}
+    count = written["a.csv"].count(b"\n") - 1
+    assert count > 500
+    expected = [number for number in range(1, count + 1) if number % BAD]
+    kept = [row for path in sorted((folder / "kept").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    letters = [row for path in sorted((folder / "late").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    for name in NAMES:
+        assert [row["n"] for row in kept if row["file"] == name] == expected
+        mine = [letter for letter in letters if letter["file"] == name]
+        assert len(mine) == count - len(expected)
+        assert [letter["offset"] for letter in mine] == sorted({letter["offset"] for letter in mine})
+        for letter in mine:
+            assert letter["text"] == f"{name},none"
+            assert written[name][letter["offset"] :].startswith(f"{name},none\n".encode())
+    with closing(sqlite3.connect(folder / "answers.db")) as database:
+        found = {name: (n, total) for name, n, total in database.execute("SELECT file, n, total FROM sums")}
+    assert found == {name: (len(expected), sum(expected)) for name in NAMES}
