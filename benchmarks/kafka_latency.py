@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from benchmarks.harness import Effort, Figure, Result, median_ratio, percentile
-from benchmarks.kafka_peer import ROOT, Kafka, kafka
+from benchmarks.kafka_peer import ROOT, Kafka, flink_command, kafka
 from benchmarks.real_time_peer import NUMBERED
 
 __all__ = ["measure"]
@@ -31,9 +30,6 @@ MOST_MS = {0.5: 20.0, 0.99: 50.0}
 
 def measure(effort: Effort) -> Result:
     """Run each side alone, in turns; the first messages of each turn, and the first turns, do not count."""
-    if shutil.which("javac") is None:
-        raise RuntimeError("Flink's side is compiled when it runs: install a JDK, such as openjdk-17-jdk-headless")
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "kafka_jars.py"), "flink"], check=True)
     sides: dict[str, Callable[[Kafka], list[float]]] = {
         "boatlift": partial(_ours, keyed=False),
         "boatlift, keyed": partial(_ours, keyed=True),
@@ -117,12 +113,10 @@ def _real_time(kind: str, there: Kafka) -> list[float]:
 
 
 def _flink(there: Kafka) -> list[float]:
-    """Run Flink in a process of its own, with as much memory as the session has."""
+    """Run Flink in a process of its own."""
     before, after = there.new_topic(), there.new_topic()
-    class_path = str(ROOT / ".kafka" / "flink" / "libs" / "*")
-    java = ["java", "-Xmx4g", "--add-opens=java.base/java.util=ALL-UNNAMED", "-cp", class_path]
-    peer = [str(Path(__file__).with_name("FlinkPeer.java")), there.broker.bootstrap, before, after]
-    return _beside([*java, *peer], "Flink", before, after, there)
+    command = flink_command("FlinkPeer.java", there.broker.bootstrap, before, after)
+    return _beside(command, "Flink", before, after, there)
 
 
 def _beside(command: Sequence[str], name: str, before: str, after: str, there: Kafka) -> list[float]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["KEY", "PARTITIONS", "ROOT", "VALUE", "Kafka", "kafka", "side_by_side"]
+__all__ = ["KEY", "PARTITIONS", "ROOT", "VALUE", "WARM_UPS", "Kafka", "flink_command", "kafka", "side_by_side"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -62,23 +63,45 @@ class Kafka:
 
 def side_by_side(
     name: str,
-    least: float,
     there: Kafka,
     effort: Effort,
     ours: Callable[[Kafka], float],
-    theirs: Callable[[Kafka], float],
+    peers: Mapping[str, tuple[float, Callable[[Kafka], float]]],
 ) -> Result:
-    """Let Boatlift and Spark's own take turns, after some that warm them up; compare their rows a second."""
-    rates = [(ours(there), theirs(there)) for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
-    mine, others = ([rate[side] for rate in rates] for side in (0, 1))
-    ratio = median_ratio(mine, others)
+    """Let Boatlift and peers take turns, after some that warm them up; compare their rows a second.
+
+    Args:
+        name: The benchmark's.
+        there: Where all write or read.
+        effort: How often.
+        ours: Returns Boatlift's rows a second.
+        peers: Peer to the least ratio that is asked, and to what returns its rows a second.
+    """
+    sides = {"boatlift": ours, **{peer: side for peer, (_, side) in peers.items()}}
+    turns = [{side: rate(there) for side, rate in sides.items()} for _ in range(WARM_UPS + effort.rounds)][WARM_UPS:]
+    rates = {side: [turn[side] for turn in turns] for side in sides}
+    ratios = {peer: median_ratio(rates["boatlift"], rates[peer]) for peer in peers}
     return Result(
         name=name,
-        target=f"rows/s: at least {least} of Spark's own",
-        met=ratio >= least,
-        ratios={"Spark's own": ratio},
-        figures={"boatlift": Figure.of("rows/s", mine), "Spark's own": Figure.of("rows/s", others)},
+        target="rows/s: at least " + ", ".join(f"{least:g} of {peer}" for peer, (least, _) in peers.items()),
+        met=all(ratios[peer] >= least for peer, (least, _) in peers.items()),
+        ratios=ratios,
+        figures={side: Figure.of("rows/s", values) for side, values in rates.items()},
     )
+
+
+def flink_command(program: str, *arguments: str) -> list[str]:
+    """Return the command that runs a program of Flink's, with as much memory as the session has.
+
+    Raises:
+        RuntimeError: there is no JDK, or Maven cannot fetch Flink.
+    """
+    if shutil.which("javac") is None:
+        raise RuntimeError("Flink's side is compiled when it runs: install a JDK, such as openjdk-17-jdk-headless")
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "kafka_jars.py"), "flink"], check=True)
+    class_path = str(ROOT / ".kafka" / "flink" / "libs" / "*")
+    java = ["java", "-Xmx4g", "--add-opens=java.base/java.util=ALL-UNNAMED", "-cp", class_path]
+    return [*java, str(Path(__file__).with_name(program)), *arguments]
 
 
 @contextmanager

@@ -19,9 +19,8 @@ def measure(effort: Effort) -> Result:
     with kafka() as there:
         topic = there.new_topic()
         there.fill(topic, rows)
-        return side_by_side(
-            "kafka_read", 1.0, there, effort, partial(_ours, topic, rows), partial(_theirs, topic, rows)
-        )
+        peers = {"Spark's own": (1.0, partial(_theirs, topic, rows))}
+        return side_by_side("kafka_read", there, effort, partial(_ours, topic, rows), peers)
 
 
 def _ours(topic: str, rows: int, there: Kafka) -> float:
