@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files import row_groups
 from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
+from boatlift.connectors.files.row_groups import RowGroups
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError, InternalError
@@ -29,6 +31,11 @@ class ParquetFormat:
     def lines(self) -> Lines | None:
         """Return None: its columns have types, which the footer names."""
         return None
+
+    @property
+    def row_groups(self) -> RowGroups:
+        """Return how row groups become rows."""
+        return RowGroups(self.positioned)
 
     def describe(self) -> Json:
         """Return nothing: a Parquet file says all of itself."""
@@ -59,16 +66,18 @@ class ParquetFormat:
     def check_patterns(self, spark: SparkSession) -> None:
         """Do nothing: Parquet has no text for dates."""
 
-    def whole_because(self, path: Path) -> str | None:  # noqa: ARG002
-        """Return the reason: Parquet has no lines."""
-        return "files of Parquet have no lines"
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        return row_groups.whole_because(path)
 
     def rows_begin(self, path: Path) -> int:
-        """Refuse a call that no range can lead to: `whole_because` says so of each file."""
-        raise InternalError("INTERNAL", f"{path} is Parquet, and is taken in ranges of lines")
+        """Return the offset of the first row group."""
+        import pyarrow.parquet as pq
+
+        return row_groups.begins_of(pq.read_metadata(path))[0]
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:  # noqa: ARG002
-        """Refuse a call that no range can lead to."""
+        """Refuse a call that no range can lead to: those of Parquet are row groups."""
         raise InternalError("INTERNAL", "lines of Parquet are to be rows")
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
@@ -106,8 +115,7 @@ class ParquetFormat:
             for _ in pq.ParquetFile(path).iter_batches():
                 pass
         except (pa.ArrowException, OSError) as error:
-            reason = str(error).splitlines()[0]
-            return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")
+            return row_groups.unreadable(path, error)
         return None
 
 
