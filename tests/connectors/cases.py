@@ -351,6 +351,29 @@ class ParquetFilesCase(SourceCase):
         return rows
 
 
+class ParquetRangesCase(ParquetFilesCase):
+    """Every file in several ranges of row groups."""
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return files(folder / "*.parquet", schema="text STRING, id BIGINT", max_bytes_per_step=300)
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        return [(text, key) for key, text in ParquetFilesCase.add(folder, number)]
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def flip(folder: Path, position: Json) -> None:
+            _flip(folder / position["files"][0]["path"], position["files"][0]["begin"])
+
+        def flip_footer(folder: Path, position: Json) -> None:
+            _flip(folder / position["files"][0]["path"], position["files"][0]["of"] - 20)
+
+        changed = {"one bit, same size and time": flip, "one bit of the footer": flip_footer}
+        return {**_tampers(), **{name: ("INPUT_CHANGED", change) for name, change in changed.items()}}
+
+
 class GeneratorCase(SourceCase):
     """Never changes, never ends."""
 

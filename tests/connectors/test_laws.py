@@ -12,6 +12,7 @@ from connectors.cases import (
     JsonRangesCase,
     ParquetCase,
     ParquetFilesCase,
+    ParquetRangesCase,
     PushCase,
     SqliteCase,
     SqliteNanCase,
@@ -69,6 +70,10 @@ class TestJsonArrayFiles(SourceLaws):
 
 class TestParquetFiles(SourceLaws):
     case = ParquetFilesCase
+
+
+class TestRangesOfParquetFiles(SourceLaws):
+    case = ParquetRangesCase
 
 
 class TestGenerator(SourceLaws):

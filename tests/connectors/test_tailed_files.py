@@ -355,8 +355,9 @@ def test_lines_end_where_ranges_of_whole_files_do(pieces: list[bytes], most: int
     assert all(len(each) <= most or b"\n" not in each[:-1] for each in taken)
 
 
-@given(st.binary(max_size=3000), st.lists(st.integers(0, 3000), max_size=6))
-def test_a_prefix_depends_on_its_bytes_alone(content: bytes, cuts: list[int]) -> None:
+@given(st.integers(0, 400), st.lists(st.integers(0, 400), max_size=6))
+def test_a_prefix_depends_on_its_bytes_alone(size: int, cuts: list[int]) -> None:
+    content = bytes(n % 251 for n in range(size))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
         patch.setattr(prefixes, "BLOCK", 64)
         path = append(Path(folder) / "a", content)
@@ -367,7 +368,7 @@ def test_a_prefix_depends_on_its_bytes_alone(content: bytes, cuts: list[int]) ->
                 assert found is not None
                 prefix = found[0]
         assert prefix == prefix_of(path, len(content)) == Prefix.of(prefix.named())
-        for place in range(0, len(content), 97):
+        for place in range(0, len(content), 11):
             flipped = content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
             path.write_bytes(flipped)
             assert prefix_of(path, len(content)) != prefix

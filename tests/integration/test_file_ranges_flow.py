@@ -1,4 +1,4 @@
-"""A dataflow over one large file: its ranges are steps, each counted once, whatever dies; changed bytes are told."""
+"""A dataflow over one large file: ranges of lines or row groups are steps, each counted once; changes are told."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
@@ -25,13 +27,23 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("rows").mkdir()
     Path("rows/all.csv").write_text("k,v\n" + "".join(f"{'abc'[n % 3]},{n}\n" for n in range(ROWS)))
+    table = pa.table({"k": ["abc"[n % 3] for n in range(ROWS)], "v": pa.array(range(ROWS), pa.int32())})
+    Path("groups").mkdir()
+    pq.write_table(table, "groups/all.parquet", row_group_size=11)
 
 
-def run(spark: SparkSession, *, batch: bool = False, **options: Any) -> None:
+SOURCES = {
+    "lines": {"path": "rows", "format": "csv", "max_bytes_per_step": 100},
+    "row groups": {"path": "groups", "format": "parquet", "max_bytes_per_step": 400},
+    "lines that come": {"path": "rows", "format": "csv", "max_bytes_per_step": 100, "tail": True},
+}
+
+
+def run(spark: SparkSession, of: str = "lines", *, batch: bool = False, **options: Any) -> None:
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("flow")
-    read = flow.source("rows", bl.files("rows", format="csv", schema="k STRING, v INT", max_bytes_per_step=100))
+    read = flow.source("rows", bl.files(**SOURCES[of], schema="k STRING, v INT"))  # type: ignore[arg-type]
     sums = read.group_by("k").agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=4))
     sums.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
     if batch:
@@ -49,16 +61,23 @@ def expected(upto: int = ROWS) -> dict[str, int]:
     return {key: sum(range(first, upto, 3)) for first, key in enumerate("abc")}
 
 
-def test_each_row_of_a_large_file_counts_once_whatever_dies(spark: SparkSession) -> None:
+@pytest.mark.parametrize("of", SOURCES)
+def test_each_row_of_a_large_file_counts_once_whatever_dies(spark: SparkSession, of: str) -> None:
     for time in (2, 5):
         with pytest.raises(DiesError):
-            run(spark, batch=True, on_progress=dying_at("commit", "out", time=time))
-    run(spark, batch=True)
+            run(spark, of, batch=True, on_progress=dying_at("commit", "out", time=time))
+    run(spark, of, batch=True)
     assert totals() == expected()
     counts = spark.read.parquet(str(Path("counts").absolute())).collect()
     assert ("a", 67) in {(row["k"], row["count"]) for row in counts}
-    Path("rows/more.csv").write_text("k,v\na,1\n")
-    run(spark, batch=True)
+    if of == "row groups":
+        pq.write_table(pa.table({"k": ["a"], "v": pa.array([1], pa.int32())}), "groups/more.parquet")
+    elif of == "lines":
+        Path("rows/more.csv").write_text("k,v\na,1\n")
+    else:
+        with Path("rows/all.csv").open("a") as file:
+            file.write("a,1\n")
+    run(spark, of, batch=True)
     assert totals() == expected() | {"a": expected()["a"] + 1}
 
 
@@ -72,4 +91,27 @@ def test_a_range_that_was_changed_before_its_replay_is_told(spark: SparkSession)
         run(spark)
     path.write_bytes(was)
     run(spark)
+    assert totals() == expected()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        (b"a,0\n", b"a,7\n", "INPUT_CHANGED"),
+        (b"a,0\n", b"", "INPUT_CHANGED"),
+        (b"", None, "INPUT_SHRANK"),
+    ],
+)  # fmt: skip
+def test_a_file_that_grows_and_was_changed_before_a_replay_is_told(
+    spark: SparkSession, old: bytes, new: bytes | None, told: str
+) -> None:
+    with pytest.raises(DiesError):
+        run(spark, "lines that come", on_progress=dying_at("commit", "out", time=2))
+    path = Path("rows/all.csv")
+    was = path.read_bytes()
+    path.write_bytes(was[:50] if new is None else was.replace(old, new))
+    with pytest.raises(bl.DataError, match=rf"\[{told}\].*all\.csv has"):
+        run(spark, "lines that come")
+    path.write_bytes(was + b"a,0\n")
+    run(spark, "lines that come")
     assert totals() == expected()

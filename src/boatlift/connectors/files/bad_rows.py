@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.row_groups import RowGroups
+
 __all__ = ["SortedOut"]
 
 _PLACE = "struct<line: binary, file: string, offset: bigint>"
@@ -45,6 +47,11 @@ class SortedOut:
         """Return how a line is a row."""
         assert self.format.lines is not None
         return self.format.lines
+
+    @property
+    def row_groups(self) -> RowGroups | None:
+        """Return None: rows are lines, or the file is one value."""
+        return None
 
     def describe(self) -> Json:
         """Return the options."""

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.row_groups import RowGroups
+
 __all__ = ["ENCODINGS", "CsvFormat"]
 
 ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
@@ -76,6 +78,11 @@ class CsvFormat:
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a row may have several."""
         return None if self.multi_line else CsvLines(self)
+
+    @property
+    def row_groups(self) -> RowGroups | None:
+        """Return None: rows are lines, or the file is one value."""
+        return None
 
     def describe(self) -> Json:
         """Return the options."""

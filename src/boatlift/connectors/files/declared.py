@@ -78,8 +78,9 @@ def files(
         date_format: Spark's pattern of dates in text, such as `dd.MM.yyyy`; None: ISO 8601.
         timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
         max_files_per_step: How many files a step takes at most.
-        max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, a step each.
-            Parquet, and text that is compressed or `multi_line`, is taken whole: a warning says so once.
+        max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, or of row
+            groups of Parquet, a step each. Text that is compressed or `multi_line`, and Parquet with nested columns, is
+            taken whole: a warning says so once.
         tail: Whether lines that are appended to a file are taken, too, each once it has its line feed. A period, as in
             `"1 hour"`: a file that was not written to for so long is done. Its last line is taken as it is then, and
             the file may not grow any more. True: no file is done.

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.row_groups import RowGroups
+
 __all__ = [
     "TEXT_TYPES",
     "FileFormat",
@@ -99,6 +101,10 @@ class FileFormat(Protocol):
     def lines(self) -> Lines | None:
         """Return how lines become rows; None if a row is no line of text."""
 
+    @property
+    def row_groups(self) -> RowGroups | None:
+        """Return how row groups become rows; None if files have none."""
+
     def describe(self) -> Json:
         """Return the options that results depend on."""
 
@@ -128,10 +134,13 @@ class FileFormat(Protocol):
         """
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, whatever its size; None if it can be taken in ranges."""
+        """Return the reason why a file is taken whole, whatever its size; None if it can be taken in ranges.
+
+        Ranges are of row groups, if the format has such, else of lines.
+        """
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset of a file's first line of rows, of a file that can be taken in ranges."""
+        """Return the offset of a file's first line of rows, or row group, of a file that can be taken in ranges."""
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
         """Return the rows of lines in a column `value` (binary), each beside its `_ordinal`.

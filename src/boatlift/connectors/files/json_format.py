@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.row_groups import RowGroups
+
 __all__ = ["JsonFileFormat"]
 
 _TYPES = (*TEXT_TYPES, "binary", "array", "map", "struct")
@@ -63,6 +65,11 @@ class JsonFileFormat:
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a file is one value."""
         return None if self.multi_line else JsonLines(self.patterns)
+
+    @property
+    def row_groups(self) -> RowGroups | None:
+        """Return None: rows are lines, or the file is one value."""
+        return None
 
     def describe(self) -> Json:
         """Return the options."""

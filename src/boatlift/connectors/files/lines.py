@@ -46,7 +46,7 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 class Span(NamedTuple):
-    """The lines of a file that begin in a range of its bytes.
+    """The lines of a file, or the row groups, that begin in a range of its bytes.
 
     Attributes:
         path: The file.
@@ -54,6 +54,7 @@ class Span(NamedTuple):
         begin, end: The range; bytes of a compressed file are counted as they are decompressed. None: to the end.
         ordinal: The index of the step that takes the file.
         at_line: Whether a line begins at `begin`; else the end of the line before is looked for.
+        place: The file's place in its step.
     """
 
     path: str
@@ -62,6 +63,7 @@ class Span(NamedTuple):
     end: int | None
     ordinal: int
     at_line: bool = True
+    place: int = 0
 
 
 @dataclass(frozen=True, slots=True)

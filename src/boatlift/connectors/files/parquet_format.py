@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files import row_groups
 from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
+from boatlift.connectors.files.row_groups import RowGroups
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.columns import POSITION
 from boatlift.dataflow.contracts import FrameOfTask, Json
@@ -30,6 +32,11 @@ class ParquetFormat:
     def lines(self) -> Lines | None:
         """Return None: its columns have types, which the footer names."""
         return None
+
+    @property
+    def row_groups(self) -> RowGroups:
+        """Return how row groups become rows."""
+        return RowGroups(self.positioned)
 
     def describe(self) -> Json:
         """Return nothing: a Parquet file says all of itself."""
@@ -60,16 +67,20 @@ class ParquetFormat:
     def check_patterns(self, spark: SparkSession) -> None:
         """Do nothing: Parquet has no text for dates."""
 
-    def whole_because(self, path: Path) -> str | None:  # noqa: ARG002
-        """Return the reason: Parquet has no lines."""
-        return "files of Parquet have no lines"
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, if there is one."""
+        return row_groups.whole_because(path)
 
     def rows_begin(self, path: Path) -> int:
-        """Refuse a call that no range can lead to: `whole_because` says so of each file."""
-        raise InternalError("INTERNAL", f"{path} is Parquet, and is taken in ranges of lines")
+        """Return the offset of the first row group."""
+        import pyarrow.parquet as pq
+
+        from boatlift.connectors.files.parquet_rows import begins_of
+
+        return begins_of(pq.read_metadata(path))[0]
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:  # noqa: ARG002
-        """Refuse a call that no range can lead to."""
+        """Refuse a call that no range can lead to: those of Parquet are row groups."""
         raise InternalError("INTERNAL", "lines of Parquet are to be rows")
 
     @property
@@ -77,22 +88,24 @@ class ParquetFormat:
         """Return True: most files are plain."""
         return True
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
+    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
         """Return whether a file is plain; see `parquet_rows`."""
-        from boatlift.connectors.files.parquet_rows import plain_file
+        from boatlift.connectors.files.parquet_rows import not_plain
 
         modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
         corrected = all(spark.conf.get(mode) == "CORRECTED" for mode in modes)
-        return plain_file(path, schema, corrected=corrected)
+        return not_plain(path, corrected=corrected) is None
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return the rows of plain files."""
+        from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import LongType, StructField, StructType
 
-        from boatlift.connectors.files.parquet_rows import ReadParquet, arrow_schema
+        from boatlift.connectors.files.parquet_rows import ReadParquet
 
         position = [StructField(POSITION, LongType(), nullable=False)] if self.positioned else []
-        read = ReadParquet(source, arrow_schema(schema), self.positioned)
+        columns = to_arrow_schema(nullable(schema), timezone="UTC")
+        read = ReadParquet(source, columns, self.positioned, ordinals=False, tasks=None)
         return frame_of(read, StructType([*nullable(schema).fields, *position]))
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:

@@ -1,142 +1,155 @@
-"""Rows of whole Parquet files, read by a task by PyArrow: Spark's own reader has the names of files in its plan.
+"""Rows of Parquet files, or of some row groups, read by tasks by PyArrow.
 
-Both read the same rows of files that are *plain*: each column has exactly the declared type, which is no nested one,
-and no date or time is of the calendar that Spark before version 3 wrote. `plain_file` says so of a file by its footer.
+Spark's own reader has the names of files in its plan, and takes no list of row groups. Both read the same rows of files
+that are *plain*: each column has a type of which Arrow and Spark read the same values, and no date or time is of the
+calendar that Spark before version 3 wrote. `not_plain` says so of a file by its footer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+import pyarrow.types as types
 
-from boatlift.connectors.files.formats import nullable
 from boatlift.connectors.files.lines import Span, spans_of_job
-from boatlift.connectors.kit import columns_of
-from boatlift.dataflow.columns import POSITION
+from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = ["PLACE_BITS", "ReadParquet", "arrow_schema", "plain_file", "unreadable"]
+__all__ = ["PLACE_BITS", "ReadParquet", "begins_of", "not_plain", "unreadable"]
 
 PLACE_BITS = 40
 """The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
 
 _ROWS_AT_ONCE = 1 << 14
 
-_PLAIN = "boolean tinyint smallint int bigint float double string binary decimal date timestamp timestamp_ntz".split()  # noqa: SIM905
-_OF_CALENDAR = ("date", "timestamp", "timestamp_ntz")
-
 _WRITTEN_BY = b"org.apache.spark.version"
-_OF_INT96 = pa.timestamp("us", "UTC")
-"""What 96 bits of a time are to Spark, which writes times so by default."""
-
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """Return declared columns as Spark has them in Arrow."""
-    return to_arrow_schema(nullable(schema), timezone="UTC")
-
-
-def plain_file(path: Path, declared: StructType, *, corrected: bool) -> bool:
-    """Return whether PyArrow reads the rows of a file as Spark does.
+def not_plain(path: Path, *, corrected: bool) -> str | None:
+    """Return the reason why PyArrow may read other rows of a file than Spark does; None if it reads the same.
 
     Args:
-        path: The file.
-        declared: The declared columns.
-        corrected: Whether the session reads files of unknown calendar as they are.
+        path: The file, whose columns are the declared ones.
+        corrected: Whether the session reads the times of files of unknown calendar as they are.
     """
-    columns = columns_of(declared)
-    if not all(kind.split("(")[0] in _PLAIN for _, kind in columns):
-        return False
-    schema = arrow_schema(declared)
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError):
-        return False  # Spark's reader tells what is wrong
-    found = footer.schema.to_arrow_schema()
-    if sorted(found.names) != sorted(schema.names):
-        return False
-    old_timestamps = {
-        column.path
-        for column in map(footer.schema.column, range(len(footer.schema)))
-        if column.physical_type == "INT96"
-    }
-    for field in schema:
-        kind = _OF_INT96 if field.name in old_timestamps else found.field(field.name).type
-        if not _same(kind, field.type):
-            return False
+        return "it is not a whole Parquet file"
+    leaves = map(footer.schema.column, range(len(footer.schema)))
+    instants = {column.path for column in leaves if column.physical_type == "INT96"}
+    of_calendar = bool(instants)
+    for field in footer.schema.to_arrow_schema():
+        if field.name not in instants and not _is_read_alike(field.type):
+            return f"column {field.name} has the type {field.type}"
+        of_calendar |= types.is_timestamp(field.type) or types.is_date(field.type)
     about = footer.metadata or {}
-    if any(kind in _OF_CALENDAR for _, kind in columns):
-        version = about.get(_WRITTEN_BY)
-        known = corrected if version is None else not version.startswith((b"1.", b"2."))
-        return known and not any(key in about for key in _OLD_CALENDAR)
-    return True
+    version = about.get(_WRITTEN_BY)
+    known = corrected if version is None else not version.startswith((b"1.", b"2."))
+    if of_calendar and (not known or any(key in about for key in _OLD_CALENDAR)):
+        return "its dates and times may be of an old calendar"
+    return None
 
 
-def _same(found: pa.DataType, declared: pa.DataType) -> bool:
-    if pa.types.is_timestamp(found) and pa.types.is_timestamp(declared):
-        return found.unit == declared.unit and (found.tz is None) == (declared.tz is None)
-    return bool(found == declared)
+def _is_read_alike(kind: pa.DataType) -> bool:
+    """Return whether Spark and Arrow read the same values of a type."""
+    if types.is_timestamp(kind):
+        return kind.unit in ("ms", "us")
+    tests = (
+        types.is_boolean, types.is_integer, types.is_float32, types.is_float64, types.is_string, types.is_large_string,
+        types.is_binary, types.is_large_binary, types.is_date32, types.is_decimal128,
+    )  # fmt: skip
+    return any(test(kind) for test in tests)
+
+
+def begins_of(metadata: pq.FileMetaData) -> list[int]:
+    """Return where the row groups of a file begin."""
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [min(map(_begins, map(group.column, range(group.num_columns)))) for group in groups]
+
+
+def _begins(chunk: Any) -> int:
+    return min(int(place) for place in (chunk.dictionary_page_offset, chunk.data_page_offset) if place)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadParquet:
-    """Reads the files that the parameters of its job name.
+    """Reads the spans of each task whose number it gets: of each file the row groups that begin in the span.
 
     Attributes:
         source: The source's name, for errors.
-        schema: The declared columns, as an Arrow schema.
+        columns: The declared columns, as Spark has them in Arrow.
         positioned: Whether rows get a `_position`.
+        ordinals: Whether rows get the `_ordinal` of their span.
+        tasks: The spans of each task; None: the job's parameters name them.
     """
 
     source: str
-    schema: pa.Schema
+    columns: pa.Schema
     positioned: bool
+    ordinals: bool
+    tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the files, for the one row that the job's one partition has."""
+        """Read the spans."""
         from boatlift.connectors.kit.tasks import guarded
 
         for batch in batches:
-            for _ in range(batch.num_rows):
-                rows = self.read(guarded(self.source, spans_of_job))
-                while (made := guarded(self.source, lambda: next(rows, None))) is not None:  # noqa: B023
-                    yield made
+            for number in batch.column(0).to_pylist():
+                for span in guarded(self.source, spans_of_job) if self.tasks is None else self.tasks[number]:
+                    rows = self.read(span)
+                    while (made := guarded(self.source, lambda: next(rows, None))) is not None:  # noqa: B023
+                        yield made
 
-    def read(self, files: Sequence[Span]) -> Iterator[pa.RecordBatch]:
-        """Read files, one after the other.
+    def read(self, span: Span) -> Iterator[pa.RecordBatch]:
+        """Read the row groups of a span.
 
         Raises:
-            DataError: `[INPUT_MISSING]` a file is gone; `[BAD_ROW]` it cannot be read.
+            DataError: `[INPUT_MISSING]` the file is gone, `[BAD_ROW]` it cannot be read.
         """
-        for file in files:
-            path, index = Path(file.path), 0
-            try:
-                content = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
-                for rows in content.iter_batches(_ROWS_AT_ONCE, columns=self.schema.names, use_threads=False):
-                    yield self._declared(rows, (file.ordinal << PLACE_BITS) + index)
+        try:
+            with pq.ParquetFile(span.path, coerce_int96_timestamp_unit="us") as file:
+                groups, index = _groups_of(file.metadata, span)
+                names = self.columns.names
+                for rows in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
+                    yield self._made(rows, span, (span.place << PLACE_BITS) + index)
                     index += rows.num_rows
-            except FileNotFoundError as error:
-                raise DataError("INPUT_MISSING", f"{path} is gone, and a step needs it: put it back") from error
-            except (pa.ArrowException, OSError) as error:
-                raise unreadable(path, error) from error
+        except FileNotFoundError as error:
+            raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:  # the file itself cannot be read
+                raise
+            raise unreadable(Path(span.path), error) from error
 
-    def _declared(self, rows: pa.RecordBatch, begin: int) -> pa.RecordBatch:
-        columns = [rows.column(field.name).cast(field.type) for field in self.schema]
-        made = pa.RecordBatch.from_arrays(columns, schema=self.schema)
-        if not self.positioned:
-            return made
-        return made.append_column(POSITION, pa.array(np.arange(begin, begin + len(rows), dtype=np.int64)))
+    def _made(self, rows: pa.RecordBatch, span: Span, begin: int) -> pa.RecordBatch:
+        columns = [rows.column(field.name).cast(field.type) for field in self.columns]
+        made = pa.RecordBatch.from_arrays(columns, schema=self.columns)
+        if self.positioned:
+            made = made.append_column(POSITION, pa.array(np.arange(begin, begin + len(rows), dtype=np.int64)))
+        if self.ordinals:
+            made = made.append_column(ORDINAL, pa.repeat(pa.scalar(span.ordinal, pa.int32()), len(rows)))
+        return made
+
+
+def _groups_of(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
+    """Return the row groups of a span, which follow one another, and the index of the first row in its file."""
+    every = list(range(metadata.num_row_groups))
+    if span.end is None and not span.begin:
+        return every, 0
+    begins = begins_of(metadata)
+    last = begins[-1] + 1 if span.end is None else span.end
+    groups = [number for number in every if span.begin <= begins[number] < last]
+    return groups, sum(metadata.row_group(number).num_rows for number in every if begins[number] < span.begin)
 
 
 def unreadable(path: Path, error: Exception) -> DataError:
-    """Return the error of a file that cannot be read whole."""
+    """Return the error of a file that is damaged inside."""
     reason = str(error).splitlines()[0]
     return DataError("BAD_ROW", f"{path} cannot be read as Parquet ({reason}); put a whole file in its place")

@@ -1,6 +1,6 @@
 """A source of files, each taken once; files that are found together are taken in order of name.
 
-A file is taken whole, or in ranges of lines over several steps if it has more bytes than a step may take.
+A file is taken whole, or in ranges of lines or row groups over several steps if it has more bytes than a step may take.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, folded
 from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
+from boatlift.connectors.files.row_groups import PlacedRange, footer_of
 from boatlift.connectors.files.taking import StepInputs
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
@@ -133,7 +134,8 @@ class FilesSource:
             if taken.end == file["of"]:
                 names.append(file["path"])
             else:
-                part = {"part": {"path": file["path"], "end": taken.end, "of": file["of"]}}
+                known = {key: file[key] for key in ("path", "end", "of", "footer") if key in file}
+                part = {"part": known}
         digest = folded(cursor["digest"], (file["digest"] for file in files))
         return {"taken": cursor["taken"].plus(names), "digest": digest, **part}
 
@@ -188,6 +190,11 @@ class FilesSource:
         open_file = cursor.get("part")
         if open_file is not None and self._size(open_file["path"]) != open_file["of"]:
             yield "of another length"
+        elif open_file is not None and self._has_another_footer(open_file):
+            yield "of another footer"
+
+    def _has_another_footer(self, file: Json) -> bool:
+        return "footer" in file and footer_of(self._listing.path_of(file["path"])) != file["footer"]
 
     def _size(self, name: str) -> int:
         return self._listing.path_of(name).stat().st_size
@@ -224,7 +231,7 @@ class FilesSource:
             if taken is not None and taken.begin == taken.end:
                 continue  # a step may be of no lines
             begin, end = (0, None) if taken is None else (taken.begin, taken.end)
-            spans.append(Span(str(path), file["path"], begin, end, place))
+            spans.append(Span(str(path), file["path"], begin, end, 0, place=place))
         return parameters_of(spans)
 
     def size_bytes(self, position: Json) -> int:
@@ -285,26 +292,32 @@ class FilesSource:
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, schema)
         whole: list[tuple[Path, int, int]] = []
-        ranges: list[tuple[Path, FileRange, int]] = []
+        ranges: list[PlacedRange] = []
         for ordinal, position in enumerate(positions):
             for place, file in enumerate(position["files"]):
                 path = self._listing.path_of(file["path"])
                 if (taken := FileRange.of(file)) is None:
                     whole.append((path, place, ordinal))
                 elif taken.begin < taken.end:
-                    ranges.append((path, taken, ordinal))
+                    ranges.append(PlacedRange(path, taken, place, ordinal))
         parts: list[DataFrame] = []
         if whole or not ranges:
             files = [(path, place) for path, place, _ in whole]
             parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
         if ranges:
-            from boatlift.connectors.files.lines import Span, lines_of
-
-            assert self._format.lines is not None, "a format without lines has no ranges"
-            spans = [Span(str(path), each.path, each.begin, each.end, ordinal) for path, each, ordinal in ranges]
-            rows = self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
+            rows = self._rows_of(spark, ranges, schema)
             parts.append(rows if ordinals else rows.drop(ORDINAL))
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
+
+    def _rows_of(self, spark: SparkSession, ranges: Sequence[PlacedRange], schema: StructType) -> DataFrame:
+        """Return the rows of ranges, each beside its `_ordinal`."""
+        from boatlift.connectors.files.lines import Span, lines_of
+
+        if self._format.row_groups is not None:
+            return self._format.row_groups.rows(spark, self._source, ranges, self._format.rows_schema(schema))
+        assert self._format.lines is not None, "a format with neither lines nor row groups has no ranges"
+        spans = [Span(str(path), each.path, each.begin, each.end, ordinal) for path, each, _, ordinal in ranges]
+        return self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
 
     def _known_columns(self) -> Columns:
         if self._columns is None:
@@ -345,6 +358,8 @@ def _difference(path: Path, file: Json) -> str | None:
     if (taken := FileRange.of(file)) is not None:
         if (size := path.stat().st_size) != file["of"]:
             return f"has {size} bytes, but had {file['of']} when a range of it was taken"
+        if "footer" in file and footer_of(path) != file["footer"]:
+            return "has another footer than when a range of it was taken"
         now = digest_between(path, taken.begin, taken.end)
         if now == file["digest"]:
             return None

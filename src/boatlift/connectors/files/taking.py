@@ -10,6 +10,7 @@ from typing import Any
 from boatlift.connectors.files.formats import FileFormat
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.ranges import digest_of, range_in
+from boatlift.connectors.files.row_groups import footer_of
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
@@ -87,16 +88,23 @@ class StepInputs:
         path = self._listing.path_of(part["path"])
         so_far = f"and its first {part['end']} bytes were taken: put the"
         try:
+            size = path.stat().st_size
+            if size != part["of"]:
+                message = f"{path} has {size} bytes, but had {part['of']}, {so_far} original back"
+                raise DataError("INPUT_CHANGED", message)
+            if "footer" in part and footer_of(path) != part["footer"]:
+                raise DataError("INPUT_CHANGED", f"{path} has another footer than it had, {so_far} original back")
             files = self._range(part["path"], part["end"], self._max_bytes or part["of"])
+            return [file for file in files if file["of"] == part["of"]]
         except FileNotFoundError as error:
             raise DataError("INPUT_MISSING", f"{path} is gone, {so_far} file back") from error
-        if files and files[0]["of"] != part["of"]:
-            message = f"{path} has {files[0]['of']} bytes, but had {part['of']}, {so_far} original back"
-            raise DataError("INPUT_CHANGED", message)
-        return files
 
     def _range(self, name: str, begin: int, most: int) -> list[dict[str, Any]]:
-        found = range_in(self._listing.path_of(name), begin, most)
+        path = self._listing.path_of(name)
+        if self._format.row_groups is not None:
+            groups = self._format.row_groups.next_range(path, begin, most)
+            return [] if groups is None else [{"path": name, **groups}]
+        found = range_in(path, begin, most)
         if found is None:
             return []
         end, of, digest = found
