@@ -220,6 +220,8 @@ def bounded(kind: str) -> bl.Dataflow:
     """A sink of which a file has ten rows, or a few more; a row in four is dropped before it."""
     flow = bl.Dataflow("flow")
     rows = source(flow, "east")
+    if kind == "durable, then transformed":
+        rows = rows.transform("every", lambda df: df.where("v >= 0"), policy=bl.Eager())
     if kind != "read":
         policy = bl.Eager() if kind == "made durable" else bl.Ephemeral()
         rows = rows.transform("most", lambda df: df.where("v % 10 < 3"), policy=policy)
@@ -229,7 +231,12 @@ def bounded(kind: str) -> bl.Dataflow:
 
 @pytest.mark.parametrize(
     ("kind", "files"),
-    [("read", [12, 12, 8]), ("transformed", [12, 12]), ("made durable", [12, 12])],
+    [
+        ("read", [12, 12, 8]),
+        ("transformed", [12, 12]),
+        ("made durable", [12, 12]),
+        ("durable, then transformed", [12, 12]),
+    ],
 )
 @pytest.mark.parametrize("at", [None, ("step", "all_gathered", 2), ("commit", "all", 1), ("idle", "east", 1)])
 def test_a_file_of_a_sink_that_gathers_ends_at_its_bound_of_rows(
