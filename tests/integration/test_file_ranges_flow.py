@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -32,10 +33,11 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pq.write_table(table, "groups/all.parquet", row_group_size=11)
 
 
-SOURCES = {
+SOURCES: dict[str, dict[str, Any]] = {
     "lines": {"path": "rows", "format": "csv", "max_bytes_per_step": 100},
     "row groups": {"path": "groups", "format": "parquet", "max_bytes_per_step": 400},
     "lines that come": {"path": "rows", "format": "csv", "max_bytes_per_step": 100, "tail": True},
+    "lines that are done": {"path": "rows", "format": "csv", "max_bytes_per_step": 100, "tail": "1 hour"},
 }
 
 
@@ -43,7 +45,7 @@ def run(spark: SparkSession, of: str = "lines", *, batch: bool = False, **option
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("flow")
-    read = flow.source("rows", bl.files(**SOURCES[of], schema="k STRING, v INT"))  # type: ignore[arg-type]
+    read = flow.source("rows", bl.files(**SOURCES[of], schema="k STRING, v INT"))
     sums = read.group_by("k").agg("sums", F.sum("v").alias("total"), policy=bl.Lazy(every=4))
     sums.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
     if batch:
@@ -115,3 +117,19 @@ def test_a_file_that_grows_and_was_changed_before_a_replay_is_told(
     path.write_bytes(was + b"a,0\n")
     run(spark, "lines that come")
     assert totals() == expected()
+
+
+def test_the_last_line_of_a_file_counts_once_the_file_is_done(spark: SparkSession) -> None:
+    path = Path("rows/all.csv")
+    path.write_bytes(path.read_bytes().removesuffix(b"\n"))
+    Path("rows/more.csv").write_text("k,v\na,1\n")  # which is done behind its last line, in a step without rows
+    run(spark, "lines that are done", batch=True)
+    before = {key: total + (key == "a") for key, total in expected(ROWS - 1).items()}
+    assert totals() == before
+    for file in Path("rows").iterdir():
+        os.utime(file, (0, 0))
+    with pytest.raises(DiesError):
+        run(spark, "lines that are done", batch=True, on_progress=dying_at("commit", "out", 1))
+    for _ in range(2):
+        run(spark, "lines that are done", batch=True)
+        assert totals() == {key: total + (key == "a") for key, total in expected().items()}

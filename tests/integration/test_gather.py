@@ -15,6 +15,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.runtime.inspect.explanation import explanation_of
+from boatlift.spark.jobs import row_probes
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -213,6 +214,66 @@ def test_a_sink_that_gathers_has_a_file_an_epoch_and_each_row_once(
     assert set(executed) <= {"all_gathered"}
     found = sorted(row["v"] for path in files for row in pq.read_table(path).to_pylist())
     assert found == sorted(v for file in range(7) for _, v, _ in rows_of("east", file))
+
+
+def bounded(kind: str) -> bl.Dataflow:
+    """A sink of which a file has ten rows, or a few more; a row in four is dropped before it."""
+    flow = bl.Dataflow("flow")
+    rows = source(flow, "east")
+    if kind == "durable, then transformed":
+        rows = rows.transform("every", lambda df: df.where("v >= 0"), policy=bl.Eager())
+    if kind != "read":
+        policy = bl.Eager() if kind == "made durable" else bl.Ephemeral()
+        rows = rows.transform("most", lambda df: df.where("v % 10 < 3"), policy=policy)
+    rows.sink("all", bl.parquet("all", every="1 hour", rows=10))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("read", [12, 12, 8]),
+        ("transformed", [12, 12]),
+        ("made durable", [12, 12]),
+        ("durable, then transformed", [12, 12]),
+    ],
+)
+@pytest.mark.parametrize("at", [None, ("step", "all_gathered", 2), ("commit", "all", 1), ("idle", "east", 1)])
+def test_a_file_of_a_sink_that_gathers_ends_at_its_bound_of_rows(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    files: list[int],
+    at: tuple[str, str, int] | None,
+) -> None:
+    probed: list[Any] = []
+    real = row_probes.asked
+    monkeypatch.setattr(row_probes, "asked", lambda *given: probed.append(given) or real(*given))
+    add("east", range(8))
+    if at is not None:
+        with pytest.raises(DiesError):
+            run(spark, bounded(kind), dying_at(*at))
+    run(spark, bounded(kind))
+    tables = [pq.read_table(path).to_pylist() for path in sorted(Path("all").glob("*.parquet"))]
+    assert [len(rows) for rows in tables] == files
+    wanted = [v for file in range(8) for _, v, _ in rows_of("east", file) if kind == "read" or v % 10 < 3]
+    assert [v for rows in tables for v in sorted(row["v"] for row in rows)] == wanted, "those of whole steps, each once"
+    assert bool(probed) == (kind != "made durable"), "rows that were counted are not counted again"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"rows": 10}, "give every, too"),
+        ({"every": "1 minute", "rows": 0}, "rows is 0: give a whole number from 1"),
+        ({"every": "1 minute", "rows": "10"}, "rows is '10'"),
+        ({"every": "1 minute", "rows": True}, "rows is True"),
+        ({"every": "1 minute", "rows": 10, "key": ["k"]}, "every gathers new rows"),
+    ],
+)
+def test_a_bound_of_rows_that_cannot_be_is_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\].*{said}"):
+        bl.parquet("all", **options)
 
 
 def note_if_all_waits(waiting: threading.Event, progress: bl.Progress) -> None:

@@ -36,7 +36,7 @@ def test_the_last_period_is_told_and_whether_the_condition_holds(
 ) -> None:
     check_row_conditions("fit", DAYS, rows(spark, kind=kind))
     (answer,) = asked(DAYS, rows(spark, *given, kind=kind)).collect()
-    assert (answer["period"], bool(answer["ends"])) == (period, ends)
+    assert (answer["period"], bool(answer["ends"]), answer["rows"]) == (period, ends, len(given))
 
 
 def test_without_questions_there_are_no_answers(spark: SparkSession) -> None:

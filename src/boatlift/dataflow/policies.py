@@ -39,6 +39,8 @@ class Batch:
             ends.
         every: The length of such a period, as in `"1 day"`; periods begin where those of Spark's `window` do.
         when: An SQL condition over all rows of a step, as in `"count_if(kind = 'close') > 0"`: it is true for one step.
+        rows: A bound: whatever the other conditions say, the epoch ends with the step that brings it to so many rows.
+            Rows of a step that nobody has counted yet are counted for that, in a small job of their own. None: none.
     """
 
     epochs: int | None = None
@@ -46,12 +48,15 @@ class Batch:
     event_time: str | None = None
     every: str | None = None
     when: str | None = None
+    rows: int | None = None
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
             self._check_kind(name, getattr(self, name))
         if self.epochs is not None and self.epochs < 1:
             raise InvalidError("BAD_OPTION", f"Batch(epochs={self.epochs}): epochs must be at least 1")
+        if self.rows is not None and self.rows < 1:
+            raise InvalidError("BAD_OPTION", f"Batch(rows={self.rows}): rows must be at least 1")
         if not 0 <= self.seconds < float("inf"):
             raise InvalidError("BAD_OPTION", f"Batch(seconds={self.seconds}): seconds must be a number, 0 or more")
         if (self.event_time is None) != (self.every is None):
@@ -65,12 +70,12 @@ class Batch:
 
     @staticmethod
     def _check_kind(name: str, given: object) -> None:
-        if name in ("epochs", "seconds"):
-            fits = isinstance(given, int if name == "epochs" else int | float)
+        if name in ("epochs", "rows", "seconds"):
+            fits = isinstance(given, int | float if name == "seconds" else int) and not isinstance(given, bool)
         else:
             fits = isinstance(given, str) and bool(given.strip())
         if not (fits or (given is None and name != "seconds")):
-            wanted = "a number" if name in ("epochs", "seconds") else "text"
+            wanted = "a number" if name in ("epochs", "rows", "seconds") else "text"
             raise InvalidError("BAD_OPTION", f"Batch({name}={given!r}): {name} must be {wanted}")
 
     @property
@@ -81,7 +86,17 @@ class Batch:
     @property
     def asks_rows(self) -> bool:
         """True if the end of an epoch depends on the rows of its steps."""
+        return self.judges_rows or self.rows is not None
+
+    @property
+    def judges_rows(self) -> bool:
+        """True if it depends on what is in the rows, beyond their number."""
         return self.event_time is not None or self.when is not None
+
+    @property
+    def is_bound_alone(self) -> bool:
+        """True if nothing but the number of rows ends an epoch."""
+        return self.rows is not None and self == Batch(rows=self.rows)
 
 
 @dataclass(frozen=True, slots=True)

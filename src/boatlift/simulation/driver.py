@@ -272,7 +272,7 @@ class SimulatedDriver:
                 if self._chance.random() < TWICE:
                     self.hear(events.ProbeFailed(processor, incarnation, message))
                 else:
-                    probe = events.RowProbe(None, self._chance.random() < 0.5)
+                    probe = events.RowProbe(None, self._chance.random() < 0.5, rows=1)
                     self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
             case instructions.Persist():
                 self._world.keep(todo.payloads)

@@ -143,3 +143,70 @@ def test_messages_that_come_again_in_another_order_are_probed_up_to_the_earliest
     batch.unprobed = dict(reversed(batch.unprobed.items()))
     assert probed.time == 2
     assert batch._probed_up_to(3) == -1
+
+
+def count(driver, *of_steps):
+    """Answers the probes of the messages that wait, in turn, by the number of rows."""
+    for rows in of_steps:
+        probe = probes(driver)[-1]
+        answer = events.RowsProbed(
+            probe.processor, probe.incarnation, probe.message, events.RowProbe(None, ends=False, rows=rows)
+        )
+        driver.hear(answer)
+        driver.go()
+
+
+def sizes(driver):
+    """Return how many messages each epoch has taken."""
+    return [len(take.inputs) for order in driver.of(instructions.Execute) for take in order.takes]
+
+
+def test_an_epoch_ends_with_the_step_that_brings_it_to_the_bound_of_rows():
+    driver = driver_of(Batch(seconds=60, rows=10), 5)
+    count(driver, 4, 5)
+    assert not ended(driver)
+    count(driver, 1)
+    assert sizes(driver) == [3], "long before the minute is over"
+    count(driver, 30)
+    assert sizes(driver) == [3, 1], "one step may bring more"
+    count(driver, 2)
+    assert len(ended(driver)) == 2
+
+
+def test_an_epoch_of_few_rows_ends_by_the_clock_with_all_that_waits():
+    driver = driver_of(Batch(seconds=60, rows=10), 3)
+    count(driver, 1, 2, 3)
+    fire(driver)
+    assert sizes(driver) == [3]
+
+
+def test_in_a_backlog_no_epoch_takes_more_steps_than_fill_it():
+    driver = driver_of(Batch(seconds=60, rows=10), 7, slow={"p"})
+    count(driver, 10, 6, 6, 6, 3, 1, 1)
+    assert sizes(driver) == [1]
+    driver.slow.clear()
+    driver.run(driver.kept.pop())
+    driver.go()
+    assert sizes(driver) == [1, 2, 3], "one row is left"
+    fire(driver)
+    assert sizes(driver) == [1, 2, 3, 1]
+
+
+def test_without_another_condition_the_number_of_rows_alone_ends_an_epoch():
+    driver = driver_of(Batch(rows=10), 4)
+    assert not timers(driver)
+    count(driver, 4, 5)
+    assert not ended(driver)
+    count(driver, 1, 3)
+    assert sizes(driver) == [3]
+
+
+def test_rows_are_counted_anew_after_a_failure():
+    driver = driver_of(Batch(seconds=60, rows=10), 3)
+    count(driver, 9)
+    driver.hear(events.ProcessorsFailed(frozenset({"p"})))
+    driver.go()
+    count(driver, 9)
+    assert not ended(driver), "the same rows, counted once"
+    count(driver, 1)
+    assert sizes(driver) == [2]

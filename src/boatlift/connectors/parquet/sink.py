@@ -11,7 +11,15 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
+from boatlift.connectors.kit import (
+    ArrowStager,
+    Decision,
+    StepLedger,
+    checked_options,
+    read_pieces,
+    user_columns,
+    whole_number,
+)
 from boatlift.connectors.parquet.folder import StepFolder, io_errors
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.owner import OwnedFolder
@@ -44,7 +52,12 @@ _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 @checked_options("bl.parquet")
 def parquet(
-    path: str | Path, *, key: Sequence[str] | None = None, compression: str = "zstd", every: str | None = None
+    path: str | Path,
+    *,
+    key: Sequence[str] | None = None,
+    compression: str = "zstd",
+    every: str | None = None,
+    rows: int | None = None,
 ) -> ParquetSink:
     """Return a sink that appends each step as one Parquet file to a folder.
 
@@ -56,6 +69,8 @@ def parquet(
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
         every: A period, such as `"1 minute"`: the rows of all steps of so long a time are one step of the sink, and one
             file. New rows alone can be gathered, no changes. None: each step is a file.
+        rows: With `every`: a file ends earlier, with the step that brings it to so many rows. To be counted, rows of
+            steps are read once more.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -69,7 +84,10 @@ def parquet(
         raise InvalidError(
             "BAD_OPTION", "every gathers new rows, and a sink with a key takes changes: leave out the key, or every"
         )
-    gathers = None if every is None else Batch(seconds=seconds_in(every, "every"))
+    if rows is not None and every is None:
+        raise InvalidError("BAD_OPTION", "rows bounds the files of every: give every, too, as in every='1 minute'")
+    bound = None if rows is None else whole_number("rows", rows)
+    gathers = None if every is None else Batch(seconds=seconds_in(every, "every"), rows=bound)
     return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression, gathers=gathers)
 
 

@@ -62,6 +62,6 @@ def _steps_a_day(plan: Plan, name: str, *, counted: bool) -> float | None:
     policy = next((each.policy for each in unit.operators if each.timing is Timing.BATCH), None)
     if not (counted and isinstance(policy, Batch)) or steps is None:
         return steps
-    if policy.asks_rows:
+    if policy.judges_rows or policy.is_bound_alone:
         return None
     return min(steps / (policy.epochs or 1), DAY / policy.seconds if policy.seconds else math.inf)

@@ -99,10 +99,12 @@ class RowProbe:
         period: The number of the last period of event time that the rows reach; None if the policy does not ask for it,
             or no row reaches one.
         ends: Whether the condition holds.
+        rows: How many rows there are.
     """
 
     period: int | None
     ends: bool
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.row_questions import asked
+from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 __all__ = ["row_probe"]
 
@@ -22,6 +23,8 @@ def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
     """
     policy, reader = unit.unit.policy, f"{unit.name}:probe"
     assert isinstance(policy, Batch)
+    if not policy.judges_rows and (counted := _counted(unit, take)) is not None:
+        return RowProbe(None, ends=False, rows=counted)
 
     def job() -> RowProbe:
         jobs.begin(reader, take)  # not called off with the batch
@@ -30,6 +33,14 @@ def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
         (taken,) = unit.taken(rows, clock_of(take)).values()
         (answer,) = asked(policy, taken).collect()
         jobs.inputs.verify(reader, (take,))
-        return RowProbe(answer["period"], bool(answer["ends"]))
+        return RowProbe(answer["period"], bool(answer["ends"]), answer["rows"])
 
     return jobs.explained(unit, take, job)
+
+
+def _counted(unit: CompiledUnit, take: StepInput) -> int | None:
+    """Return the number of rows of a message, if its sender has counted the rows that the batch takes; else None."""
+    (message,) = take.inputs
+    payload = payload_of(message.payload)
+    only = len(unit.unit.operators) == 1  # else there are transforms, which drop and add rows
+    return payload.rows if only and isinstance(payload, RunsPayload) else None

@@ -50,11 +50,15 @@ def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
 
 
 def asked(policy: Batch, rows: DataFrame) -> DataFrame:
-    """Return the one row that answers a policy: `period`, the number of the last period that rows reach, and `ends`."""
+    """Return the one row that answers a policy.
+
+    It has `period`, the number of the last period that rows reach, `ends`, and `rows`, the number of rows.
+    """
     period = F.lit(None).cast("long")
     if policy.event_time is not None:
         last = f"max(unix_micros(CAST({quoted(policy.event_time)} AS TIMESTAMP)))"
         period = F.expr(
             f"({last} - pmod({last}, {policy.period})) DIV {policy.period}"
         )  # rounded down, also before 1970
-    return rows.agg(period.alias("period"), F.expr(policy.when or "count(*) < 0").alias("ends"))
+    ends = F.expr(policy.when or "count(*) < 0").alias("ends")
+    return rows.agg(period.alias("period"), ends, F.count("*").alias("rows"))

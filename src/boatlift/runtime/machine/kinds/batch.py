@@ -174,11 +174,15 @@ class BatchEpochs(MachineProcessor):
         return min(epochs, default=complete + 1) - 1
 
     def _first_end(self, end: int) -> int:
-        """Return the first input epoch, up to one, that satisfies the policy: later ones belong to the next epoch."""
+        """Return the first input epoch, up to one, that fills the open epoch, or whose rows end it; else that one.
+
+        Later input epochs belong to the next epoch.
+        """
         taken = OpenEpoch()
         for epoch, message in self._waiting_up_to(end):
             taken.note(self._clock_of(message.payload), self._probes[message.edge, message.time])
-            if taken.satisfies(self._policy, lasted=self.lasted):
+            policy = self._policy
+            if taken.is_full(policy) or (policy.judges_rows and taken.satisfies(policy, lasted=self.lasted)):
                 return epoch
         return end
 

@@ -22,6 +22,7 @@ class OpenEpoch:
             message has one.
         last: The last period that any rows reach.
         ends: Whether the policy's condition holds for a message.
+        rows: The number of rows.
     """
 
     steps: int = 0
@@ -30,6 +31,7 @@ class OpenEpoch:
     first: int | None = None
     last: int | None = None
     ends: bool = False
+    rows: int = 0
 
     def note(self, clock: int | None, probe: RowProbe | None = None) -> None:
         """Take in the next message.
@@ -47,19 +49,27 @@ class OpenEpoch:
 
     def _note_rows(self, probe: RowProbe) -> None:
         self.ends = self.ends or probe.ends
+        self.rows += probe.rows
         if probe.period is not None:
             self.first = probe.period if self.first is None else self.first
             self.last = probe.period if self.last is None else max(probe.period, self.last)
 
+    def is_full(self, policy: Batch) -> bool:
+        """Return whether the epoch has as many rows as the policy lets it have."""
+        return policy.rows is not None and self.rows >= policy.rows
+
     def satisfies(self, policy: Batch, *, lasted: bool) -> bool:
         """Return whether the epoch may end.
 
-        The epoch then has as many steps, over as long a time, as the policy wants, and the rows allow its end.
+        The epoch then is full; or it has as many steps, over as long a time, as the policy wants, and the rows allow
+        its end.
 
         Args:
             policy: The batch's policy.
             lasted: The clock says that the epoch has lasted long enough, though no message says so.
         """
+        if self.is_full(policy) or policy.is_bound_alone:
+            return self.is_full(policy)
         milliseconds = 0 if self.began is None else self.until - self.began
         return (
             self.steps >= (policy.epochs or 1)
