@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.connectors import files
-from boatlift.connectors.files import prefixes
+from boatlift.connectors.files import following, prefixes
 from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
 from boatlift.connectors.files.tailed import TailedFilesSource
 from boatlift.dataflow import Json
@@ -183,6 +183,19 @@ def test_a_file_that_rests_is_done_and_costs_no_further_look(tmp_path: Path, mon
         DataError, match=r"\[INPUT_CHANGED\].*a\.csv has 29 bytes, but had 19 when it was taken for done"
     ):
         source.verify(last)
+
+
+def test_a_file_that_is_written_to_while_it_is_taken_is_not_done(tmp_path: Path) -> None:
+    path = append(tmp_path / "a.csv", "id,text\n1,one\n2,t")
+    source = tailed(tmp_path, tail="1 hour", max_bytes_per_step=3)
+    os.utime(path, (0, 0))
+    first = source.next(source.start())
+    assert first is not None
+    cursor, real = source.advance(source.start(), first), following.lengthened
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(following, "lengthened", lambda *given: append(path, "wo\n") and real(*given))
+        assert source.next(cursor) is None
+    assert take(source, cursor)[0] == [("a.csv", b"2,two\n")]
 
 
 def test_a_file_that_rests_behind_its_last_line_has_an_empty_step(tmp_path: Path) -> None:

@@ -118,12 +118,13 @@ class GrowingFiles:
         self._refuse_lost(known, stamps)
         self._nothing_in = {name: self._nothing_in[name] for name in stamps if name in self._nothing_in}
         for name, stamp in stamps.items():
-            if self._nothing_in.get(name) != (stamp, _end(known.get(name))) or self._rests(stamp.written):
+            is_known = self._nothing_in.get(name) == (stamp, _end(known.get(name)))
+            if not is_known or (stamp.size and self._rests(stamp.written)):
                 yield name
 
     def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, _Stamp]) -> None:
         """Raise if a file that was begun is not the same any more, or has another name besides."""
-        for name in known.keys() & stamps.keys():
+        for name in sorted(known.keys() & stamps.keys()):
             path, stamp, prefix = self._listing.path_of(name), stamps[name], Prefix.of(known[name])
             if stamp.size < prefix.end:
                 raise shrank(path, stamp.size, prefix.end)
@@ -186,8 +187,8 @@ class GrowingFiles:
             self._format.check_file(path, self._columns())  # its first line is whole
         if (grown := lengthened(file, before, begin, end)) is None:
             raise changed(path, before.end)
-        if end == begin and not done:
-            return None
+        if (end == begin and not done) or (done and _Stamp.of(os.fstat(file.fileno())) != _Stamp.of(found)):
+            return None  # nothing came, or a process has written to a file that was to be done
         prefix, digest = grown
         return {"begin": begin, **prefix.named(), "digest": digest, **({"done": True} if done else {})}
 
