@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import takewhile
 
 from boatlift.recovery import Monitor
 from boatlift.runtime.machine.durable_facts import DurableFacts
@@ -79,7 +80,9 @@ class GarbageCollector:
             for edge in p.outputs:
                 needless = self._monitor.needless(edge.name)
                 messages[edge.name] = maximal_of(needless)
-                p.sent[edge.name] = {t: m for t, m in p.sent[edge.name].items() if not needless.contains(t)}
+                sent = p.sent[edge.name]  # in order of time, so that what stays is not looked at
+                for time in [*takewhile(needless.contains, sent)]:
+                    del sent[time]
             states[name] = maximal_of(self._monitor.collectable(name))
             settled = self._monitor.settled(name)
             if isinstance(p, ArrivalOrdered):
