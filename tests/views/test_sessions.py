@@ -13,6 +13,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.console.plan import show_plan
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from boatlift.spark.keyed import table
@@ -128,3 +129,12 @@ def _as_text(row: Fields) -> str:
     return repr(
         {name: sorted(value) if isinstance(value, list) else value for name, value in row.items() if name != "_weight"}
     )
+
+
+def test_plan_says_that_rows_go_with_their_session(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    assert spark.version
+    write_steps([])
+    show_plan(_flow(["by_key", "own_gap"]), as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    keeps = "(general form: keeps its inputs by key, until the bound of event time passes the end of their session)"
+    assert said.count(keeps) == 2

@@ -39,7 +39,7 @@ NEVER = 1 << 62
 _NOT_KEPT = -(1 << 62)
 
 
-class _Rows(NamedTuple):
+class _MetRows(NamedTuple):
     """The rows of the touched keys, each once.
 
     Attributes:
@@ -152,7 +152,7 @@ class SessionsNode:
         pieces = [piece for piece in pieces if len(piece)]
         return merge_rows(self._codec, pieces) if pieces else None
 
-    def _met(self, change: ZSet, hashes: Hashes, held: Arranged | None) -> _Rows:
+    def _met(self, change: ZSet, hashes: Hashes, held: Arranged | None) -> _MetRows:
         """Return the rows of the touched keys, with what a step brings."""
         columns = change.columns[: len(self.rows)]
         before, after = np.zeros(len(change), np.int64), change.weights
@@ -167,7 +167,7 @@ class SessionsNode:
         identity = [Column(pa.int64(), hash_rows(columns, len(hashes), seed).view(np.int64)) for seed in (1, 2)]
         grouping = group(hashes, identity)
         firsts = pa.array(grouping.order[grouping.starts])
-        return _Rows(
+        return _MetRows(
             grouping.hash,
             tuple(column.take(firsts) for column in columns),
             grouped_sum(before[grouping.order], grouping.starts),
@@ -175,7 +175,7 @@ class SessionsNode:
             np.maximum.reduceat(until[grouping.order], grouping.starts),
         )
 
-    def _added(self, rows: _Rows) -> Arranged:
+    def _added(self, rows: _MetRows) -> Arranged:
         """Return the change of the state: rows that come or go, and those that are to be kept longer."""
         there = np.flatnonzero(rows.after)
         begins, ends = (
