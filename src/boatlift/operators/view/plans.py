@@ -50,6 +50,7 @@ class ViewStep:
         channels: Channel to the files that jobs have left.
         history: Of a view with loops: what identifies the input up to this step.
         rounds: The folder in which the rounds of loops are kept.
+        passed: The time that had passed for each part of the state before the step, if its rows expire.
     """
 
     number: int
@@ -61,6 +62,7 @@ class ViewStep:
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
     rounds: str = ""
+    passed: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def there(self) -> frozenset[str]:

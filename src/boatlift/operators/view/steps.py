@@ -78,6 +78,7 @@ class ViewSteps(Steps):
         jobs.inputs.verify_recorded((take,))
         frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
         step = ViewStep(take.number, weight, frames, clock_of(take), self._state.held(state), first=state is None)
+        step.passed = self._times.passed(self._times.heard_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), frames, self._program)
             step.rounds = str(self._unfinished.of(step.history))
@@ -113,7 +114,7 @@ class ViewSteps(Steps):
         stages = {str(each.stage) for each in job.nodes}
         held = self._state.located({name: runs for name, runs in step.held.items() if name.partition("/")[0] in stages})
         channels = {name: list(self._plans.files(runs)) for name, runs in step.channels.items()}
-        (receipts,) = plan.run(held, channels, first=step.first, rounds=step.rounds)
+        (receipts,) = plan.run(held, channels, first=step.first, rounds=step.rounds, passed=step.passed)
         step.left(receipts)
         return receipts
 

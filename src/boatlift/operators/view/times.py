@@ -41,6 +41,13 @@ class ViewTimes:
             for each in body.inputs
         }
 
+    @staticmethod
+    def heard_before(state: Any) -> dict[str, int]:
+        """Return the newest bound of each unit that a state records; none before the first step."""
+        before = None if state is None else payload_of(state)
+        assert before is None or isinstance(before, RunsPayload)
+        return dict((None if before is None else before.heard) or {})
+
     def heard(self, take: StepInput, state: Any, inputs: Inputs) -> dict[str, int]:
         """Return the newest bound of each unit that was heard of up to a step; none if no row expires.
 
@@ -51,9 +58,7 @@ class ViewTimes:
         """
         if not self._bounds:
             return {}
-        before = None if state is None else payload_of(state)
-        assert before is None or isinstance(before, RunsPayload)
-        heard = dict((None if before is None else before.heard) or {})
+        heard = self.heard_before(state)
         for message in take.inputs:
             sent = None if message.payload is None else payload_of(message.payload)
             if isinstance(sent, RunsPayload) and sent.bounds is not None:

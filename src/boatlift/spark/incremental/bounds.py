@@ -163,6 +163,20 @@ class Bounds:
                     return tuple(Expires(key, field, bound) for key in column)
         return (None,) * len(inputs)
 
+    def by_sessions(self, aggregate: Node) -> Expires | None:
+        """Return the column with the session of each row of an aggregate's input, and the bound of the rows' times.
+
+        No row to come begins before the bound, so a session that has ended before it is as it is for good. The result
+        is None if the aggregate has no session, or its rows have no bound.
+        """
+        known = self.of(aggregate.child())
+        for key in self._nodes.session_keys(aggregate):
+            for column in self._nodes.output(aggregate.child()):
+                bound = known.get((self._nodes.id(column), 0))
+                if bound is not None and self._nodes.id(column) == self._nodes.id(key.toAttribute()):
+                    return Expires(column, 1, bound)
+        return None
+
     def by_condition(
         self, join: Node, condition: Expression | None, grows: Sequence[bool]
     ) -> tuple[Expires | None, ...]:

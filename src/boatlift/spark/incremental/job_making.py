@@ -19,7 +19,7 @@ from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Lay
 from boatlift.spark.aggregates.kernel.distinct_values import distinct_part
 from boatlift.spark.aggregates.kernel.node import PARTIALS
 from boatlift.spark.incremental.aggregates import KeptAggregates, KeptFunction
-from boatlift.spark.incremental.bounds import Bound
+from boatlift.spark.incremental.bounds import Bound, Expires
 from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult, named_schema
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE
@@ -38,6 +38,7 @@ from boatlift.spark.keyed.network.node import Node
 from boatlift.spark.keyed.network.not_in import NotInNode
 from boatlift.spark.keyed.network.outer import OuterJoinNode, keys_of
 from boatlift.spark.keyed.network.semi import KEYS, ROWS, SemiJoinNode
+from boatlift.spark.keyed.network.sessions import SESSION_ROWS, SessionsNode
 from boatlift.spark.keyed.network.touched import TouchedNode
 
 __all__ = ["jobs_of", "layout_of"]
@@ -297,8 +298,18 @@ class _JobMaking:
             feeds.append(self._feed(job, flow, [*own, *keys]))
             rows.append(self._named(own))
             kept[str(number)] = (number, own)
+        if stage.sessions is not None:
+            self._sessions(job, stage, feeds[0], stage.sessions)
+            return
         node = TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0]))
         job.place(stage, node, feeds, expiries=_expiries(stage, kept))
+
+    def _sessions(self, job: _Job, stage: Stage, feed: Feed, session: Expires) -> None:
+        own = self._nodes.output(stage.children[0])
+        place = next(at for at, each in enumerate(own) if each.semanticEquals(session.column))
+        node = SessionsNode(self._view, stage.place, self._named(own), len(stage.keys[0]), place)
+        until = ExpiryColumn("rows", len(own), later=1), session.bound
+        job.place(stage, node, [feed], expiries={SESSION_ROWS: until})
 
     def _first(self, job: _Job, stage: Stage) -> None:
         (child,), (flow,), (keys,) = stage.children, stage.inputs, stage.keys

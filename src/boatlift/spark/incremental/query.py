@@ -59,6 +59,8 @@ class Stage:
         condition: The condition on the pairs of an inner join, beyond equal keys.
         loop: The body of a loop.
         expires: For each input the column by which its rows expire; None: they are needed for ever.
+        sessions: Of session windows the column with the session of a row, and the bound of the times of rows: the rows
+            of a session expire when the bound has passed its end. None: there are none, or no bound.
     """
 
     number: int
@@ -76,6 +78,7 @@ class Stage:
     condition: Expression | None = None
     loop: LoopBody | None = None
     expires: tuple[Expires | None, ...] = ()
+    sessions: Expires | None = None
 
     @property
     def children(self) -> list[Node]:
@@ -234,7 +237,8 @@ class _Cutting:
         place = f"GROUP BY {words(keys) or 'nothing'}"
         whole = node.groupingExpressions().isEmpty()
         if len(keys) < node.groupingExpressions().size() or collated(keys):
-            return self._stage((node,), (tuple(keys),), place, whole=whole)
+            ended = self.bounds.by_sessions(node)
+            return self._stage((node,), (tuple(keys),), place, whole=whole, sessions=ended)
         parts = aggregate_parts(node, self._nodes)
         if parts is None or not (parts.functions or keys):
             return self._stage((node,), (tuple(keys),), place, whole=whole)
@@ -315,6 +319,7 @@ class _Cutting:
         layout: Layout | None = None,
         first: FirstInOrder | None = None,
         condition: Expression | None = None,
+        sessions: Expires | None = None,
     ) -> StageResult:
         if any(map(collated, keys)):  # equal keys may have different bits: all rows are one key
             keys, form, condition = ((),) * len(keys), Form.GENERAL, None
@@ -330,7 +335,7 @@ class _Cutting:
         stage = Stage(
             len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
             tuple(arguments), layout, first, grows[0],
-            condition, expires=expires,
+            condition, expires=expires, sessions=None if any(expires) else sessions,
         )  # fmt: skip
         self.stages.append(stage)
         return StageResult(stage.number)

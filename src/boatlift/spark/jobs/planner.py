@@ -75,6 +75,7 @@ RecordedAnswers = dict[str, list[str]] | None
 """The answers of the outside that a step had, by key; None of a step that asks."""
 
 _NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
+_NOTHING_PASSED: Mapping[str, int] = MappingProxyType({})
 _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
 
 
@@ -105,6 +106,7 @@ class StepPlan:
         clocks: Sequence[StepTime] = (),
         rounds: str = "",
         answers: Sequence[RecordedAnswers] = (),
+        passed: Mapping[str, int] = _NOTHING_PASSED,
     ) -> list[list[TaskReceipt]]:
         """Run the job over a state, and return for each step its receipts, in order of partition.
 
@@ -115,6 +117,7 @@ class StepPlan:
             clocks: The time of each step, for tasks that ask for it.
             rounds: The folder in which the rounds of loops are kept.
             answers: Of each step the recorded answers of the outside; None of a step that asks.
+            passed: The time that had passed for each part of a view's state before the step, if its rows expire.
 
         Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
 
@@ -128,7 +131,9 @@ class StepPlan:
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
                 left = {name: list(files) for name, files in channels.items()}
-                task_input = TaskInput(runs, self.pieces, first, left, list(clocks), gang, rounds, list(answers))
+                task_input = TaskInput(
+                    runs, self.pieces, first, left, list(clocks), gang, rounds, list(answers), dict(passed)
+                )
                 try:
                     Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
                 except OSError as error:

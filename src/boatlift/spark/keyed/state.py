@@ -83,6 +83,8 @@ class StepState:
         rounds: Where the rounds of a loop are kept while the step runs.
         expiries: Part to the column by which its rows expire; rows of other parts never do.
         answers: The answers of the outside, of a kernel that records them.
+        passed: Part to the time that had passed for it after the step before, in milliseconds since 1970: a view's
+            rows that had expired by then are over. Parts for which none is known are left out.
     """
 
     runs: Mapping[str, Runs]
@@ -95,6 +97,7 @@ class StepState:
     rounds: KeptRounds = NOT_KEPT
     expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
     answers: Answers | None = None
+    passed: Mapping[str, int] = field(default_factory=dict)
 
     def written(
         self,

@@ -42,6 +42,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         gang: Where the tasks meet, if they exchange rows while they run.
         rounds: Where the rounds of loops are kept.
         answers: The answers of each step of the job that is executed again, by key; None of a step that asks.
+        passed: The time that had passed for each part of a view's state before the step, if its rows expire.
     """
 
     runs: dict[str, list[LocatedRun]]
@@ -52,6 +53,7 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     gang: HubAddress | None = None
     rounds: str = ""
     answers: list[dict[str, list[str]] | None] = []
+    passed: dict[str, int] = {}
 
 
 _INPUTS = packed_decoder(TaskInput)

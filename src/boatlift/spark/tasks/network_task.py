@@ -113,6 +113,7 @@ class NetworkTask:
                 first=given.first,
                 exchange=exchange,
                 rounds=partial(self._rounds, given.rounds, parameters.first, share),
+                passed=given.passed,
             )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         staged = self._left(made.changes, parameters.first, number)

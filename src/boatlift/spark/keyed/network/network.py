@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +19,8 @@ from boatlift.spark.keyed.state import Runs, StepState
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class Network:
         first: bool = False,
         exchange: Exchange = ALONE,
         rounds: Callable[[str], KeptRounds] = lambda _: NOT_KEPT,
+        passed: Mapping[str, int] | None = None,
     ) -> NetworkOutput:
         """Take a task's part of a step: all nodes, one after the other.
 
@@ -104,6 +107,7 @@ class Network:
             first: Whether this is the first step that the nodes take.
             exchange: The way to the other tasks of the step.
             rounds: Returns where the rounds of a loop are kept, by the name of its node.
+            passed: Part to the time that had passed for it after the step before, if its rows expire.
 
         Raises:
             DataError: as `Node.step`.
@@ -125,16 +129,18 @@ class Network:
                 first,
                 exchange=exchange,
                 rounds=rounds(name),
-                expiries={
-                    part: self.expiries[part_name(name, part)]
-                    for part in node.parts
-                    if part_name(name, part) in self.expiries
-                },
+                expiries=_own(self.expiries, name, node),
+                passed=_own(passed or {}, name, node),
             )
             made = node.step(taken, state)
             changes += made.changes or nothing
             written |= {part_name(name, part): run for part, run in made.runs.items()}
         return NetworkOutput(tuple(changes), written)
+
+
+def _own(by_part: Mapping[str, T], name: str, node: Node) -> dict[str, T]:
+    """Return what is known of the parts of a node, by the names that the node has for them."""
+    return {part: by_part[part_name(name, part)] for part in node.parts if part_name(name, part) in by_part}
 
 
 def part_name(node: str, part: str) -> str:
