@@ -44,6 +44,14 @@ QUERIES = {
     "outer": "SELECT l.k, l.at, l.v, r.v AS w FROM timely l LEFT JOIN (SELECT * FROM others WHERE v % 2 = 0) r "
     "ON l.at = r.at AND l.k = r.k",
     "semi": "SELECT k, at, v FROM timely WHERE (k, at) IN (SELECT k, at FROM others)",
+    "left band": "SELECT l.k, l.at, l.v, r.at AS r_at, r.v AS w FROM timely l LEFT JOIN others r ON l.k = r.k "
+    "AND r.at BETWEEN l.at - INTERVAL 60 SECONDS AND l.at + INTERVAL 10 SECONDS AND l.v < 15",
+    "right band": "SELECT l.at, l.v, r.k, r.at AS r_at FROM timely l RIGHT JOIN others r ON l.k = r.k "
+    "AND l.at BETWEEN r.at - INTERVAL 90 SECONDS AND r.at + INTERVAL 30 SECONDS",
+    "full band": "SELECT l.k, l.at, r.k AS r_k, r.at AS r_at FROM timely l FULL JOIN others r ON l.k = r.k "
+    "AND l.v > r.v AND r.at BETWEEN l.at - INTERVAL 30 SECONDS AND l.at + INTERVAL 60 SECONDS",
+    "silent": "SELECT window.end AS e, count(*) AS n FROM timely l WHERE NOT EXISTS (SELECT 1 FROM others r "
+    "WHERE l.k = r.k AND r.at BETWEEN l.at AND l.at + INTERVAL 40 SECONDS) GROUP BY window(at, '2 minutes')",
     "of a view": "SELECT window.end AS e, count(*) AS n FROM distinct GROUP BY window(at, '2 minutes')",
     "sessions": "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n FROM timely "
     "GROUP BY k, session_window(at, '90 seconds')",

@@ -21,6 +21,9 @@ _PASSING = frozenset({
 })  # fmt: skip
 """Nodes that pass on the columns that they take."""
 
+_LEFT_KEEPS = ("LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
+"""Joins whose results are rows of the left side, with or without partners."""
+
 _COMPARISONS = {
     "GreaterThanOrEqual": True,
     "GreaterThan": True,
@@ -202,10 +205,63 @@ class Bounds:
                 continue
             bound = bound.plus(added)
             least = bound if grows[side] else _least((bound, own))
-            attribute = next(each for each in self._nodes.output(children[side]) if self._nodes.id(each) == late[0])
             assert least is not None
-            found[side] = Expires(attribute, late[1], least)
+            found[side] = self._expires(children[side], late, least)
         return tuple(found)
+
+    def by_band(self, join: Node) -> tuple[Expires | None, ...]:
+        """Return the columns by which the rows of an outer, semi or anti join expire, whose condition is a band.
+
+        A row without a partner is a result of its own. So a row expires before the *cut* of its side, behind which no
+        change concerns it, and its partners expire once no row from the cut on has them. The rest of the join of rows
+        before the cut is the same before a step and after it, whichever of them are still there.
+
+        Args:
+            join: A join of which each side may read streams.
+        """
+        how = self._nodes.join_type(join)
+        known_kind = how in (*_LEFT_KEEPS, "RightOuter", "FullOuter")
+        if not (self._columns and known_kind and join.subqueries().isEmpty()):
+            return (None, None)
+        children = self._nodes.children(join)
+        known = [self.of(child) for child in children]
+        limits = self._limits(join, children)
+        found: list[Expires | None] = [None, None]
+        for (side, late, early), added in limits.items():
+            cut = self._cut(known, side, late, early, added)
+            back = limits.get((1 - side, early, late))
+            if cut is None or (how != "FullOuter" and side != (0 if how in _LEFT_KEEPS else 1)):
+                continue
+            if how == "FullOuter":
+                other = None if back is None else self._cut(known, 1 - side, early, late, back)
+                cut = None if other is None else _least((cut, other.plus(added)))
+            if cut is not None and found[side] is None:
+                found[side] = self._expires(children[side], late, cut)
+            if cut is not None and how != "FullOuter" and back is not None and found[1 - side] is None:
+                found[1 - side] = self._expires(children[1 - side], early, cut.plus(back))
+        return tuple(found)
+
+    def _limits(self, join: Node, children: Sequence[Node]) -> dict[tuple[int, ColumnPlace, ColumnPlace], int]:
+        """Return a side, a column of it, and one of its partner, to how much the first is not before the second."""
+        condition = join.condition()
+        made: dict[tuple[int, ColumnPlace, ColumnPlace], int] = {}
+        for early, late, added in self._comparisons(None if condition.isEmpty() else condition.get()):
+            partner, side = self._side_of(early, children), self._side_of(late, children)
+            if side is not None and partner is not None and side != partner:
+                made.setdefault((side, late, early), added)
+        return made
+
+    @staticmethod
+    def _cut(
+        known: Sequence[_BoundedColumns], side: int, late: ColumnPlace, early: ColumnPlace, added: int
+    ) -> Bound | None:
+        """Return the time of a side before which no change of either side concerns a row; None if there is none."""
+        partner = known[1 - side].get(early)
+        return _least((known[side].get(late), None if partner is None else partner.plus(added)))
+
+    def _expires(self, child: Node, place: ColumnPlace, bound: Bound) -> Expires:
+        attribute = next(each for each in self._nodes.output(child) if self._nodes.id(each) == place[0])
+        return Expires(attribute, place[1], bound)
 
     def _of_stream(self, node: Node) -> dict[ColumnPlace, Bound]:
         stream = self._streams.get(int(node.rdd().id()))
@@ -258,14 +314,10 @@ class Bounds:
             bound = _least(None if each is None else known[n].get(each.column) for n, each in enumerate(both))
             if bound is not None and all(each is not None and each.is_column for each in both):
                 made |= {each.column: bound for each in both if each is not None}
-        for early, late, added in self._comparisons(self._nodes.other_condition(node)):
-            sides = self._side_of(early, children), self._side_of(late, children)
-            partner, side = sides
-            if partner is None or side is None or side == partner or self._nodes.join_type(node) != "Inner":
-                continue
-            of_partner = known[partner].get(early)
-            bound = _least((known[side].get(late), None if of_partner is None else of_partner.plus(added)))
-            if bound is not None:
+        how = self._nodes.join_type(node)
+        for (side, late, early), added in self._limits(node, children).items():
+            bound = self._cut(known, side, late, early, added)
+            if bound is not None and (how == "Inner" or (how in _LEFT_KEEPS and side == 0)):
                 made.setdefault(late, bound)
         return made
 

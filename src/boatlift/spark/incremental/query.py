@@ -330,6 +330,8 @@ class _Cutting:
         expires = self.bounds.by_keys(below, keys)
         if form is Form.JOIN and not any(expires):
             expires = self.bounds.by_condition(nodes[0], condition, grows)
+        elif form is Form.GENERAL and len(nodes) == 1 and self._nodes.kind(nodes[0]) == "Join" and not any(expires):
+            expires = self.bounds.by_band(nodes[0])
         elif form is Form.NOT_IN:
             expires = (None,) * len(below)
         stage = Stage(
