@@ -19,7 +19,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]
         bl.parquet,
         ("out",),
         {"zzz": 1},
-        "bl.parquet has no option zzz: it has path, key, compression or every",
+        "bl.parquet has no option zzz: it has path, key, compression, every or rows",
     ),
     "by place": (bl.parquet, ("out", ["k"]), {}, "bl.parquet takes path alone without a name: write the others as"),
     "twice": (bl.parquet, ("out",), {"path": "out"}, "bl.parquet cannot be called so: multiple values for"),
