@@ -135,6 +135,28 @@ def test_a_file_of_the_old_calendar_is_left_to_spark(
     assert rows.count() == 3
 
 
+@pytest.mark.parametrize(("version", "is_told"), [("3.0.1", False), ("3.1.0", True)])
+def test_times_of_96_bits_of_spark_3_0_are_left_to_spark(
+    spark: SparkSession, tmp_path: Path, version: str, is_told: bool
+) -> None:
+    """It wrote them by the old calendar, and no key of the footer says so."""
+    old = table().select(["at"]).replace_schema_metadata({"org.apache.spark.version": version})
+    pq.write_table(old, tmp_path / "0.parquet", use_deprecated_int96_timestamps=True)
+    rows, told = both_ways(spark, bl.files(tmp_path, format="parquet", schema=schema_of("at")))
+    assert (told is not None) == is_told
+    assert told is None or told == [exact(row) for row in rows.collect()]
+
+
+def test_a_session_that_converts_times_of_96_bits_reads_them_itself(spark: SparkSession, tmp_path: Path) -> None:
+    pq.write_table(table().select(["at"]), tmp_path / "0.parquet", use_deprecated_int96_timestamps=True)
+    setting = "spark.sql.parquet.int96TimestampConversion"
+    spark.conf.set(setting, "true")
+    try:
+        assert both_ways(spark, bl.files(tmp_path, format="parquet", schema=schema_of("at")))[1] is None
+    finally:
+        spark.conf.unset(setting)
+
+
 def test_a_file_of_sparks_own_is_read_by_a_task(spark: SparkSession, tmp_path: Path) -> None:
     pq.write_table(table(), tmp_path / "raw.parquet")
     names = list(PLAIN)
@@ -170,6 +192,9 @@ def test_a_file_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
     read = ReadParquet("the files", columns, positioned=False, ordinals=False, tasks=None)
     span = Span(str(path), "0.parquet", 0, None, 0)
     assert sum(batch.num_rows for batch in read.read(span)) == 3
+    pq.write_table(table().select(["day"]), path)
+    with pytest.raises(DataError, match=r"\[INPUT_CHANGED\] \S+0.parquet lacks \['at', 'bytes', "):
+        list(read.read(span))
     path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(DataError, match=r"\[BAD_ROW\] \S+0.parquet cannot be read as Parquet"):
         list(read.read(span))

@@ -71,6 +71,14 @@ def test_a_line_is_taken_once_it_has_its_end(tmp_path: Path) -> None:
         assert taken == ([] if expected is None else [("a.csv", expected)]), piece
 
 
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_two_names_of_one_file_are_refused(tmp_path: Path, link: Callable[[Path, Path], None]) -> None:
+    source, path = tailed(tmp_path), append(tmp_path / "2026.csv", b"id,text\n1,one\n")
+    link(path, tmp_path / "current.csv")
+    with pytest.raises(DataError, match=r"\[INPUT_ROTATED\] .* are names of one file"):
+        source.next(source.start())
+
+
 def test_a_header_is_read_once_and_a_wrong_one_is_refused(tmp_path: Path) -> None:
     source = tailed(tmp_path)
     append(tmp_path / "a.csv", "id,text\n1,one\n")

@@ -168,7 +168,8 @@ def test_a_function_that_raises_later_is_shown_with_its_lines_and_its_step(
         "        raise KeyError('of the user')\n"
         "    return df\n\n\n"
         "flow = bl.Dataflow('later')\n"
-        f"rows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA'))\n"
+        # Lines that may be of several rows are planned step by step; else the function is called once.
+        f"rows = flow.source('rows', bl.files('data/*.csv', schema='{SCHEMA}', null_value='NA', multi_line=True))\n"
         "rows.transform('clean', fail).sink('history', bl.parquet('history'))\n"
     )
     monkeypatch.setattr(sys, "argv", ["boatlift", "run", "raises_later:flow", "--store", "store", "--available-now"])

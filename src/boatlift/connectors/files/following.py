@@ -123,7 +123,7 @@ class GrowingFiles:
                 yield name
 
     def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, _Stamp]) -> None:
-        """Raise if a file that was begun is not the same any more, or has another name besides."""
+        """Raise if a file that was begun is not the same any more, or if a file has two names."""
         for name in sorted(known.keys() & stamps.keys()):
             path, stamp, prefix = self._listing.path_of(name), stamps[name], Prefix.of(known[name])
             if stamp.size < prefix.end:
@@ -139,6 +139,14 @@ class GrowingFiles:
                     "INPUT_ROTATED",
                     f"{self._listing.path_of(name)} is the file that has, or had, the name {other}, of which "
                     f"{known[other]['end']} bytes were taken: {_PUT_BACK}, or let the path match one name alone",
+                )
+
+        first: dict[object, str] = {}
+        for name, stamp in sorted(stamps.items()):
+            if (other := first.setdefault(stamp.identity, name)) != name:
+                one, two = self._listing.path_of(other), self._listing.path_of(name)
+                raise DataError(
+                    "INPUT_ROTATED", f"{one} and {two} are names of one file: let the path match one of them alone"
                 )
 
     @staticmethod

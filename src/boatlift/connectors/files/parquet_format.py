@@ -94,6 +94,8 @@ class ParquetFormat:
 
         modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
         corrected = all(spark.conf.get(mode) == "CORRECTED" for mode in modes)
+        if spark.conf.get("spark.sql.parquet.int96TimestampConversion") == "true":
+            return False  # then times of 96 bits depend on the writer and on the session's zone
         return not_plain(path, corrected=corrected) is None
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:

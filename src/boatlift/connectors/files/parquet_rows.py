@@ -52,7 +52,9 @@ def not_plain(path: Path, *, corrected: bool) -> str | None:
         of_calendar |= types.is_timestamp(field.type) or types.is_date(field.type)
     about = footer.metadata or {}
     version = about.get(_WRITTEN_BY)
-    known = corrected if version is None else not version.startswith((b"1.", b"2."))
+    # Spark 3.0 wrote times of 96 bits by the old calendar, without saying so.
+    old = (b"1.", b"2.", b"3.0.") if instants else (b"1.", b"2.")
+    known = corrected if version is None else not version.startswith(old)
     if of_calendar and (not known or any(key in about for key in _OLD_CALENDAR)):
         return "its dates and times may be of an old calendar"
     return None
@@ -112,12 +114,16 @@ class ReadParquet:
         """Read the row groups of a span.
 
         Raises:
-            DataError: `[INPUT_MISSING]` the file is gone, `[BAD_ROW]` it cannot be read.
+            DataError: `[INPUT_MISSING]` the file is gone, `[INPUT_CHANGED]` it has other columns, `[BAD_ROW]` it cannot
+                be read.
         """
         try:
             with pq.ParquetFile(span.path, coerce_int96_timestamp_unit="us") as file:
                 groups, index = _groups_of(file.metadata, span)
                 names = self.columns.names
+                if missing := sorted(set(names) - set(file.schema_arrow.names)):
+                    message = f"{span.path} lacks {missing}, which it had when it was taken: put the original back"
+                    raise DataError("INPUT_CHANGED", message)
                 for rows in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
                     yield self._made(rows, span, (span.place << PLACE_BITS) + index)
                     index += rows.num_rows
