@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import Lines
 
-__all__ = ["LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "spans_of_job"]
+__all__ = ["LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "rows_of_spans"]
 
 LINES = f"value BINARY, file STRING, offset BIGINT, {ORDINAL} INT"
 """The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step."""
@@ -84,14 +84,7 @@ class ReadLines:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the spans."""
-        from boatlift.connectors.kit.tasks import guarded
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for span in guarded(self.source, spans_of_job) if self.tasks is None else self.tasks[number]:
-                    rows = self.read(span)
-                    while (made := guarded(self.source, lambda: next(rows, None))) is not None:  # noqa: B023
-                        yield made
+        return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Read the lines of a span.
@@ -140,6 +133,30 @@ def spans_of_job() -> list[Span]:
 
     spans: list[Span] = _SPANS.decode(job_parameters().source)
     return spans
+
+
+def rows_of_spans(
+    batches: Iterator[pa.RecordBatch],
+    source: str,
+    tasks: Sequence[Sequence[Span]] | None,
+    read: Callable[[Span], Iterator[pa.RecordBatch]],
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the spans of each task whose number comes, in order.
+
+    Args:
+        batches: The numbers of tasks.
+        source: The source's name, for errors.
+        tasks: The spans of each task; None: the job's parameters name them.
+        read: Reads a span.
+    """
+    from boatlift.connectors.kit.tasks import guarded
+
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            for span in guarded(source, spans_of_job) if tasks is None else tasks[number]:
+                rows = read(span)
+                while (made := guarded(source, lambda: next(rows, None))) is not None:  # noqa: B023
+                    yield made
 
 
 _BLANK = bytes(range(33))

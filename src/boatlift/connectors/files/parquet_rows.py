@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
-from boatlift.connectors.files.lines import Span, spans_of_job
+from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
@@ -101,14 +101,7 @@ class ReadParquet:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the spans."""
-        from boatlift.connectors.kit.tasks import guarded
-
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for span in guarded(self.source, spans_of_job) if self.tasks is None else self.tasks[number]:
-                    rows = self.read(span)
-                    while (made := guarded(self.source, lambda: next(rows, None))) is not None:  # noqa: B023
-                        yield made
+        return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
         """Read the row groups of a span.
