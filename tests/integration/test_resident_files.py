@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -21,7 +20,7 @@ import boatlift as bl
 from boatlift.connectors.files.source import FilesSource
 from boatlift.spark.jobs.slots import Slots
 from support.resident_jobs import is_resident
-from support.waiting import until
+from support.waiting import until, within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,13 +112,6 @@ def steps_in(database: Path) -> int:
         connection.close()
 
 
-def a_while(holds: Callable[[], bool]) -> None:
-    """Wait until something holds, for some seconds at most."""
-    until_then = time.monotonic() + 10
-    while not holds() and time.monotonic() < until_then:
-        time.sleep(0.05)
-
-
 @pytest.mark.parametrize("keyed", [False, True])
 @pytest.mark.parametrize("kind", ["parquet", "csv", "jsonl", "sorted csv"])
 def test_the_bits_are_those_of_sparks_own_reader(
@@ -138,7 +130,7 @@ def test_the_bits_are_those_of_sparks_own_reader(
                 write(kind, place, step, rows_of(step))
                 wait_for(step + 1)
                 if resident and step >= 2:
-                    a_while(lambda: is_resident(spark))  # one that fails to begin is begun by the next step
+                    within(10, lambda: is_resident(spark))  # one that fails to begin is begun by the next step
         return sorted(bits[before:])
 
     resident = run("resident", resident=True)

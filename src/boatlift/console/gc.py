@@ -22,4 +22,4 @@ def show_kept(path: Path, *, as_json: bool) -> None:
         rows.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
     show(rows)
     size = sum(each.size for each in kept)
-    print(f"{size:,} bytes in all; positions, choices and digests are in the log")
+    print(f"{size:,} bytes in all; the log has the positions, choices and digests")

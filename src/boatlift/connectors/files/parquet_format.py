@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,11 +93,7 @@ class ParquetFormat:
         """Return whether a file is plain; see `parquet_rows`."""
         from boatlift.connectors.files.parquet_rows import not_plain
 
-        modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
-        corrected = all(spark.conf.get(mode) == "CORRECTED" for mode in modes)
-        if spark.conf.get("spark.sql.parquet.int96TimestampConversion") == "true":
-            return False  # then times of 96 bits depend on the writer and on the session's zone
-        return not_plain(path, corrected=corrected) is None
+        return not_plain(path, partial(_reads_as_written, spark)) is None
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return the rows of plain files."""
@@ -185,3 +182,10 @@ def columns_of_footer(path: Path) -> Columns:
             raise DataError("BAD_HEADER", f"{path}: Spark cannot read column {field.name}, {field.type}") from error
         columns.append((field.name, kind))
     return tuple(columns)
+
+
+def _reads_as_written(spark: SparkSession) -> bool:
+    """Return whether a session reads dates and times as files have them, also those of unknown writers."""
+    modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
+    converts = spark.conf.get("spark.sql.parquet.int96TimestampConversion") == "true"
+    return not converts and all(spark.conf.get(mode) == "CORRECTED" for mode in modes)

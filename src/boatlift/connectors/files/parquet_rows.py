@@ -7,7 +7,7 @@ calendar that Spark before version 3 wrote. `not_plain` says so of a file by its
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,12 +32,13 @@ _WRITTEN_BY = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
-def not_plain(path: Path, *, corrected: bool) -> str | None:
+def not_plain(path: Path, as_written: Callable[[], bool]) -> str | None:
     """Return the reason why PyArrow may read other rows of a file than Spark does; None if it reads the same.
 
     Args:
         path: The file, whose columns are the declared ones.
-        corrected: Whether the session reads the times of files of unknown calendar as they are.
+        as_written: Tells whether the session reads dates and times as files have them, also those of unknown writers.
+            It is asked only if the file has such columns.
     """
     try:
         footer = pq.read_metadata(path)
@@ -54,8 +55,8 @@ def not_plain(path: Path, *, corrected: bool) -> str | None:
     version = about.get(_WRITTEN_BY)
     # Spark 3.0 wrote times of 96 bits by the old calendar, without saying so.
     old = (b"1.", b"2.", b"3.0.") if instants else (b"1.", b"2.")
-    known = corrected if version is None else not version.startswith(old)
-    if of_calendar and (not known or any(key in about for key in _OLD_CALENDAR)):
+    is_old = any(key in about for key in _OLD_CALENDAR) or (version is not None and version.startswith(old))
+    if of_calendar and (is_old or not as_written()):
         return "its dates and times may be of an old calendar"
     return None
 

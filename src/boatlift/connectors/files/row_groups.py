@@ -62,7 +62,7 @@ def whole_because(path: Path) -> str | None:
     from boatlift.connectors.files.parquet_rows import begins_of, not_plain
 
     # A range has no other reader: so times of files of unknown calendar count as they are.
-    if (reason := not_plain(path, corrected=True)) is not None:
+    if (reason := not_plain(path, as_written=lambda: True)) is not None:
         return reason
     begins = begins_of(pq.read_metadata(path))
     if len(begins) < 2:
