@@ -214,6 +214,35 @@ def test_a_compressed_file_that_was_cut_stops(tmp_path: Path, spark: SparkSessio
         source.load(spark, position).collect()
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
+def test_elements_of_one_array_are_sorted_out_too(
+    tmp_path: Path, spark: SparkSession, packed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "SPAN_BYTES", 7)
+    monkeypatch.setattr(lines, "TASK_BYTES", 7)
+    good = [each for each in GOOD_JSON if each.strip()] * len(BAD_JSON)
+    bad = [each for each in BAD_JSON if each != '{"a": 1']  # which takes the elements behind it along
+    write = gzip.compress if packed else bytes
+    for folder, elements in (("good", good[: len(bad)]), ("all", mixed(good, bad))):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.json").with_suffix(".json.gz" if packed else ".json").write_bytes(
+            write(("\ufeff [" + "\n,".join(elements) + "]\n").encode())
+        )
+    strict = files(tmp_path / "good" / "a.json*", schema=SCHEMA, format="json", multi_line=True)
+    (position,), _ = drain(strict, strict.start())
+    expected = ordered(map(tuple, strict.load(spark, position).collect()))
+    sorted_out = sorting(files(tmp_path / "all" / "a.json*", schema=SCHEMA, format="json", multi_line=True))
+    fitting, letters = parts_of(spark, sorted_out)
+    assert fitting == expected
+    text = (("\ufeff [" + "\n,".join(mixed(good, bad)) + "]\n").encode()).decode()
+    assert sorted((element, reason) for _, _, element, reason in letters) == sorted(
+        (element, f"[BAD_ROW] {BAD_JSON[element]}") for element in bad
+    )
+    for _, offset, element, _ in letters:
+        assert text.encode()[offset:].startswith(element.encode())
+
+
 def test_a_schema_says_what_is_not_null() -> None:
     declared = (
         "a INT not null, `b c` STRUCT<x: INT NOT NULL>, c DECIMAL(5, 2) NOT NULL COMMENT 'x', d INT COMMENT 'NOT NULL'"
@@ -226,7 +255,6 @@ def test_a_schema_says_what_is_not_null() -> None:
     "source",
     [
         lambda: bl.files("x.parquet", schema="a INT"),
-        lambda: bl.files("x.json", schema="a INT", multi_line=True),
         lambda: bl.files("x.csv", schema="a INT", multi_line=True),
         lambda: bl.push("a INT"),
         lambda: bl.generator({"a": "id"}, rows_per_step=10),

@@ -125,7 +125,14 @@ def test_a_column_of_another_type_is_left_to_spark(
     assert rows.count() == 3
 
 
-@pytest.mark.parametrize("about", [{"org.apache.spark.version": "2.4.8"}, {"org.apache.spark.legacyDateTime": ""}])
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"org.apache.spark.version": "2.4.8"},
+        {"org.apache.spark.legacyDateTime": ""},
+        {"org.apache.spark.legacyINT96": ""},
+    ],
+)
 def test_a_file_of_the_old_calendar_is_left_to_spark(
     spark: SparkSession, tmp_path: Path, about: dict[str, str]
 ) -> None:
@@ -169,17 +176,36 @@ def test_a_file_of_sparks_own_is_read_by_a_task(spark: SparkSession, tmp_path: P
     assert "int96" in str(pq.ParquetFile(file).schema), "as Spark writes times by default"
 
 
-def test_a_session_that_shifts_old_days_reads_files_of_unknown_origin_itself(
-    spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize(
+    ("schema", "column"),
+    [("whole INT", pa.repeat(7, 200_000).cast(pa.int32())), ("text STRING", pa.repeat("x" * 1000, 6_000))],
+    ids=["many rows", "many bytes"],
+)
+def test_a_file_that_is_small_by_compression_alone_is_left_to_spark(
+    spark: SparkSession, tmp_path: Path, schema: str, column: pa.Array
 ) -> None:
-    pq.write_table(table().select(["day", "whole"]), tmp_path / "0.parquet")
-    setting = "spark.sql.parquet.datetimeRebaseModeInRead"
-    before = spark.conf.get(setting)
+    many = pa.table({schema.split(maxsplit=1)[0]: column})
+    pq.write_table(many, tmp_path / "0.parquet", use_dictionary=False, compression="zstd")
+    assert (tmp_path / "0.parquet").stat().st_size < 20_000
+    rows, told = both_ways(spark, bl.files(tmp_path, format="parquet", schema=schema))
+    assert told is None
+    assert rows.count() == len(column)
+
+
+@pytest.mark.parametrize(("kind", "column"), [("datetime", "day"), ("int96", "at")])
+def test_a_session_that_shifts_old_days_reads_files_of_unknown_origin_itself(
+    spark: SparkSession, tmp_path: Path, kind: str, column: str
+) -> None:
+    old = table().select([column, "whole"])
+    pq.write_table(old, tmp_path / "0.parquet", use_deprecated_int96_timestamps=kind == "int96")
+    setting = f"spark.sql.parquet.{kind}RebaseModeInRead"
+    source = bl.files(tmp_path, format="parquet", schema=schema_of("whole", column))
+    before, unshifted = spark.conf.get(setting), both_ways(spark, source)[1]
     spark.conf.set(setting, "LEGACY")
     try:
-        rows, told = both_ways(spark, bl.files(tmp_path, format="parquet", schema=schema_of("whole", "day")))
+        rows, told = both_ways(spark, source)
         assert told is None
-        assert rows.first()["day"] != date(1, 1, 1), "Spark shifts it"
+        assert [exact(row) for row in rows.collect()] != unshifted, "Spark shifts it"
     finally:
         spark.conf.set(setting, before)
 

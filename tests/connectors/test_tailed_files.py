@@ -306,6 +306,81 @@ def test_a_file_that_is_not_what_it_was_stops_before_anything_is_taken(
     assert take(source, cursor)[0] == [("a.csv", b"3,three\n")], "put back, it goes on"
 
 
+def seen_but_not_taken(folder: Path) -> tuple[TailedFilesSource, Json]:
+    """Return a source, a file a step, that has looked at files of which it took one."""
+    for name in ("a.csv", "b.csv", "c.csv"):
+        append(folder / name, f"id,text\n1,{name}\n")
+    source = tailed(folder, max_files_per_step=1)
+    _, cursor = take(source, source.start())
+    for name in ("a.csv", "b.csv", "c.csv"):
+        append(folder / name, "2,two\n")
+    position = source.next(cursor)
+    assert position is not None
+    assert [file["path"] for file in position["files"]] == ["a.csv"]
+    return source, source.advance(cursor, position)
+
+
+def rotate_all(path: Path) -> None:
+    """As `logrotate` does it with numbers, oldest first: nothing has the name that it had."""
+    path.with_name("c.csv").unlink()
+    path.rename(path.with_name("c.csv"))
+    path.with_name("a.csv").rename(path)
+    append(path.with_name("a.csv"), "id,text\n")
+
+
+@pytest.mark.parametrize(
+    ("broke", "condition"),
+    [
+        (empty, "INPUT_SHRANK"),
+        (remove, "INPUT_MISSING"),
+        (replace, "INPUT_CHANGED"),
+        (rotate_all, "INPUT_SHRANK"),
+    ],
+)
+def test_between_a_look_and_a_step_too(tmp_path: Path, broke: Callable[[Path], None], condition: str) -> None:
+    source, cursor = seen_but_not_taken(tmp_path)
+    broke(tmp_path / "b.csv")
+    with pytest.raises(DataError, match=rf"\[{condition}\]"):
+        source.next(cursor)
+
+
+def test_a_rotation_between_a_look_and_a_step_gives_no_row_twice(tmp_path: Path) -> None:
+    """Of files that were not begun: the names are others, and each file is taken once under its new name."""
+    for name in ("a.csv", "b.csv", "c.csv"):
+        append(tmp_path / name, f"id,text\n1,{name}\n")
+    source = tailed(tmp_path, max_files_per_step=1)
+    first = source.next(source.start())
+    assert first is not None
+    cursor = source.advance(source.start(), first)
+    (tmp_path / "c.csv").rename(tmp_path / "d.csv")
+    (tmp_path / "b.csv").rename(tmp_path / "c.csv")
+    append(tmp_path / "b.csv", "id,text\n1,new\n")
+    taken, _ = take(source, cursor)
+    assert taken == [("b.csv", b"1,new\n"), ("c.csv", b"1,b.csv\n"), ("d.csv", b"1,c.csv\n")]
+
+
+def test_a_header_that_ends_while_its_file_is_looked_at_costs_no_line(tmp_path: Path) -> None:
+    path = append(tmp_path / "a.csv", "id,te")
+    source = tailed(tmp_path, tail="1 hour")
+    os.utime(path, (0, 0))
+    growing, begin = source._growing, source._format.rows_begin
+    appended = [b"xt\n1,one\n"]
+
+    class Growing:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(source._format, name)
+
+        def rows_begin(self, path: Path) -> int:
+            if appended:
+                append(path, appended.pop())
+            return begin(path)
+
+    growing._format = Growing()  # type: ignore[assignment]
+    taken, _ = take(source, source.start())
+    assert taken == [], "the file had a writer"
+    assert take(source, source.start())[0] == [("a.csv", b"1,one\n")]
+
+
 def test_a_copy_with_the_same_bytes_goes_on(tmp_path: Path) -> None:
     path = append(tmp_path / "a.csv", "id,text\n1,one\n")
     source = tailed(tmp_path)

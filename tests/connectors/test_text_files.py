@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import files
+from boatlift.connectors.files.compression import damage_of
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.errors import BoatliftError, DataError, InvalidError
 
@@ -148,6 +150,38 @@ def test_a_compressed_file_that_was_cut_is_refused(tmp_path: Path, spark: SparkS
         tmp_path, name + suffix, packed[: len(packed) // 2], **({} if "j" in name else {"header": False})
     )
     assert "cannot be decompressed" in refusal(spark, source)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("suffix", COMPRESSED)
+@pytest.mark.parametrize("behind", ["nothing", "zeros", "text", "as much again"])
+def test_what_stands_behind_compressed_bytes_is_read_as_spark_does(
+    tmp_path: Path, spark: SparkSession, suffix: str, behind: str
+) -> None:
+    packed = COMPRESSED[suffix](b"a,b,c\n1,2,x\n")
+    path = tmp_path / f"a.csv{suffix}"
+    path.write_bytes(
+        packed + {"nothing": b"", "zeros": bytes(40), "text": b"text behind it", "as much again": packed}[behind]
+    )
+    try:
+        rows = [row["value"] for row in spark.read.text(str(path)).collect()]
+    except Exception:  # noqa: BLE001 - of Java, of many kinds
+        assert damage_of(path) is not None
+    else:
+        assert damage_of(path) is None
+        assert [line.decode() for _, lines in lines_in(path) for line in lines] == rows
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("bound", [None, 10])
+def test_lines_may_end_in_a_carriage_return_alone(tmp_path: Path, spark: SparkSession, bound: int | None) -> None:
+    source = source_of(tmp_path, "a.csv", "\ra,b,c\r1,2,x\r3,4,y\r", max_bytes_per_step=bound)
+    assert rows_of(spark, source) == [(1, 2, "x"), (3, 4, "y")]
+    bad = source_of(tmp_path, "b.csv", "a,b,c\r1,2,x\r3,four,y\r")
+    assert "b.csv line 3: column b is 'four', which is no int" in refusal(spark, bad)
+    other = source_of(tmp_path, "c.csv", "a,c\r1,2\r")
+    with pytest.raises(DataError, match=r"\[BAD_HEADER\].*lacks \['b'\]"):
+        other.next(other.start())
 
 
 @pytest.mark.spark

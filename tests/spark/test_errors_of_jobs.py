@@ -68,6 +68,22 @@ def test_an_error_names_function_step_line_and_input_and_its_traceback_is_a_note
     assert first_line(RuntimeError(TEXT)) == "TypeError: no number: poison (line 5 of /home/me/flights.py)"
 
 
+def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path: Path) -> None:
+    source: Any = bl.files(str(tmp_path / "*.csv"), schema="k INT")
+    (tmp_path / "a.csv").write_text("k\n1\n")
+    inputs = [(source, source.next(source.start()))]
+    text = "Caused by: boatlift.errors.DataError: [BAD_ROW] a.csv line 2: it is bad\n"
+    told = explain(RuntimeError(text), "sums", 3, inputs, remedy="look at it")
+    assert str(told) == "[BAD_ROW] a.csv line 2: it is bad; look at it"
+    broken = "Caused by: boatlift.errors.InternalError: [INTERNAL] a task failed\n"
+    assert explain(RuntimeError(broken), "sums", 3, inputs).condition == "INTERNAL"
+    (tmp_path / "a.csv").write_text("k\nx\n")
+    for each in (text, broken):
+        told = explain(RuntimeError(each), "sums", 3, inputs, remedy="look at it")
+        assert told.condition == "INPUT_CHANGED"
+        assert "look at it" not in str(told)
+
+
 def test_the_remedy_is_one_that_works() -> None:
     flow = bl.Dataflow("mine")
     rows = flow.source("rows", bl.generator({"n": "id"}, rows_per_step=1))

@@ -153,7 +153,7 @@ class Dataflow:
         if sorts is None:
             raise InvalidError(
                 "BAD_OPTION",
-                f"{name} has no bad rows to give: bl.files of CSV or JSON has, if each line is a row (no multi_line), "
+                f"{name} has no bad rows to give: bl.files of JSON has, and of CSV without multi_line, "
                 "and bl.kafka.source with format='json'; bl.push refuses bad rows as they come in",
             )
         late = None if lateness is None else _lateness_of(name, lateness)

@@ -1,4 +1,4 @@
-"""Files of lines of which some are no rows: those are sorted out, with their places and the reasons."""
+"""Files of lines, or of arrays, of which some elements are no rows: those are sorted out, with places and reasons."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class SortedOut:
     """A format with one more column, `_bad_row`, which is NULL in rows that fit; see `SortsOutBadRows`.
 
     Attributes:
-        format: The format, whose rows are lines.
+        format: The format, whose rows are lines or elements of an array.
         base: The folder that names of files are relative to: input may be moved, and bad rows stay the same.
     """
 
@@ -43,10 +43,15 @@ class SortedOut:
         return self.format.positioned
 
     @property
-    def lines(self) -> Lines:
-        """Return how a line is a row."""
-        assert self.format.lines is not None
+    def lines(self) -> Lines | None:
+        """Return how a line is a row; None if a file is one array."""
         return self.format.lines
+
+    @property
+    def sortable(self) -> Lines:
+        """Return how lines or elements become rows one by one."""
+        assert self.format.sortable is not None
+        return self.format.sortable
 
     @property
     def row_groups(self) -> RowGroups | None:
@@ -94,7 +99,7 @@ class SortedOut:
         from pyspark.sql import functions as F
 
         bad_row = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"))
-        return lines.select(self.lines.sorted_out(schema, bad_row), ORDINAL)
+        return lines.select(self.sortable.sorted_out(schema, bad_row), ORDINAL)
 
     @property
     def has_task(self) -> bool:
@@ -118,7 +123,7 @@ class SortedOut:
                 Span(str(path), str(path.relative_to(self.base)), 0, None, number)
                 for (path, _), number in zip(files, numbers, strict=True)
             ]
-            rows = self.rows_of_lines(lines_of(spark, f"the files in {self.base}", self.lines, spans), schema)
+            rows = self.rows_of_lines(lines_of(spark, f"the files in {self.base}", self.sortable, spans), schema)
             return rows if ordinals else rows.drop(ORDINAL)
 
         return read
@@ -139,7 +144,7 @@ class SortedOut:
 
         unread = [F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in schema.fieldNames()]
         bad = F.col(BAD_ROW)
-        reason = F.udf(_reasons(self.lines, columns, required_of(schema)), "string", useArrow=False)
+        reason = F.udf(_reasons(self.sortable, columns, required_of(schema)), "string", useArrow=False)
         return rows.select(
             bad["file"].alias("file"),
             bad["offset"].alias("offset"),

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import bz2
 import codecs
-import gzip
 import io
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 __all__ = [
     "DAMAGE",
@@ -32,6 +34,7 @@ __all__ = [
 _READ = (".gz", ".bz2", ".zst")
 _REFUSED = (".7z", ".br", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".z", ".zip")
 _CHUNK = 1 << 20
+_GZIP = 16 + zlib.MAX_WBITS  # zlib then expects the header and the trailer of gzip
 
 DAMAGE = (OSError, EOFError, zlib.error)
 """What reading raises where bytes cannot be decompressed."""
@@ -66,12 +69,47 @@ def refuse_unreadable(path: Path) -> None:
         raise InvalidError("BAD_NAME", f"file {path} ends in {suffix}: compress it as .gz, .bz2 or .zst, or not at all")
 
 
+class _Members(io.RawIOBase):
+    """The bytes of a file of gzip. Behind its members may nothing stand, not even zeros: Spark reads none of them."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._rest = b""
+        self._member: zlib._Decompress | None = None
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        """Decompress the next bytes.
+
+        Raises:
+            zlib.error: these are no bytes of gzip.
+            EOFError: the file ends within a member.
+        """
+        into = memoryview(buffer)
+        while True:
+            rest = self._rest or self._file.read(_CHUNK)
+            if self._member is None or self._member.eof:
+                if not rest:
+                    return 0
+                self._member = zlib.decompressobj(_GZIP)
+            elif not rest:
+                raise EOFError("the file ends within a member of gzip")
+            made = self._member.decompress(rest, len(into))
+            self._rest = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
+            if made:
+                into[: len(made)] = made
+                return len(made)
+
+
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for its bytes, decompressed; reading them raises `DAMAGE` where they cannot be."""
     if path.suffix == ".gz":
-        with gzip.open(path) as file:
-            yield io.BufferedReader(file)
+        with path.open("rb") as file:
+            yield io.BufferedReader(_Members(file))
     elif path.suffix == ".bz2":
         with bz2.open(path) as file:
             yield io.BufferedReader(file)

@@ -29,6 +29,7 @@ from boatlift.connectors.files.formats import (
     nullable,
     with_ordinals,
 )
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_values import MALFORMED
@@ -78,6 +79,11 @@ class CsvFormat:
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a row may have several."""
         return None if self.multi_line else CsvLines(self)
+
+    @property
+    def sortable(self) -> Lines | None:
+        """Return how a line is a row; None if a row may have several: nothing says where the next begins."""
+        return self.lines
 
     @property
     def row_groups(self) -> RowGroups | None:
@@ -138,14 +144,15 @@ class CsvFormat:
 
     def rows_begin(self, path: Path) -> int:
         """Return the offset after the byte order mark, and after the header line if there is one."""
-        begin = length_of_bom(path)
+        begin, behind = length_of_bom(path), False
         if not self.header:
             return begin
-        with path.open("rb") as file:
-            file.seek(begin)
-            while (line := file.readline()) and not line.strip():
-                pass
-            return file.tell()
+        for offsets, lines in lines_in(path, begin, at_line=True):
+            for offset, line in zip(offsets, lines, strict=True):
+                if behind:
+                    return offset
+                behind = bool(line.strip())
+        return path.stat().st_size
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
         """Return the rows of lines, each beside its `_ordinal`; a blank line has none.
@@ -240,7 +247,7 @@ class CsvFormat:
             return before.count("\n") + 1 if found else "unknown"
 
     def _text(self, file: IO[bytes]) -> io.TextIOWrapper:
-        return io.TextIOWrapper(file, ENCODINGS[self.encoding], errors="replace", newline="\n")
+        return io.TextIOWrapper(file, ENCODINGS[self.encoding], errors="replace", newline="")
 
     def _split(self, lines: Iterable[str]) -> Iterator[list[str]]:
         if self.quote is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.dataflow.columns import quoted
 from boatlift.dataflow.contracts import BAD_ROW
@@ -31,6 +32,8 @@ class CsvLines:
     """
 
     csv: CsvFormat
+    divisible = True
+    texts_in = staticmethod(lines_in)
 
     @property
     def header(self) -> bool:

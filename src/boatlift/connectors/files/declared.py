@@ -121,7 +121,7 @@ def files(
     file_format = _format(name, options, listing)
     file_format.check_columns(columns or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
-    if schema is not None and file_format.lines is not None and (required := required_of(schema)):
+    if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
     if tail is False:

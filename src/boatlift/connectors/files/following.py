@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from boatlift.connectors.files.done import DoneFiles
 from boatlift.connectors.files.formats import FileFormat
 from boatlift.connectors.files.listing import Listing
-from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
+from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, ends_as, lengthened, prefix_of
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
@@ -41,12 +42,16 @@ class _Stamp(NamedTuple):
         return self.device, self.inode
 
 
+class _ReplacedError(Exception):
+    """The name has another file than at the last look, which has to be looked at together with all others."""
+
+
 class GrowingFiles:
     """The entries of positions, out of files that may grow.
 
     A look asks the system for the size of each file that is not done. The files that have something to take are then
     taken in order of name, each once, before there is another look: no file waits for ever behind one that grows
-    quickly.
+    quickly. If a name has another file by then, there is another look before anything further is taken.
 
     Args:
         listing, file_format: Of the source.
@@ -69,9 +74,10 @@ class GrowingFiles:
         self._listing, self._format, self._columns = listing, file_format, columns
         self._max_files, self._max_bytes = max_files, max_bytes
         self._idle, self._clock = idle, clock
-        self._waiting: list[str] = []  # files of the last look, the next one last
+        self._waiting: list[tuple[str, _Stamp]] = []  # files of the last look, the next one last
         self._identities: dict[str, tuple[int, int]] = {}  # of files of which something was taken
         self._nothing_in: dict[str, tuple[_Stamp, int]] = {}  # where nothing was to be taken behind a place
+        self._done = DoneFiles(listing.base)
 
     def entries(self, cursor: Json) -> list[dict[str, Any]]:
         """Return the entries of the next position; none if there are no further lines.
@@ -92,17 +98,24 @@ class GrowingFiles:
         files: list[dict[str, Any]] = []
         left = self._max_bytes
         while self._waiting and len(files) < self._max_files:
-            name = self._waiting[-1]
-            entry = None if name in done else self._entry(name, known.get(name), left)
+            name, seen = self._waiting[-1]
+            try:
+                entry = None if name in done else self._entry(name, seen, known.get(name), left)
+            except _ReplacedError:
+                break  # nothing further is taken of this look
             if entry is not None and left is not None:
                 if files and entry["end"] - entry["begin"] > left:
                     break  # a line is longer than what is left
                 left = max(0, left - (entry["end"] - entry["begin"]))
             self._waiting.pop()
-            files += [] if entry is None else [entry]
+            if entry is None:
+                continue
+            files.append(entry)
+            if entry.get("done"):
+                self._done.add(name, seen.inode, Prefix.of(entry))
         return files
 
-    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[str]:
+    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[tuple[str, _Stamp]]:
         """Yield the files that may have something to take, once all are proved to be what they were."""
         names = self._listing.names(done)
         if missing := next(iter(sorted(known.keys() - set(names))), None):
@@ -116,11 +129,12 @@ class GrowingFiles:
                     raise gone(self._listing.path_of(name), known[name]["end"]) from error
         self._identities = {name: self._identities[name] for name in known if name in self._identities}
         self._refuse_lost(known, stamps)
+        self._done.refuse_changed((name, stamp.inode) for name, stamp in stamps.items())
         self._nothing_in = {name: self._nothing_in[name] for name in stamps if name in self._nothing_in}
         for name, stamp in stamps.items():
             is_known = self._nothing_in.get(name) == (stamp, _end(known.get(name)))
             if not is_known or (stamp.size and self._rests(stamp.written)):
-                yield name
+                yield name, stamp
 
     def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, _Stamp]) -> None:
         """Raise if a file that was begun is not the same any more, or if a file has two names."""
@@ -155,17 +169,23 @@ class GrowingFiles:
             same = prefix_of(path, prefix.end) == prefix
         else:
             with path.open("rb") as file:
-                same = lengthened(file, prefix, prefix.end, prefix.end) is not None
+                same = ends_as(file, prefix)
         if not same:
             raise changed(path, prefix.end)
 
-    def _entry(self, name: str, known: Any, most: int | None) -> dict[str, Any] | None:
-        """Return the entry of the next lines of a file, at most so many bytes or one line; None if there are none."""
+    def _entry(self, name: str, seen: _Stamp, known: Any, most: int | None) -> dict[str, Any] | None:
+        """Return the entry of the next lines of a file, at most so many bytes or one line; None if there are none.
+
+        Raises:
+            _ReplacedError: the name has another file than at the last look.
+        """
         path = self._listing.path_of(name)
         before = NOTHING if known is None else Prefix.of(known)
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
+                if _Stamp.of(found).identity != seen.identity:
+                    raise _ReplacedError(name)
                 if found.st_size < before.end:
                     raise shrank(path, found.st_size, before.end)
                 entry = self._next(file, path, found, before, most)
@@ -176,7 +196,7 @@ class GrowingFiles:
         if entry is None:
             self._nothing_in[name] = (_Stamp.of(found), before.end)
             return None
-        self._identities.setdefault(name, _Stamp.of(found).identity)
+        self._identities.setdefault(name, seen.identity)
         return {"path": name, **entry}
 
     def _next(

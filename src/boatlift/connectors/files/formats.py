@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -46,13 +46,14 @@ class ReadFiles(Protocol):
 
 
 class Lines(Protocol):
-    """How the lines of files become rows, and which of them do not.
+    """How the lines of files become rows, and which of them do not; or the elements of a file that is one array.
 
     Law: the rows that fit are those of `FileFormat.reader`, if there are no others.
 
     Attributes:
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding of files, as Python calls it.
+        divisible: Whether a range of a file can be read by itself.
     """
 
     @property
@@ -62,6 +63,15 @@ class Lines(Protocol):
     @property
     def encoding(self) -> str:
         """See above."""
+
+    @property
+    def divisible(self) -> bool:
+        """See above."""
+
+    def texts_in(
+        self, path: Path, begin: int = 0, end: int | None = None, *, at_line: bool = False
+    ) -> Iterator[tuple[list[int], list[bytes]]]:
+        """Yield the lines or elements that begin in a range, with their offsets, some at a time; see `lines_in`."""
 
     def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
         """Return a generator of the rows of each line, which is in the column `value`; see `JsonValues.sorted_out`."""
@@ -100,6 +110,10 @@ class FileFormat(Protocol):
     @property
     def lines(self) -> Lines | None:
         """Return how lines become rows; None if a row is no line of text."""
+
+    @property
+    def sortable(self) -> Lines | None:
+        """Return how lines or elements become rows one by one; None if nothing says where the next row begins."""
 
     @property
     def row_groups(self) -> RowGroups | None:
@@ -182,7 +196,7 @@ def lines_by_task(lines_format: FileFormat, source: str, schema: StructType, fra
 
     lines = lines_format.lines
     assert lines is not None, "a format without lines"
-    read = ReadLines(source, lines.header, lines.encoding, None)
+    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, None)
     return lines_format.rows_of_lines(frame_of(read, struct_of(LINES)), schema).drop(ORDINAL)
 
 

@@ -24,6 +24,7 @@ from boatlift.connectors.files.formats import (
     with_ordinals,
 )
 from boatlift.connectors.files.json_lines import JsonLines
+from boatlift.connectors.files.json_objects import JsonObjects
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
@@ -65,6 +66,11 @@ class JsonFileFormat:
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a file is one value."""
         return None if self.multi_line else JsonLines(self.patterns)
+
+    @property
+    def sortable(self) -> Lines:
+        """Return how lines or elements become rows one by one."""
+        return self.lines or JsonObjects(self.patterns)
 
     @property
     def row_groups(self) -> RowGroups | None:

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.kit import Columns
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
@@ -29,6 +30,8 @@ class JsonLines:
     patterns: DatePatterns
     header = False
     encoding = "utf-8"
+    divisible = True
+    texts_in = staticmethod(lines_in)
 
     def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
         """Return a generator of the row of each line; a blank line has none."""

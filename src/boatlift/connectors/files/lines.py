@@ -74,12 +74,14 @@ class ReadLines:
         source: The source's name, for errors.
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding, as Python calls it; the bytes of lines are UTF-8.
+        texts_in: Reads lines; see `Lines.texts_in`.
         tasks: The spans of each task; None: the job's parameters name them.
     """
 
     source: str
     header: bool
     encoding: str
+    texts_in: Callable[..., Iterator[tuple[list[int], list[bytes]]]]
     tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -96,7 +98,7 @@ class ReadLines:
 
         skips = self.header and span.begin == 0
         try:
-            for offsets, lines in lines_in(Path(span.path), span.begin, span.end, at_line=span.at_line):
+            for offsets, lines in self.texts_in(Path(span.path), span.begin, span.end, at_line=span.at_line):
                 if skips:
                     first = next((n for n, line in enumerate(lines) if line.strip(_BLANK)), len(lines))
                     skips = first == len(lines)
@@ -220,23 +222,25 @@ def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Spa
         spans: Files, or ranges of files that begin at a line.
     """
     sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
-    tasks = divided(spans, max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES)))
-    read = ReadLines(source, lines.header, lines.encoding, tasks)
+    number = max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES))
+    tasks = divided(spans, number, divisible=lines.divisible)
+    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, tasks)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(read, LINES)
 
 
-def divided(spans: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]:
+def divided(spans: Sequence[Span], tasks: int, *, divisible: bool = True) -> tuple[tuple[Span, ...], ...]:
     """Divide spans among tasks, in order; a compressed file is one task's.
 
     Args:
         spans: Files, or ranges of files that begin at a line.
         tasks: How many tasks there are at most.
+        divisible: Whether a range of a file can be read by itself.
     """
     parts = []
     for span in spans:
         path = Path(span.path)
         last = span.end or path.stat().st_size
-        whole = without_compression(path) != path
+        whole = not divisible or without_compression(path) != path
         begins = [span.begin] if whole else [*range(span.begin, last, SPAN_BYTES)]
         ends = [*begins[1:], span.end]
         for begin, end in zip(begins, ends, strict=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import translate
 from glob import has_magic
@@ -134,10 +134,23 @@ class Backlog:
         return iter(self._names)
 
 
-class KnownDigests:
-    """Digests of files and ranges, each read once as long as the file's size and times stay the same."""
+def _digest(path: Path, part: FileRange | None) -> str:
+    """Return the digest of a file, or of a range of it; empty while a process writes to the file."""
+    if part is not None:
+        return digest_between(path, part.begin, part.end)
+    content = digest_of(path)
+    return "" if content is None else content[1]
 
-    def __init__(self) -> None:
+
+class KnownDigests:
+    """Digests of files and ranges, each read once as long as the file's size and times stay the same.
+
+    Args:
+        read: Returns the digest of a file, or of a range of it; empty while a process writes to the file.
+    """
+
+    def __init__(self, read: Callable[[Path, FileRange | None], str] = _digest) -> None:
+        self._read = read
         self._known: dict[tuple[Path, FileRange | None], tuple[tuple[int, ...], str]] = {}
 
     def of(self, path: Path, part: FileRange | None = None) -> str:
@@ -150,11 +163,7 @@ class KnownDigests:
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known = self._known.get((path, part))
         if known is None or known[0] != stamp:
-            if part is None:
-                content = digest_of(path)
-                digest = "" if content is None else content[1]
-            else:
-                digest = digest_between(path, part.begin, part.end)
+            digest = self._read(path, part)
             if not digest:
                 return ""
             known = self._known[path, part] = (stamp, digest)

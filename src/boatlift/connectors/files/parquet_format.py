@@ -35,6 +35,11 @@ class ParquetFormat:
         return None
 
     @property
+    def sortable(self) -> None:
+        """Return None: a row is no text."""
+        return None
+
+    @property
     def row_groups(self) -> RowGroups:
         """Return how row groups become rows."""
         return RowGroups(self.positioned)
@@ -90,10 +95,10 @@ class ParquetFormat:
         return True
 
     def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
-        """Return whether a file is plain; see `parquet_rows`."""
-        from boatlift.connectors.files.parquet_rows import not_plain
+        """Return whether a file is plain and small; see `parquet_rows`."""
+        from boatlift.connectors.files.parquet_rows import is_small, not_plain
 
-        return not_plain(path, partial(_reads_as_written, spark)) is None
+        return not_plain(path, partial(_reads_as_written, spark)) is None and is_small(path)
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return the rows of plain files."""

@@ -21,15 +21,24 @@ from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = ["PLACE_BITS", "ReadParquet", "begins_of", "not_plain", "unreadable"]
+__all__ = ["PLACE_BITS", "ReadParquet", "begins_of", "is_small", "not_plain", "unreadable"]
 
 PLACE_BITS = 40
 """The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
 
 _ROWS_AT_ONCE = 1 << 14
 
+_SMALL_ROWS, _SMALL_BYTES = 1 << 17, 4 << 20
+
 _WRITTEN_BY = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def is_small(path: Path) -> bool:
+    """Return whether a whole Parquet file has few enough rows and bytes, not compressed, for one task beside Python."""
+    footer = pq.read_metadata(path)
+    size = sum(int(footer.row_group(number).total_byte_size) for number in range(footer.num_row_groups))
+    return int(footer.num_rows) <= _SMALL_ROWS and size <= _SMALL_BYTES
 
 
 def not_plain(path: Path, as_written: Callable[[], bool]) -> str | None:

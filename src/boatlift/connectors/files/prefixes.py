@@ -12,7 +12,7 @@ import xxhash
 from boatlift.connectors.files.listing import folded
 from boatlift.connectors.files.ranges import end_of_range
 
-__all__ = ["BLOCK", "NOTHING", "Prefix", "end_of_lines", "lengthened", "prefix_of"]
+__all__ = ["BLOCK", "NOTHING", "Prefix", "end_of_lines", "ends_as", "lengthened", "prefix_of"]
 
 BLOCK = 1 << 16
 """Digests are of blocks of so many bytes. The last one or two of a prefix are digested as one piece."""
@@ -85,6 +85,11 @@ def lengthened(file: IO[bytes], before: Prefix, begin: int, end: int) -> tuple[P
     if known.hexdigest() != before.rest:
         return None
     return Prefix(end, blocks, rest.hexdigest()), taken.hexdigest()
+
+
+def ends_as(file: IO[bytes], prefix: Prefix) -> bool:
+    """Return whether a file has the last bytes of a prefix, one or two blocks of them, at their place."""
+    return lengthened(file, prefix, prefix.end, prefix.end) is not None
 
 
 def prefix_of(path: Path, end: int) -> Prefix | None:

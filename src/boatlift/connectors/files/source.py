@@ -74,7 +74,7 @@ class FilesSource:
     @property
     def capabilities(self) -> SourceCapabilities:
         """Several steps can be read in one scan, and all files again."""
-        bad_rows = None if self._format.lines is None else self
+        bad_rows = None if self._format.sortable is None else self
         return SourceCapabilities(
             reads_many_steps=self,
             parameterized_read=self if self._format.has_task else None,

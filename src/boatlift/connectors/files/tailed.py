@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.following import GrowingFiles, changed, gone, shrank
-from boatlift.connectors.files.listing import Listing, folded
+from boatlift.connectors.files.listing import KnownDigests, Listing, folded
 from boatlift.connectors.files.prefixes import Prefix, prefix_of
-from boatlift.connectors.files.ranges import digest_between
+from boatlift.connectors.files.ranges import FileRange, digest_between
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
@@ -21,6 +22,13 @@ if TYPE_CHECKING:
     from boatlift.connectors.files.formats import FileFormat
 
 __all__ = ["TailedFilesSource"]
+
+
+def _digest_by_blocks(path: Path, part: FileRange | None) -> str:
+    """Return the digest of all bytes of a file that does not grow any more."""
+    assert part is None, "a file that is done has no ranges"
+    whole = prefix_of(path, path.stat().st_size)
+    return "" if whole is None else whole.digest
 
 
 class TailedFilesSource(FilesSource):
@@ -46,6 +54,7 @@ class TailedFilesSource(FilesSource):
     ) -> None:
         super().__init__(listing, file_format, schema, columns, described, max_files, max_bytes)
         self._idle = idle
+        self._digests = KnownDigests(_digest_by_blocks)
         self._growing = GrowingFiles(listing, file_format, self._known_columns, max_files, max_bytes, idle)
 
     def start(self) -> Json:
@@ -118,10 +127,7 @@ class TailedFilesSource(FilesSource):
         super().verify_everything(cursor)
 
     def _digests_of(self, cursor: Json) -> Iterator[str]:
-        for name in cursor["taken"]:
-            path = self._listing.path_of(name)
-            whole = prefix_of(path, path.stat().st_size)
-            yield "" if whole is None else whole.digest
+        return (self._digests.of(self._listing.path_of(name)) for name in cursor["taken"])
 
     def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
         limits = (*self._limits, self._idle)

@@ -9,7 +9,15 @@ import re
 from collections.abc import Sequence
 
 from boatlift.dataflow import Json, Plan, Source
-from boatlift.errors import FLOW_AND_STORE, BoatliftError, UnavailableError, UserCodeError, from_text
+from boatlift.errors import (
+    FLOW_AND_STORE,
+    BoatliftError,
+    DataError,
+    InternalError,
+    UnavailableError,
+    UserCodeError,
+    from_text,
+)
 from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 
@@ -52,7 +60,11 @@ def explain(
         refused.remedy = remedy
         return refused
     if ours is not None:
-        return ours
+        if not isinstance(ours, DataError | InternalError):
+            return ours
+        if ours.condition == "BAD_ROW":
+            ours.remedy = remedy
+        return _of_changed_input(inputs) or ours
     for source, position in inputs:
         explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):
@@ -76,6 +88,16 @@ def explain(
         failed.remedy = remedy
         return failed
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
+
+
+def _of_changed_input(inputs: Sequence[tuple[Source, Json]]) -> BoatliftError | None:
+    """Return the error of the first source whose input is not what it was; None if all is."""
+    for source, position in inputs:
+        try:
+            source.verify(position)
+        except BoatliftError as error:
+            return error
+    return None
 
 
 def first_line(error: Exception) -> str:
