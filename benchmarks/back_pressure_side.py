@@ -87,7 +87,8 @@ class Stalling:
             for status in self._looks(PAUSE):
                 ages = {name: max(age, self._age(status, name)) for name, age in ages.items()}
                 replay.append(sum(status.processors[name].to_replay for name in UNITS))
-        return {"age": ages, "replay": fmean(replay), "most": max(replay), "fed": self._fed}
+        # A dataflow that is being started may have no step at any look.
+        return {"age": ages, "replay": fmean(replay or [0]), "most": max(replay, default=0), "fed": self._fed}
 
     def settle(self) -> Answer:
         """Let the sink take steps again; return when it has all that was fed."""
