@@ -21,7 +21,7 @@ VICTIM = Victim(
     judge=is_one_execution,
     middle=CrashPoint("sink.commit(told)", "after", 12),
     acts=("step", "sink.commit", "store.create(runs)"),
-    points=12,
+    points=8,
     again=("restore", "step"),
     outcome="as one execution",
 )

@@ -21,7 +21,7 @@ VICTIM = Victim(
     judge=is_bit_for_bit,
     middle=CrashPoint("sink.commit(history)", "after", 4),
     acts=("store.create", "store.delete", "sink.commit", "sink.stage"),
-    points=12,
+    points=6,
     again=("store.create", "restore"),
     outcome="bit for bit equal",
 )

@@ -144,9 +144,9 @@ def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
 
 
 def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoint]:
-    """Return the moments of a run to die at: all on `make crash`; else one of each act that changes something.
+    """Return the moments of a run to die at: all on `make crash`; else some of each act that changes something.
 
-    That is before an act on its first visit, or after it on a later one, in turn from act to act.
+    That is before a call on its first visit, or after it on a later one, in turn from call to call.
     """
     if EVERY_POINT:
         return [CrashPoint(call, when, v) for (call, when), n in visits.items() for v in sorted({1, (n + 1) // 2, n})]
@@ -157,12 +157,13 @@ def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoi
 
 
 def _in_turn(visits: Iterable[tuple[str, str]], acts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Return one moment of each call that begins with an act: before it or after it, in turn from call to call."""
+    """Return one moment of every other call of each act: before it or after it, in turn from call to call."""
     whens: dict[str, list[str]] = {}
     for call, when in visits:
         if call.startswith(acts):
             whens.setdefault(call, []).append(when)
-    chosen = {call: whens[call][turn % len(whens[call])] for turn, call in enumerate(sorted(whens))}
+    calls = [call for act in acts for call in sorted(each for each in whens if each.startswith(act))[::2]]
+    chosen = {call: whens[call][turn % len(whens[call])] for turn, call in enumerate(calls)}
     return [(call, when) for call, when in visits if chosen.get(call) == when]
 
 
