@@ -1,4 +1,7 @@
-"""On a real cluster: an executor is killed in a step, a worker between steps, and the bits are those of one machine."""
+"""On a real cluster an executor is killed in a step, a worker is killed and another one started between steps.
+
+The bits are those of one machine.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import pytest
 from boatlift.testing.cluster import StandaloneCluster
 from support.cluster_data import FILES, make_data
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
 SUPPORT = Path(__file__).parents[1]
 
@@ -65,7 +68,7 @@ def wait_for(sign: Callable[[], object], process: subprocess.Popen[bytes], folde
         time.sleep(0.02)
 
 
-def test_bits_are_the_same_though_an_executor_and_a_worker_are_killed(tmp_path: Path) -> None:
+def test_bits_are_the_same_though_executors_and_workers_go_and_come(tmp_path: Path) -> None:
     alone, spread = tmp_path / "alone", tmp_path / "spread"
     for folder in (alone, spread):
         make_data(folder / "data")
@@ -79,9 +82,13 @@ def test_bits_are_the_same_though_an_executor_and_a_worker_are_killed(tmp_path: 
             wait_for(lambda: list(spread.glob("began-*")), process, spread)
             cluster.kill_executor()
             (spread / "killed").touch()
-            wait_for((spread / "between").exists, process, spread)
+            wait_for((spread / "worker-to-be-killed").exists, process, spread)
             cluster.kill_worker(0)
             (spread / "worker-killed").touch()
+            wait_for((spread / "worker-to-be-started").exists, process, spread)
+            further = cluster.start_worker()
+            wait_for(lambda: cluster.executors(further), process, spread)
+            (spread / "worker-started").touch()
             assert process.wait() == 0, (spread / "driver.log").read_text()[-3000:]
         finally:
             process.kill()

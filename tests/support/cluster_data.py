@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-FILES = 6
+FILES = 7
 ROWS = 4000
 
 

@@ -33,12 +33,18 @@ def build_with_the_sum_of_spark(unit: CompiledUnit, *step: Any) -> DataFrame:
 spark = bl.session(master, **settings)
 from support.cluster_flow import make_flow  # noqa: E402 - needs the session
 
+AWAITED = {3: "killed", 4: "started"}
+"""The step of the sink behind which the test kills a worker, or starts one."""
+
 
 def between_steps(progress: bl.Progress) -> None:
-    """Waits after step 3 until the test has killed a worker."""
-    if master.startswith("spark") and progress.what == "commit" and progress.time == 3:
-        (folder / "between").touch()
-        while not (folder / "worker-killed").exists():
+    """Waits until the test has done what it does behind a step."""
+    awaited = (
+        AWAITED.pop(progress.time, None) if progress.what == "commit" and progress.processor == "history" else None
+    )
+    if awaited is not None and master.startswith("spark"):
+        (folder / f"worker-to-be-{awaited}").touch()
+        while not (folder / f"worker-{awaited}").exists():
             time.sleep(0.02)
 
 
