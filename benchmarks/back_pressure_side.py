@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from math import nan
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING
@@ -80,7 +81,7 @@ class Stalling:
         flag = self._folder / "stall"
         if stall:
             flag.touch()
-        ages, replay = dict.fromkeys(UNITS, 0.0), list[int]()
+        ages, replay = dict.fromkeys(UNITS, 0.0), list[float]()
         for file in files:
             feed(self._folder / "input", self._fed, Path(file))
             self._fed += 1
@@ -88,7 +89,7 @@ class Stalling:
                 ages = {name: max(age, self._age(status, name)) for name, age in ages.items()}
                 replay.append(sum(status.processors[name].to_replay for name in UNITS))
         # A dataflow that is being started may have no step at any look.
-        return {"age": ages, "replay": fmean(replay or [0]), "most": max(replay, default=0), "fed": self._fed}
+        return {"age": ages, "replay": fmean(replay or [nan]), "most": max(replay, default=nan), "fed": self._fed}
 
     def settle(self) -> Answer:
         """Let the sink take steps again; return when it has all that was fed."""

@@ -179,8 +179,8 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "INPUT_ROTATED": Condition(
         "DataError",
-        "a file that is tailed has another name, under which its rows would be taken again",
-        "rename it back, and let its writer begin new files under new names",
+        "a file that is tailed has another name, or its name another file: rows would be taken twice, or not at all",
+        "undo that, and let its writer begin new files under new names",
     ),
     "INPUT_EMPTY": Condition("DataError", "an input file has no bytes", "remove it or write it whole"),
     "BAD_ROW": Condition(

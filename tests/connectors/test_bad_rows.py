@@ -243,11 +243,39 @@ def test_elements_of_one_array_are_sorted_out_too(
         assert text.encode()[offset:].startswith(element.encode())
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("text", "fitting", "bad"),
+    [
+        ("[{'a': 1, 'c': 'x,]'}, {'a': 2, 'c': 'say \"hi'}]", [(1, None, "x,]"), (2, None, 'say "hi')], []),
+        (" \n", [], [""]),
+        ('[{"a": 1}}', [(1, None, None)], ["}"]),
+        ('[{"a": 1}, {"a": %s}]' % ("1" * 5000), [(1, None, None)], ['{"a": %s}' % ("1" * 5000)]),
+    ],
+    ids=["single quotes", "blank", "another bracket", "a long number"],
+)
+def test_a_file_of_one_value_is_judged_as_strictly_as_it_is_read(
+    tmp_path: Path, spark: SparkSession, text: str, fitting: list[Any], bad: list[str]
+) -> None:
+    (tmp_path / "a.json").write_text(text)
+    source = files(tmp_path, schema=SCHEMA, format="json", multi_line=True)
+    rows, letters = parts_of(spark, sorting(source))
+    assert (rows, [letter for _, _, letter, _ in letters]) == (fitting, bad)
+    (position,), _ = drain(source, source.start())
+    strict = source.load(spark, position)
+    if bad:
+        with pytest.raises(Exception, match="MALFORMED_RECORD"):
+            strict.collect()
+    else:
+        assert ordered(map(tuple, strict.collect())) == fitting
+
+
 def test_a_schema_says_what_is_not_null() -> None:
     declared = (
         "a INT not null, `b c` STRUCT<x: INT NOT NULL>, c DECIMAL(5, 2) NOT NULL COMMENT 'x', d INT COMMENT 'NOT NULL'"
     )
-    assert files("x.json", schema=declared).describe()["not_null"] == ["a", "c"]
+    for multi_line in (False, True):
+        assert files("x.json", schema=declared, multi_line=multi_line).describe()["not_null"] == ["a", "c"]
     assert "not_null" not in files("x.json", schema="a INT").describe()
 
 

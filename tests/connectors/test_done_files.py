@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.connectors.files import done
-from boatlift.connectors.files.done import DoneFiles
+from boatlift.connectors.files.done import DoneFiles, Stamp
 from boatlift.connectors.files.prefixes import Prefix, prefix_of
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
@@ -19,12 +19,12 @@ from connectors.test_tailed_files import append, tailed, take
 TEXT = b"id,text\n1,one\n2,two"
 
 
-def taken_whole(folder: Path, name: str = "a.csv") -> tuple[Callable[[Json], Json | None], Json]:
+def taken_whole(folder: Path, name: str = "a.csv", text: bytes = TEXT) -> tuple[Callable[[Json], Json | None], Json]:
     """Let a source take a file and find it done; return its `next`, and the cursor."""
-    os.utime(append(folder / name, TEXT), (0, 0))
+    os.utime(append(folder / name, text), (0, 0))
     source = tailed(folder, tail="1 hour")
-    taken, cursor = take(source, source.start())
-    assert (taken, list(cursor["taken"])) == ([(name, b"1,one\n"), (name, b"2,two")], [name])
+    _, cursor = take(source, source.start())
+    assert list(cursor["taken"]) == [name]
     return source.next, cursor
 
 
@@ -38,18 +38,48 @@ def test_a_renamed_one_is_told_and_not_taken_again(tmp_path: Path) -> None:
     assert choose(cursor) is None, "put back, it goes on"
 
 
-@pytest.mark.parametrize("renamed", ["_old", "b.csv"])
-def test_another_file_under_its_name_is_told(tmp_path: Path, renamed: str) -> None:
-    choose, cursor = taken_whole(tmp_path)
-    (tmp_path / "a.csv").rename(tmp_path / renamed)
+@pytest.mark.parametrize("renamed", ["_old", "b.csv", None])
+@pytest.mark.parametrize("seen", [False, True], ids=["at once", "after a look"])
+@pytest.mark.parametrize("text", [TEXT, b"id,text\n"], ids=["rows", "a header alone"])
+def test_another_file_under_its_name_is_told(tmp_path: Path, renamed: str | None, seen: bool, text: bytes) -> None:
+    choose, cursor = taken_whole(tmp_path, text=text)
+    if renamed is None:
+        (tmp_path / "a.csv").unlink()
+    else:
+        (tmp_path / "a.csv").rename(tmp_path / renamed)
+    if seen and renamed != "b.csv":
+        assert choose(cursor) is None, "a file may be removed"
     append(tmp_path / "a.csv", b"id,text\n3,three\n4,four\n5,five\n")
-    with pytest.raises(DataError, match=r"\[INPUT_ROTATED\]"):
+    with pytest.raises(DataError, match=r"\[INPUT_(ROTATED|CHANGED)\] .*a\.csv"):
         choose(cursor)
 
 
-def test_a_copy_in_its_place_is_no_other_file(tmp_path: Path) -> None:
+def test_one_that_is_written_to_is_told_at_the_next_change_of_its_folder(tmp_path: Path) -> None:
     choose, cursor = taken_whole(tmp_path)
-    for _ in range(2):
+    os.utime(tmp_path, (0, 0))
+    assert choose(cursor) is None
+    append(tmp_path / "a.csv", "x\n3,three\n")
+    assert choose(cursor) is None, "no name has changed"
+    append(tmp_path / "b.csv", "id,text\n")
+    with pytest.raises(DataError, match=r"\[INPUT_CHANGED\] .*a\.csv has 29 bytes, but had 19"):
+        choose(cursor)
+
+
+def test_a_look_asks_for_no_done_file_while_no_folder_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose, cursor = taken_whole(tmp_path)
+    os.utime(tmp_path, (0, 0))
+    assert choose(cursor) is None
+    looked: list[str] = []
+    real = Path.stat
+    monkeypatch.setattr(Path, "stat", lambda self, **given: looked.append(self.name) or real(self, **given))
+    assert choose(cursor) is None
+    assert set(looked) == {tmp_path.name}
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_copy_in_its_place_is_no_other_file(tmp_path: Path, copies: int) -> None:
+    choose, cursor = taken_whole(tmp_path)
+    for _ in range(copies):
         shutil.copy(tmp_path / "a.csv", tmp_path / "_copy")
         (tmp_path / "_copy").rename(tmp_path / "a.csv")
         assert choose(cursor) is None
@@ -58,17 +88,37 @@ def test_a_copy_in_its_place_is_no_other_file(tmp_path: Path) -> None:
         choose(cursor)
 
 
+def done_in(path: Path, *, has_rows: bool = True) -> DoneFiles:
+    files, stamp = DoneFiles(path.parent), Stamp.of(path.stat())
+    prefix = prefix_of(path, stamp.size)
+    assert prefix is not None
+    files.add(path.name, stamp, prefix, has_rows=has_rows)
+    return files
+
+
 def test_one_that_was_removed_leaves_its_inode_to_others(tmp_path: Path) -> None:
     path = append(tmp_path / "logs.csv", TEXT)
-    files, prefix, inode = DoneFiles(tmp_path), prefix_of(path, len(TEXT)), path.stat().st_ino
-    assert prefix is not None
-    files.add("logs.csv", inode, prefix)
+    files, stamp = done_in(path), Stamp.of(path.stat())
     path.unlink()
     append(tmp_path / "new.csv", b"id,text\n3,three\n4,four\n")
     append(tmp_path / "same.csv", TEXT)
-    files.refuse_changed([("new.csv", inode)])
-    files.refuse_changed([("same.csv", inode)])  # what was removed is forgotten
-    assert files._files == {}
+    files.refuse_changed({"new.csv": stamp})
+    files.refuse_changed({"same.csv": stamp})  # that the name went was seen
+
+
+def test_a_new_file_with_the_inode_and_the_header_of_one_without_rows_is_a_new_file(tmp_path: Path) -> None:
+    path = append(tmp_path / "logs.csv", b"id,text\n")
+    files, stamp = done_in(path, has_rows=False), Stamp.of(path.stat())
+    path.unlink()
+    append(tmp_path / "new.csv", b"id,text\n3,three\n")
+    files.refuse_changed({"new.csv": stamp})
+
+
+def test_a_file_that_may_grow_is_not_remembered_as_done(tmp_path: Path) -> None:
+    source = tailed(tmp_path, tail="1 hour")
+    append(tmp_path / "a.csv", "id,text\n1,one\n")
+    take(source, source.start())
+    assert source._growing._done._files == {}
 
 
 def test_files_in_several_folders(tmp_path: Path) -> None:
@@ -78,6 +128,10 @@ def test_files_in_several_folders(tmp_path: Path) -> None:
     source = tailed(tmp_path / "*" / "*.csv", tail="1 hour")
     _, cursor = take(source, source.start())
     assert source.next(cursor) is None
+    (tmp_path / "x" / "a.csv").rename(tmp_path / "_x")
+    (tmp_path / "x").rmdir()
+    assert source.next(cursor) is None, "a folder may be removed"
+    (tmp_path / "x").mkdir()
     (tmp_path / "y" / "a.csv").rename(tmp_path / "x" / "b.csv")
     with pytest.raises(DataError, match=r"\[INPUT_ROTATED\] .*x/b\.csv is the file that had the name y/a\.csv"):
         source.next(cursor)
@@ -86,6 +140,8 @@ def test_files_in_several_folders(tmp_path: Path) -> None:
 def test_the_newest_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(done, "REMEMBERED", 2)
     files = DoneFiles(tmp_path)
-    for name in ("a", "b", "c"):
-        files.add(name, 1, Prefix(0, "", ""))
+    for number, name in enumerate(("x/a", "b", "c")):
+        files.add(name, Stamp(1, number, 1, 1), Prefix(0, "", ""), has_rows=True)
     assert [*files._files] == ["b", "c"]
+    assert [*files._names.values()] == ["b", "c"]
+    assert [*files._folders] == [""]

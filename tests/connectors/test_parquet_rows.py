@@ -192,6 +192,15 @@ def test_a_file_that_is_small_by_compression_alone_is_left_to_spark(
     assert rows.count() == len(column)
 
 
+def test_all_files_of_a_step_count(spark: SparkSession, tmp_path: Path) -> None:
+    for name in "ab":
+        pq.write_table(pa.table({"whole": pa.repeat(7, 100_000).cast(pa.int32())}), tmp_path / f"{name}.parquet")
+    for files, is_told in ((1, True), (2, False)):
+        source = bl.files(tmp_path, format="parquet", schema="whole INT", max_files_per_step=files)
+        rows, told = both_ways(spark, source)
+        assert (told is not None, rows.count()) == (is_told, files * 100_000)
+
+
 @pytest.mark.parametrize(("kind", "column"), [("datetime", "day"), ("int96", "at")])
 def test_a_session_that_shifts_old_days_reads_files_of_unknown_origin_itself(
     spark: SparkSession, tmp_path: Path, kind: str, column: str

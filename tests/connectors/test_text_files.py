@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import random
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.files.compression import damage_of
+from boatlift.connectors.files.compression import damage_of, opened
 from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.errors import BoatliftError, DataError, InvalidError
@@ -170,6 +171,25 @@ def test_what_stands_behind_compressed_bytes_is_read_as_spark_does(
     else:
         assert damage_of(path) is None
         assert [line.decode() for _, lines in lines_in(path) for line in lines] == rows
+
+
+def test_a_file_of_several_members_of_gzip_is_read_whole(tmp_path: Path) -> None:
+    parts = [random.Random(seed).randbytes(size) for seed, size in enumerate((1, 3 << 20, 0, 70_000))]
+    (tmp_path / "a.gz").write_bytes(b"".join(map(gzip.compress, parts)))
+    with opened(tmp_path / "a.gz") as file:
+        assert file.read() == b"".join(parts)
+    with opened(tmp_path / "a.gz") as file:
+        assert b"".join(iter(lambda: file.read(1000), b"")) == b"".join(parts)
+
+
+@pytest.mark.parametrize(("blank", "begin"), [("", 6), ("\n", 6), (" \n", 6)])
+@pytest.mark.parametrize("before", ["", "\n", "\x1f\n"])
+def test_rows_begin_behind_the_first_line_that_is_not_blank(
+    tmp_path: Path, before: str, blank: str, begin: int
+) -> None:
+    source = source_of(tmp_path, "a.csv", f"{before}a,b,c\n{blank}1,2,x\n")
+    assert source.next(source.start()) is not None
+    assert source._format.rows_begin(tmp_path / "a.csv") == begin + len(before)
 
 
 @pytest.mark.spark

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
+from boatlift.errors import UnavailableError
 from boatlift.spark.jobs.diagnosis import explain, first_line, remedy, tries_of_a_task
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 
@@ -77,11 +78,23 @@ def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path:
     assert str(told) == "[BAD_ROW] a.csv line 2: it is bad; look at it"
     broken = "Caused by: boatlift.errors.InternalError: [INTERNAL] a task failed\n"
     assert explain(RuntimeError(broken), "sums", 3, inputs).condition == "INTERNAL"
+    missing = "Caused by: boatlift.errors.DataError: [INPUT_MISSING] a.csv is gone: put it back\n"
+    assert str(explain(RuntimeError(missing), "sums", 3, inputs, remedy="look at it")) == missing[38:-1]
     (tmp_path / "a.csv").write_text("k\nx\n")
+    unavailable = "Caused by: boatlift.errors.UnavailableError: [STORE_FAILED] no disk\n"
+    assert explain(RuntimeError(unavailable), "sums", 3, inputs).condition == "STORE_FAILED"
     for each in (text, broken):
         told = explain(RuntimeError(each), "sums", 3, inputs, remedy="look at it")
         assert told.condition == "INPUT_CHANGED"
         assert "look at it" not in str(told)
+
+    class Unreachable:
+        def verify(self, _position: Any) -> None:
+            raise UnavailableError("INPUT_UNAVAILABLE", "not now")
+
+    one = [(cast("Any", Unreachable()), {}), *inputs]
+    assert explain(RuntimeError(broken), "sums", 3, one[:1]).condition == "INTERNAL"
+    assert explain(RuntimeError(broken), "sums", 3, one).condition == "INPUT_CHANGED"
 
 
 def test_the_remedy_is_one_that_works() -> None:

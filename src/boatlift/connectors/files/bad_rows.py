@@ -106,9 +106,9 @@ class SortedOut:
         """Return whether a line is found to be a row in it alone."""
         return self.format.has_task
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
-        """Return whether the rows of a file are lines."""
-        return self.format.by_task(path, spark, schema)
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
+        """Return whether rows are lines, or each can be found by a task."""
+        return self.format.by_task(spans, spark)
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return rows and bad rows of files of lines that one task reads."""

@@ -70,7 +70,7 @@ def refuse_unreadable(path: Path) -> None:
 
 
 class _Members(io.RawIOBase):
-    """The bytes of a file of gzip. Behind its members may nothing stand, not even zeros: Spark reads none of them."""
+    """The bytes of a file of gzip. Zeros behind its last member are an error, as they are for Spark."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -109,7 +109,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     """Open a file for its bytes, decompressed; reading them raises `DAMAGE` where they cannot be."""
     if path.suffix == ".gz":
         with path.open("rb") as file:
-            yield io.BufferedReader(_Members(file))
+            yield io.BufferedReader(_Members(file), _CHUNK)
     elif path.suffix == ".bz2":
         with bz2.open(path) as file:
             yield io.BufferedReader(file)

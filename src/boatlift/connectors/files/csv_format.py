@@ -29,7 +29,7 @@ from boatlift.connectors.files.formats import (
     nullable,
     with_ordinals,
 )
-from boatlift.connectors.files.lines import lines_in
+from boatlift.connectors.files.lines import BLANK, Span, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_values import MALFORMED
@@ -126,7 +126,7 @@ class CsvFormat:
         try:
             with opened(path) as file:
                 text = self._text(file)
-                found = next(self._split(line for line in text if line.strip()), None)
+                found = next(self._split(line for line in text if line.strip(BLANK.decode())), None)
         except DAMAGE as error:
             if (damage := damage_of(path)) is not None:
                 raise DataError("BAD_HEADER", damage) from error
@@ -151,7 +151,7 @@ class CsvFormat:
             for offset, line in zip(offsets, lines, strict=True):
                 if behind:
                     return offset
-                behind = bool(line.strip())
+                behind = bool(line.strip(BLANK))
         return path.stat().st_size
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
@@ -171,8 +171,8 @@ class CsvFormat:
         """Return whether a row is a line, and is found in it alone."""
         return self.lines is not None and not self.separator.isspace()
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
-        """Return whether a row is a line; a compressed file may be read so too."""
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
+        """Return whether a row is a line; compressed files may be read so too."""
         return self.has_task
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:

@@ -1,9 +1,10 @@
-"""Files that grew and are done: what tells that one was renamed, or that another file has its name."""
+"""Files that grew and are done: what tells that one was renamed or written to, or that another file has its name."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -11,78 +12,146 @@ from typing import NamedTuple
 from boatlift.connectors.files.prefixes import Prefix, ends_as
 from boatlift.errors import DataError
 
-__all__ = ["DoneFiles"]
+__all__ = ["DoneFiles", "Stamp", "written_when_done"]
 
-REMEMBERED = 50_000
-"""The files that are remembered, the newest; each takes some 400 bytes of memory."""
+REMEMBERED = 10_000
+"""The files that are remembered, the newest; each takes some 500 bytes, and a look after a change asks for each."""
 
-_REMEDY = "the name of a file of tail= stays, and is for no other file: undo that, and give new lines a new name"
+_TICK = 2 * 10**9
+"""Nanoseconds after which a change of a folder gives it another time for certain."""
+
+_KEEPS = "a file of tail= keeps its name, which no other file gets: undo that, and give new lines a new name"
+
+
+class Stamp(NamedTuple):
+    """What tells that a file was not written to since the last look."""
+
+    device: int
+    inode: int
+    size: int
+    written: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> Stamp:
+        """Return the stamp of a file."""
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Return what tells a file from all others that exist."""
+        return self.device, self.inode
 
 
 class _Done(NamedTuple):
-    inode: int
+    """A file that is done; its stamp is None once no file has its name."""
+
+    stamp: Stamp | None
     prefix: Prefix
+    has_rows: bool
 
 
 class DoneFiles:
     """The newest files that became done since the process began.
 
-    A system gives the inode of a removed file to a new one. So the last bytes are compared too.
+    A file system gives the inode of a removed file to a new one, so the last bytes are compared too. A look costs
+    next to nothing as long as no folder changes.
 
     Args:
         base: The folder that names are relative to.
+        clock: Returns the time in nanoseconds.
     """
 
-    def __init__(self, base: Path) -> None:
-        self._base = base
+    def __init__(self, base: Path, clock: Callable[[], int] = time.time_ns) -> None:
+        self._base, self._clock = base, clock
         self._files: dict[str, _Done] = {}  # in the order in which they became done
+        self._names: dict[tuple[int, int], str] = {}  # of the files that have their names
+        self._folders: dict[str, int | None] = {}  # when each had changed at the last look
 
-    def add(self, name: str, inode: int, prefix: Prefix) -> None:
+    def add(self, name: str, stamp: Stamp, prefix: Prefix, *, has_rows: bool) -> None:
         """Remember a file, of which all bytes were taken."""
-        self._files.pop(name, None)
-        self._files[name] = _Done(inode, prefix)
+        self._files[name] = _Done(stamp, prefix, has_rows)
+        self._names[stamp.identity] = name
+        self._folders[_folder_of(name)] = None
         if len(self._files) > REMEMBERED:
-            del self._files[next(iter(self._files))]
+            oldest = next(iter(self._files))
+            self._lose(oldest)
+            del self._files[oldest]
+            if not any(_folder_of(each) == _folder_of(oldest) for each in self._files):
+                del self._folders[_folder_of(oldest)]
 
-    def refuse_changed(self, others: Iterable[tuple[str, int]]) -> None:
-        """Raise if a file was renamed, or if another file has its name; forget files that were removed.
+    def refuse_changed(self, others: Mapping[str, Stamp]) -> None:
+        """Raise if a file was renamed, replaced or written to.
 
         Args:
-            others: The names and inodes of the files that are not done.
+            others: The files that are not done.
 
         Raises:
-            DataError: `[INPUT_ROTATED]`.
+            DataError: `[INPUT_ROTATED]`, `[INPUT_CHANGED]`.
             OSError: a file cannot be read.
         """
-        if not self._files:
-            return
-        names = {done.inode: name for name, done in self._files.items()}
-        for other, inode in others:
-            name = names.get(inode)
-            if name is not None and name != other and self._has(other, name):
+        for other, stamp in others.items():
+            name = self._names.get(stamp.identity)
+            # A file without rows says nothing: many begin with the same header.
+            if name not in (None, other) and self._files[name].has_rows and self._has(other, self._files[name].prefix):
                 raise DataError(
                     "INPUT_ROTATED",
-                    f"{self._base / other} is the file that had the name {name}, and all of it was taken: {_REMEDY}",
+                    f"{self._base / other} is the file that had the name {name}, and all of it was taken: {_KEEPS}",
                 )
-        present = dict(self._present())
-        for name, inode in present.items():
-            if inode != self._files[name].inode and not self._has(name, name):
-                raise DataError(
-                    "INPUT_ROTATED", f"{self._base / name} is another file than the one that was taken: {_REMEDY}"
-                )
-        self._files = {
-            name: done._replace(inode=present[name]) for name, done in self._files.items() if name in present
-        }
+        for folder, seen in list(self._folders.items()):
+            changed = self._changed_at(folder)
+            if changed != seen or changed is None:
+                for name in [name for name in self._files if _folder_of(name) == folder]:
+                    self._refuse_other(name)
+                self._folders[folder] = changed
 
-    def _present(self) -> Iterable[tuple[str, int]]:
-        """Yield the names and inodes of the files that are still there; each folder is read once."""
-        for folder in {name.rpartition("/")[0] for name in self._files}:
-            under = f"{folder}/" if folder else ""
-            with suppress(FileNotFoundError), os.scandir(self._base / folder) as entries:
-                yield from ((under + each.name, each.inode()) for each in entries if under + each.name in self._files)
+    def _changed_at(self, folder: str) -> int | None:
+        """Return when names of a folder changed, 0 if there is no folder; None if that may be now."""
+        try:
+            changed = (self._base / folder).stat().st_mtime_ns
+        except (FileNotFoundError, NotADirectoryError):
+            return 0
+        return changed if abs(self._clock() - changed) > _TICK else None
 
-    def _has(self, name: str, done: str) -> bool:
-        """Return whether a file has the last bytes of one that is done, at their place."""
+    def _refuse_other(self, name: str) -> None:
+        """Raise if the file of a name is not the one that was taken; a copy may have taken its place."""
+        done, path = self._files[name], self._base / name
+        try:
+            found = Stamp.of(path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            self._lose(name)
+            return
+        if found == done.stamp:
+            return
+        if found.size != done.prefix.end or not self._has(name, done.prefix):
+            if done.stamp is not None and found.identity == done.stamp.identity and found.size >= done.prefix.end:
+                raise written_when_done(path, found.size, done.prefix.end)
+            raise DataError("INPUT_ROTATED", f"{path} is another file than the one that was taken: {_KEEPS}")
+        self._lose(name)
+        self._files[name] = done._replace(stamp=found)
+        self._names[found.identity] = name
+
+    def _lose(self, name: str) -> None:
+        """Take in that no file has a name any more: its inode may be another file's."""
+        done = self._files[name]
+        if done.stamp is not None and self._names.get(done.stamp.identity) == name:
+            del self._names[done.stamp.identity]
+        self._files[name] = done._replace(stamp=None)
+
+    def _has(self, name: str, prefix: Prefix) -> bool:
+        """Return whether a file has the last bytes of a prefix, at their place."""
         with suppress(FileNotFoundError), (self._base / name).open("rb") as file:
-            return ends_as(file, self._files[done].prefix)
+            return ends_as(file, prefix)
         return False
+
+
+def written_when_done(path: Path, size: int, end: int) -> DataError:
+    """Return the error of a file that was done, and has other bytes now."""
+    return DataError(
+        "INPUT_CHANGED",
+        f"{path} has {size} bytes, but had {end} when it was taken for done, after no write for as long as tail= says: "
+        "put it back as it was, and what came later into a file of another name",
+    )
+
+
+def _folder_of(name: str) -> str:
+    return name.rpartition("/")[0]

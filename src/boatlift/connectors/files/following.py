@@ -10,9 +10,9 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
-from boatlift.connectors.files.done import DoneFiles
+from boatlift.connectors.files.done import DoneFiles, Stamp
 from boatlift.connectors.files.formats import FileFormat
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, ends_as, lengthened, prefix_of
@@ -23,23 +23,6 @@ from boatlift.errors import DataError, InvalidError
 __all__ = ["GrowingFiles", "changed", "gone", "shrank"]
 
 _PUT_BACK = "put the file back as it was; a file of tail= may only grow, and keeps its name: give new lines a new file"
-
-
-class _Stamp(NamedTuple):
-    """What tells that a file was not written to since the last look."""
-
-    device: int
-    inode: int
-    size: int
-    written: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> _Stamp:
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-    @property
-    def identity(self) -> tuple[int, int]:
-        return self.device, self.inode
 
 
 class _ReplacedError(Exception):
@@ -74,10 +57,10 @@ class GrowingFiles:
         self._listing, self._format, self._columns = listing, file_format, columns
         self._max_files, self._max_bytes = max_files, max_bytes
         self._idle, self._clock = idle, clock
-        self._waiting: list[tuple[str, _Stamp]] = []  # files of the last look, the next one last
+        self._waiting: list[tuple[str, Stamp]] = []  # files of the last look, the next one last
         self._identities: dict[str, tuple[int, int]] = {}  # of files of which something was taken
-        self._nothing_in: dict[str, tuple[_Stamp, int]] = {}  # where nothing was to be taken behind a place
-        self._done = DoneFiles(listing.base)
+        self._nothing_in: dict[str, tuple[Stamp, int]] = {}  # where nothing was to be taken behind a place
+        self._done = DoneFiles(listing.base, clock)
 
     def entries(self, cursor: Json) -> list[dict[str, Any]]:
         """Return the entries of the next position; none if there are no further lines.
@@ -96,11 +79,12 @@ class GrowingFiles:
 
     def _from_waiting(self, done: Names, known: Mapping[str, Any]) -> list[dict[str, Any]]:
         files: list[dict[str, Any]] = []
+        done_now: list[tuple[dict[str, Any], Stamp]] = []
         left = self._max_bytes
         while self._waiting and len(files) < self._max_files:
             name, seen = self._waiting[-1]
             try:
-                entry = None if name in done else self._entry(name, seen, known.get(name), left)
+                entry, stamp = (None, seen) if name in done else self._entry(name, seen, known.get(name), left)
             except _ReplacedError:
                 break  # nothing further is taken of this look
             if entry is not None and left is not None:
@@ -112,31 +96,34 @@ class GrowingFiles:
                 continue
             files.append(entry)
             if entry.get("done"):
-                self._done.add(name, seen.inode, Prefix.of(entry))
+                done_now.append((entry, stamp))
+        for entry, stamp in done_now:  # only now there is a position
+            has_rows = entry["end"] > self._format.rows_begin(self._listing.path_of(entry["path"]))
+            self._done.add(entry["path"], stamp, Prefix.of(entry), has_rows=has_rows)
         return files
 
-    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[tuple[str, _Stamp]]:
+    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[tuple[str, Stamp]]:
         """Yield the files that may have something to take, once all are proved to be what they were."""
         names = self._listing.names(done)
         if missing := next(iter(sorted(known.keys() - set(names))), None):
             raise gone(self._listing.path_of(missing), known[missing]["end"])
-        stamps: dict[str, _Stamp] = {}
+        stamps: dict[str, Stamp] = {}
         for name in names:
             try:
-                stamps[name] = _Stamp.of(self._listing.path_of(name).stat())
+                stamps[name] = Stamp.of(self._listing.path_of(name).stat())
             except FileNotFoundError as error:
                 if name in known:
                     raise gone(self._listing.path_of(name), known[name]["end"]) from error
         self._identities = {name: self._identities[name] for name in known if name in self._identities}
         self._refuse_lost(known, stamps)
-        self._done.refuse_changed((name, stamp.inode) for name, stamp in stamps.items())
+        self._done.refuse_changed(stamps)
         self._nothing_in = {name: self._nothing_in[name] for name in stamps if name in self._nothing_in}
         for name, stamp in stamps.items():
             is_known = self._nothing_in.get(name) == (stamp, _end(known.get(name)))
             if not is_known or (stamp.size and self._rests(stamp.written)):
                 yield name, stamp
 
-    def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, _Stamp]) -> None:
+    def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, Stamp]) -> None:
         """Raise if a file that was begun is not the same any more, or if a file has two names."""
         for name in sorted(known.keys() & stamps.keys()):
             path, stamp, prefix = self._listing.path_of(name), stamps[name], Prefix.of(known[name])
@@ -173,8 +160,10 @@ class GrowingFiles:
         if not same:
             raise changed(path, prefix.end)
 
-    def _entry(self, name: str, seen: _Stamp, known: Any, most: int | None) -> dict[str, Any] | None:
-        """Return the entry of the next lines of a file, at most so many bytes or one line; None if there are none.
+    def _entry(self, name: str, seen: Stamp, known: Any, most: int | None) -> tuple[dict[str, Any] | None, Stamp]:
+        """Return the entry of the next lines of a file, at most so many bytes or one line, with the file's stamp.
+
+        The entry is None if there are no lines.
 
         Raises:
             _ReplacedError: the name has another file than at the last look.
@@ -184,20 +173,20 @@ class GrowingFiles:
         try:
             with path.open("rb") as file:
                 found = os.fstat(file.fileno())
-                if _Stamp.of(found).identity != seen.identity:
+                if Stamp.of(found).identity != seen.identity:
                     raise _ReplacedError(name)
                 if found.st_size < before.end:
                     raise shrank(path, found.st_size, before.end)
                 entry = self._next(file, path, found, before, most)
         except FileNotFoundError as error:
             if known is None:
-                return None  # it was removed since it was listed
+                return None, seen  # it was removed since it was listed
             raise gone(path, before.end) from error
         if entry is None:
-            self._nothing_in[name] = (_Stamp.of(found), before.end)
-            return None
+            self._nothing_in[name] = (Stamp.of(found), before.end)
+            return None, seen
         self._identities.setdefault(name, seen.identity)
-        return {"path": name, **entry}
+        return {"path": name, **entry}, Stamp.of(found)
 
     def _next(
         self, file: IO[bytes], path: Path, found: os.stat_result, before: Prefix, most: int | None
@@ -205,7 +194,7 @@ class GrowingFiles:
         begin = before.end
         if not begin:
             self._refuse_without_lines(path)
-            begin = min(self._format.rows_begin(path), found.st_size)
+            begin = self._format.rows_begin(path)
         rests = self._rests(found.st_mtime_ns)
         end = end_of_lines(file, begin, found.st_size, most)
         if rests and end == begin:
@@ -215,7 +204,7 @@ class GrowingFiles:
             self._format.check_file(path, self._columns())  # its first line is whole
         if (grown := lengthened(file, before, begin, end)) is None:
             raise changed(path, before.end)
-        if (end == begin and not done) or (done and _Stamp.of(os.fstat(file.fileno())) != _Stamp.of(found)):
+        if (end == begin and not done) or (done and Stamp.of(os.fstat(file.fileno())) != Stamp.of(found)):
             return None  # nothing came, or a process has written to a file that was to be done
         prefix, digest = grown
         return {"begin": begin, **prefix.named(), "digest": digest, **({"done": True} if done else {})}

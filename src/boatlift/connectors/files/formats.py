@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.lines import Span
     from boatlift.connectors.files.row_groups import RowGroups
 
 __all__ = [
@@ -166,8 +167,8 @@ class FileFormat(Protocol):
     def has_task(self) -> bool:
         """Return whether one task can read such files, of most kinds at least: see `by_task`."""
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:
-        """Return whether `rows_by_task` may read a file."""
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
+        """Return whether `rows_by_task` may read the files and ranges of a step, in one task."""
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return the rows of the files that the parameters of a job name, read by the job's one task.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.lines import Span
     from boatlift.connectors.files.row_groups import RowGroups
 
 __all__ = ["JsonFileFormat"]
@@ -117,8 +118,8 @@ class JsonFileFormat:
         """Return whether a row is a line."""
         return self.lines is not None
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
-        """Return whether a row is a line; a compressed file may be read so too."""
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
+        """Return whether a row is a line; compressed files may be read so too."""
         return self.has_task
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:

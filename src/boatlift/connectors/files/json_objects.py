@@ -7,15 +7,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.compression import opened
 from boatlift.connectors.files.json_lines import JsonLines
+from boatlift.connectors.kit.json_values import JsonValues
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
 
 __all__ = ["JsonObjects", "objects_in"]
 
+_AT_ONCE = 1 << 20
 _BLANK = b" \t\r\n"
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"?|[][{},]', re.DOTALL)
-"""A piece of text in quotes, or a character that opens, closes or divides; text without its second quote has no end."""
+_TOKEN = re.compile(rb""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[][{},]""", re.DOTALL)
+"""A text in quotes, of which Spark takes single ones too, or a character that opens, closes or divides.
+
+If the second quote of a text is missing, the text reaches to the end of the file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +44,27 @@ class JsonObjects(JsonLines):
     ) -> Iterator[tuple[list[int], list[bytes]]]:
         """Yield the elements of a file with their offsets."""
         assert (begin, end) == (0, None), "a file of one value has no parts"
-        yield objects_in(path)
+        offsets, texts, size = list[int](), list[bytes](), 0
+        for offset, text in objects_in(path):
+            offsets.append(offset)
+            texts.append(text)
+            size += len(text)
+            if size >= _AT_ONCE:
+                yield offsets, texts
+                offsets, texts, size = [], [], 0
+        yield offsets, texts
+
+    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
+        """Return a generator of the row of each element; a blank text is none."""
+        return JsonValues(arrays=False, patterns=self.patterns, blanks=False).sorted_out(schema, bad_row)
 
 
-def objects_in(path: Path) -> tuple[list[int], list[bytes]]:
-    """Return the offsets and the texts of the elements of a file's array; if it has none, all of its text.
+def objects_in(path: Path) -> Iterator[tuple[int, bytes]]:
+    """Yield the offsets and the texts of the elements of a file's array; if it has none, all of its text.
 
     Law: if the file is an array, the texts are its elements; else at least one text is no JSON value. That is a `,`
-    that lacks an element beside it; the `[` of an array without an end; a `]` with the text behind it; or an element
-    whose brackets do not match, with the elements behind it.
+    that lacks an element beside it; the `[` of an array without an end; its last bracket, with the text behind it, if
+    that bracket is a `}` or there is such text; or an element whose brackets do not match, with the elements behind it.
 
     Raises:
         OSError, EOFError, zlib.error: the file cannot be read; see `DAMAGE`.
@@ -52,32 +74,30 @@ def objects_in(path: Path) -> tuple[list[int], list[bytes]]:
     begin = len(codecs.BOM_UTF8) if text.startswith(codecs.BOM_UTF8) else 0
     begin += len(text) - begin - len(text[begin:].lstrip(_BLANK))
     if text[begin : begin + 1] != b"[":
-        rest = text[begin:].rstrip(_BLANK)
-        return ([begin], [rest]) if rest else ([], [])
-    found: list[tuple[int, bytes]] = []
+        yield begin, text[begin:].rstrip(_BLANK)
+        return
     depth, last = 0, begin
     for token in _TOKEN.finditer(text, begin):
-        character = token[0]
+        character, place = token[0], token.start()
         if character in (b"[", b"{"):
             depth += 1
         elif character in (b"]", b"}"):
             depth -= 1
-        if (character == b"," and depth == 1) or depth == 0:
-            element = _element(text, last + 1, token.start())
-            if element is not None:
-                found.append(element)
-            elif depth or last > begin:
-                found.append((token.start() if depth else last, b","))
-            last = token.start()
-        if depth == 0:
-            break
-    if depth:
-        if (element := _element(text, last + 1, len(text))) is not None:
-            found.append(element)
-        found.append((begin, b"["))
-    elif text[last + 1 :].strip(_BLANK):
-        found.append((last, text[last:].rstrip(_BLANK)))
-    return [offset for offset, _ in found], [each for _, each in found]
+        if depth and (character != b"," or depth > 1):
+            continue
+        element = _element(text, last + 1, place)
+        if element is not None:
+            yield element
+        elif depth or last > begin:
+            yield place if depth else last, b","
+        last = place
+        if not depth:
+            if character != b"]" or text[place + 1 :].strip(_BLANK):
+                yield place, text[place:].rstrip(_BLANK)
+            return
+    if (element := _element(text, last + 1, len(text))) is not None:
+        yield element
+    yield begin, b"["
 
 
 def _element(text: bytes, begin: int, end: int) -> tuple[int, bytes] | None:

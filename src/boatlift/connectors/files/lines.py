@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import Lines
 
-__all__ = ["LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "rows_of_spans"]
+__all__ = ["BLANK", "LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "rows_of_spans"]
 
 LINES = f"value BINARY, file STRING, offset BIGINT, {ORDINAL} INT"
 """The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step."""
@@ -100,7 +100,7 @@ class ReadLines:
         try:
             for offsets, lines in self.texts_in(Path(span.path), span.begin, span.end, at_line=span.at_line):
                 if skips:
-                    first = next((n for n, line in enumerate(lines) if line.strip(_BLANK)), len(lines))
+                    first = next((n for n, line in enumerate(lines) if line.strip(BLANK)), len(lines))
                     skips = first == len(lines)
                     del offsets[: first + 1], lines[: first + 1]
                 if self.encoding != "utf-8":
@@ -161,7 +161,7 @@ def rows_of_spans(
                     yield made
 
 
-_BLANK = bytes(range(33))
+BLANK = bytes(range(33))
 """The characters that Spark trims off a line before it asks whether the line is blank."""
 
 

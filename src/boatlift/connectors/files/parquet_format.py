@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
+    from boatlift.connectors.files.lines import Span
+
 __all__ = ["ParquetFormat", "columns_of_footer"]
 
 
@@ -94,11 +96,11 @@ class ParquetFormat:
         """Return True: most files are plain."""
         return True
 
-    def by_task(self, path: Path, spark: SparkSession, schema: StructType) -> bool:  # noqa: ARG002
-        """Return whether a file is plain and small; see `parquet_rows`."""
-        from boatlift.connectors.files.parquet_rows import is_small, not_plain
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
+        """Return whether all files are plain, and have few rows; see `parquet_rows`."""
+        from boatlift.connectors.files.parquet_rows import are_small_and_plain
 
-        return not_plain(path, partial(_reads_as_written, spark)) is None and is_small(path)
+        return are_small_and_plain(spans, partial(_reads_as_written, spark))
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return the rows of plain files."""

@@ -7,7 +7,7 @@ calendar that Spark before version 3 wrote. `not_plain` says so of a file by its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,37 +21,55 @@ from boatlift.connectors.files.lines import Span, rows_of_spans
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = ["PLACE_BITS", "ReadParquet", "begins_of", "is_small", "not_plain", "unreadable"]
+__all__ = ["PLACE_BITS", "ReadParquet", "are_small_and_plain", "begins_of", "footer_in", "not_plain", "unreadable"]
 
 PLACE_BITS = 40
 """The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
 
 _ROWS_AT_ONCE = 1 << 14
 
-_SMALL_ROWS, _SMALL_BYTES = 1 << 17, 4 << 20
+_MOST_ROWS, _MOST_BYTES = 1 << 17, 4 << 20
+"""A task that stands beside Spark's own reader reads so many rows and bytes, as they are without compression."""
 
 _WRITTEN_BY = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
-def is_small(path: Path) -> bool:
-    """Return whether a whole Parquet file has few enough rows and bytes, not compressed, for one task beside Python."""
-    footer = pq.read_metadata(path)
-    size = sum(int(footer.row_group(number).total_byte_size) for number in range(footer.num_row_groups))
-    return int(footer.num_rows) <= _SMALL_ROWS and size <= _SMALL_BYTES
+def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -> bool:
+    """Return whether one task can read files and ranges of row groups by PyArrow, and is done with them soon.
+
+    Args:
+        spans: The files, and ranges of files that are plain.
+        as_written: See `not_plain`.
+    """
+    rows = size = 0
+    for span in spans:
+        footer = footer_in(Path(span.path))
+        if footer is None or (span.end is None and not_plain(footer, as_written) is not None):
+            return False
+        groups = [footer.row_group(number) for number in _groups_of(footer, span)[0]]
+        rows += sum(group.num_rows for group in groups)
+        size += sum(group.total_byte_size for group in groups)
+    return rows <= _MOST_ROWS and size <= _MOST_BYTES
 
 
-def not_plain(path: Path, as_written: Callable[[], bool]) -> str | None:
+def footer_in(path: Path) -> pq.FileMetaData | None:
+    """Return the footer of a file; None if it is no whole Parquet file, or cannot be read."""
+    try:
+        return pq.read_metadata(path)
+    except (pa.ArrowException, OSError):
+        return None
+
+
+def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) -> str | None:
     """Return the reason why PyArrow may read other rows of a file than Spark does; None if it reads the same.
 
     Args:
-        path: The file, whose columns are the declared ones.
+        footer: That of the file, whose columns are the declared ones; see `footer_in`.
         as_written: Tells whether the session reads dates and times as files have them, also those of unknown writers.
             It is asked only if the file has such columns.
     """
-    try:
-        footer = pq.read_metadata(path)
-    except (pa.ArrowException, OSError):
+    if footer is None:
         return "it is not a whole Parquet file"
     leaves = map(footer.schema.column, range(len(footer.schema)))
     instants = {column.path for column in leaves if column.physical_type == "INT96"}

@@ -57,14 +57,14 @@ def footer_of(path: Path) -> str:
 
 def whole_because(path: Path) -> str | None:
     """Return the reason why a file is taken whole; None if it can be taken in ranges of row groups."""
-    import pyarrow.parquet as pq
+    from boatlift.connectors.files.parquet_rows import begins_of, footer_in, not_plain
 
-    from boatlift.connectors.files.parquet_rows import begins_of, not_plain
-
+    footer = footer_in(path)
     # A range has no other reader: so times of files of unknown calendar count as they are.
-    if (reason := not_plain(path, as_written=lambda: True)) is not None:
+    if (reason := not_plain(footer, as_written=lambda: True)) is not None:
         return reason
-    begins = begins_of(pq.read_metadata(path))
+    assert footer is not None, "a whole Parquet file has one"
+    begins = begins_of(footer)
     if len(begins) < 2:
         return "it has one row group"
     return None if begins == sorted(set(begins)) else "its row groups are in no order"

@@ -223,16 +223,13 @@ class FilesSource:
         spark, spans = self._spark, list[Span]()
         if spark is None:
             return None
-        schema = self._read_schema(spark)
         for place, file in enumerate(position["files"]):
             path, taken = self._listing.path_of(file["path"]), FileRange.of(file)
-            if taken is None and not self._format.by_task(path, spark, schema):
-                return None
             if taken is not None and taken.begin == taken.end:
                 continue  # a step may be of no lines
             begin, end = (0, None) if taken is None else (taken.begin, taken.end)
             spans.append(Span(str(path), file["path"], begin, end, 0, place=place))
-        return parameters_of(spans)
+        return parameters_of(spans) if self._format.by_task(spans, spark) else None
 
     def size_bytes(self, position: Json) -> int:
         """Return the sum of the sizes of files and ranges."""

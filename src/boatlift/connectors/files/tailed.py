@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from boatlift.connectors.files.done import written_when_done
 from boatlift.connectors.files.following import GrowingFiles, changed, gone, shrank
 from boatlift.connectors.files.listing import KnownDigests, Listing, folded
 from boatlift.connectors.files.prefixes import Prefix, prefix_of
@@ -13,7 +14,6 @@ from boatlift.connectors.files.ranges import FileRange, digest_between
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
-from boatlift.errors import DataError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -93,11 +93,7 @@ class TailedFilesSource(FilesSource):
                 except FileNotFoundError as error:
                     raise gone(path, file["end"]) from error
             if file.get("done") and size != file["end"]:
-                raise DataError(
-                    "INPUT_CHANGED",
-                    f"{path} has {size} bytes, but had {file['end']} when it was taken for done, after no write for "
-                    "as long as tail= says: put it back as it was, and what came later into a file of another name",
-                )
+                raise written_when_done(path, size, file["end"])
             if size < file["end"]:
                 raise shrank(path, size, file["end"])
             if digest != file["digest"]:

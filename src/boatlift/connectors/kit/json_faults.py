@@ -34,6 +34,8 @@ def json_fault(
         found = json.loads(text)
     except json.JSONDecodeError as error:
         return f"it is no single JSON value ({error.msg} at column {error.colno}): {text[:_SHOWN]!r}"
+    except ValueError:  # Python reads no number of some thousand digits
+        return f"it has a number of too many digits: {text[:_SHOWN]!r}"
     except RecursionError:
         return f"it is nested too deeply: {text[:_SHOWN]!r}"
     if not isinstance(found, dict):

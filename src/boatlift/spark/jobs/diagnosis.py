@@ -60,11 +60,10 @@ def explain(
         refused.remedy = remedy
         return refused
     if ours is not None:
-        if not isinstance(ours, DataError | InternalError):
-            return ours
         if ours.condition == "BAD_ROW":
             ours.remedy = remedy
-        return _of_changed_input(inputs) or ours
+        may_be_of_input = isinstance(ours, DataError | InternalError)
+        return (_of_changed_input(inputs) if may_be_of_input else None) or ours
     for source, position in inputs:
         explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):
@@ -91,12 +90,14 @@ def explain(
 
 
 def _of_changed_input(inputs: Sequence[tuple[Source, Json]]) -> BoatliftError | None:
-    """Return the error of the first source whose input is not what it was; None if all is."""
+    """Return the error of the first source whose input is not what it was; None if there is none that is known."""
     for source, position in inputs:
         try:
             source.verify(position)
-        except BoatliftError as error:
+        except DataError as error:
             return error
+        except UnavailableError:
+            continue  # nothing is known of it
     return None
 
 
