@@ -1,0 +1,303 @@
+"""Pushed rows that replace one another: which rows are taken, and the integrals that stand for those that hold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+
+import boatlift as bl
+from boatlift.connectors.push import integrals
+from boatlift.connectors.push.integrals import last_rows, numbered
+from boatlift.connectors.push.rows import PushedRows
+from boatlift.dataflow import Upserts
+from boatlift.errors import DataError
+from boatlift.storage import input_log
+from boatlift.storage.input_log import rows_in
+from boatlift.storage.integral_parts import INTEGRALS
+from boatlift.storage.local import LocalStore
+from boatlift.storage.verify_input import verify_input
+from support.facts import Unsynced
+from support.logs import Dying, Meanwhile
+from support.push_source import Source
+from support.waiting import until
+
+UPSERTS = Upserts(("id",), order="_pushed", deletes="_deleted")
+
+Held = dict[int, str | None]
+
+
+@pytest.fixture(autouse=True)
+def _integrals_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_log, "MEMO_AFTER", 8)
+    monkeypatch.setattr(integrals, "PART_BYTES", 200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore.open(tmp_path / "store", create=True, filesystem=Unsynced())
+
+
+class Life:
+    """A life of a source whose rows have a key, beside a dictionary of the rows that hold."""
+
+    def __init__(self, store: Any, token: int = 1, before: Life | None = None) -> None:
+        self.held: Held = {} if before is None else before.held
+        self.tried: tuple[list[tuple[int, str | None]], tuple[int, ...]] = ([], ()) if before is None else before.tried
+        self.stable: Any = None if before is None else before.stable
+        self.cursor: Any = None if before is None else before.cursor
+        self.source = Source(
+            Path(), token, store, keeps_all=True, upserts=UPSERTS, limit=10**6, stable=self.stable, cursor=self.cursor
+        )
+        self.stable, self.cursor = self.stable or self.source.start(), self.cursor or self.source.start()
+
+    def push(self, rows: list[tuple[int, str | None]], *deleted: int) -> None:
+        """Push rows, and then deletions, and take a step of them."""
+        given = [{"id": key, "item": item} for key, item in rows] + [{"id": key, "_deleted": True} for key in deleted]
+        self.tried = rows, deleted
+        self.source.push(given, None, 0)
+        assert self.take()
+
+    def take(self) -> bool:
+        """Take a step of the rows that were pushed last, if they are there."""
+        self.position = self.source.next(self.cursor)
+        if self.position is None:
+            return False
+        self.cursor = self.source.advance(self.cursor, self.position)
+        rows, deleted = self.tried
+        self.held.update(rows)
+        for key in deleted:
+            self.held.pop(key, None)
+        return True
+
+    def free(self) -> None:
+        """Let no failure need what was pushed so far; wait for the integral of it, if it is worth its bytes."""
+        self.stable = self.cursor
+        self.source.acknowledge(self.position)
+        until(lambda: self.source._recorder.failure or self.is_settled)  # type: ignore[union-attr]
+        if self.source._recorder.failure:  # type: ignore[union-attr]
+            raise self.source._recorder.failure  # type: ignore[union-attr]
+
+    @property
+    def is_settled(self) -> bool:
+        log, made = self.source.log, self.source._recorder._integrals  # type: ignore[union-attr]
+        assert made is not None
+        return log.is_freed(self.cursor["last"]) and made._thread is None and log.replaceable() is None
+
+    def everything(self) -> Held:
+        """Return the rows that hold, as a batch finds them that reads the whole log."""
+        self.source.verify_everything(self.cursor)
+        rows = [
+            row
+            for path, _ in self.source.log.files_up_to(self.cursor["last"])
+            for batch in numbered(*rows_in(path))
+            for row in batch.to_pylist()
+        ]
+        newest = {row["id"]: row for row in sorted(rows, key=lambda row: row["_pushed"])}
+        return {key: row["item"] for key, row in newest.items() if not row["_deleted"]}
+
+    def check(self) -> None:
+        assert self.everything() == self.held
+
+    def close(self) -> None:
+        self.source.close()
+
+
+@pytest.fixture
+def life(store: LocalStore) -> Iterator[Life]:
+    made = Life(store)
+    yield made
+    made.close()
+
+
+def parts(store: LocalStore) -> list[str]:
+    return [*store.list(INTEGRALS)]
+
+
+def size_of(store: LocalStore) -> int:
+    return sum(store.size(name) or 0 for name in store.list(""))
+
+
+# --- the integral of a span ---
+
+
+def batches_of(rows: list[tuple[int, int, bool]], base: int, cut: int) -> list[pa.RecordBatch]:
+    columns = {
+        "a": pa.array([a for a, _, _ in rows], pa.int64()),
+        "b": pa.array([str(b) for _, b, _ in rows], pa.string()),
+        "_deleted": pa.array([deleted for *_, deleted in rows], pa.bool_()),
+        "_pushed": pa.array(range(base, base + len(rows)), pa.int64()),
+    }
+    return [each for each in pa.table(columns).to_batches(max_chunksize=cut) if len(each)]
+
+
+def newest(batches: list[pa.RecordBatch]) -> dict[Any, Any]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    found = {(row["a"], row["b"]): row for row in sorted(rows, key=lambda row: row["_pushed"])}
+    return {key: row for key, row in found.items() if not row["_deleted"]}
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans()), max_size=12)
+
+
+@given(before=ROWS, span=ROWS.filter(len), after=ROWS, cut=st.integers(1, 5))
+def test_an_integral_stands_for_its_span_whatever_comes_before_and_after(
+    before: list[Any], span: list[Any], after: list[Any], cut: int
+) -> None:
+    """Random rows against a dictionary; a span at the beginning has no deletions left."""
+    first, mine = batches_of(before, 0, cut), batches_of(span, len(before), cut)
+    last = batches_of(after, len(before) + len(span), cut)
+    found = [batch for table in last_rows(lambda: mine, ["a", "b"], whole=not before) for batch in table.to_batches()]
+    assert newest([*first, *found, *last]) == newest([*first, *mine, *last])
+    rows = [row for batch in found for row in batch.to_pylist()]
+    assert [row["_pushed"] for row in rows] == sorted({row["_pushed"] for row in rows})
+    assert len({(row["a"], row["b"]) for row in rows}) == len(rows)
+    if not before:
+        assert not any(row["_deleted"] for row in rows)
+
+
+# --- the log ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> None:
+    """Random pushes, steps that become free, integrals, and owners that end; a batch may read at any moment."""
+    chance = random.Random(seed)
+    life, owners, most = Life(store), 1, 0
+    keys = 10 if seed else 400
+    for turn in range(150):
+        rows = [(chance.randrange(keys), f"{turn:90}") for _ in range(chance.randrange(10))]
+        life.push(rows, *(chance.randrange(keys) for _ in range(0 if len(rows) > 1 else 1)))
+        if chance.random() < 0.3:
+            life.free()
+            most = max(most, len(life.source.log.integrals))
+        if chance.random() < 0.2:
+            life.check()
+        if chance.random() < 0.05:
+            life.close()
+            owners += 1
+            life = Life(store, owners, life)
+    life.check()
+    life.close()
+    assert parts(store)
+    assert most >= (1 if seed else 3), "seed 0 has several integrals at once"
+    assert [str(found) for found in verify_input(store, "0" * 32, {"orders": life.cursor["last"]})] == []
+
+
+def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
+    """Twenty times as many pushes to ten keys: the same bytes and files, and what is written stays in proportion."""
+    life = Life(store)
+    sizes = []
+    for turn in range(2000):
+        life.push([(turn % 10, f"item {turn}")])
+        if turn % 8 == 7:
+            life.free()
+        if turn % 100 == 99:
+            sizes.append((size_of(store), len([*store.list("")])))
+    life.check()
+    life.close()
+    assert max(sizes)[0] <= 1.3 * sizes[0][0], sizes
+    assert max(files for _, files in sizes) <= 2 * 8 + 8
+
+
+def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every push has a key of its own, the worst case: an integral frees nothing, and is written now and then."""
+    written = 0
+    create = store.create
+
+    def counted(name: str, content: bytes | Path) -> None:
+        nonlocal written
+        assert isinstance(content, bytes)
+        written += len(content) if name.startswith(INTEGRALS) else 0
+        create(name, content)
+
+    monkeypatch.setattr(store, "create", counted)
+    life = Life(store)
+    pushed = 0
+    for turn in range(1024):
+        life.push([(turn, "an item")])
+        pushed += life.position["bytes"]
+        if turn % 8 == 7:
+            life.free()
+    life.check()
+    life.close()
+    assert len(life.held) == 1024
+    assert written < 7 * pushed  # log2(1024 / 8)
+    assert len(life.source.log.integrals) <= 8
+
+
+def test_a_log_that_nobody_reads_in_the_whole_has_no_integrals(store: LocalStore) -> None:
+    source = Source(Path(), 1, store, upserts=UPSERTS, limit=10**6)
+    cursor = source.start()
+    for turn in range(20):
+        source.put(turn)
+        position = source.next(cursor)
+        assert position is not None
+        cursor = source.advance(cursor, position)
+    source.acknowledge(position)
+    until(lambda: len([*store.list("input/")]) < 5)
+    source.close()
+    assert parts(store) == []
+
+
+# --- deaths ---
+
+
+class Killed:
+    """A store of a process that is killed before or after a call: no later call does anything."""
+
+    def __init__(self, store: LocalStore, verb: str, prefix: str, nth: int, *, after: bool) -> None:
+        self._store, self._verb, self._prefix, self._left, self._after = store, verb, prefix, nth, after
+        self.dead = False
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._store, verb)
+
+        def call(*arguments: Any) -> Any:
+            if not self.dead and verb == self._verb and arguments[0].startswith(self._prefix):
+                self._left -= 1
+                self.dead = self._left == 0
+                if self.dead and self._after:
+                    method(*arguments)
+            if self.dead:
+                raise InterruptedError
+            return method(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("verb", "prefix"), [("create", "input/"), ("create", INTEGRALS), ("delete", "")])
+def test_whoever_is_killed_at_any_call_leaves_all_rows(store: LocalStore, verb: str, prefix: str, after: bool) -> None:
+    """Life after life, each killed one call later; the next finds what a dictionary holds."""
+    life = Life(store)
+    life.push([(1, "first")])
+    life.close()
+    deaths = 0
+    for nth in range(1, 10):
+        killed: Any = Killed(store, verb, prefix, nth, after=after)
+        try:
+            life = Life(killed, 2 * nth, life)
+            for turn in range(80):
+                key = (nth * 7 + turn) % 9
+                life.push([(key, f"{nth} {turn}")], *([key - 1] if turn % 5 == 0 else []))
+                life.free()
+        except (bl.BoatliftError, InterruptedError):
+            assert killed.dead
+            deaths += 1
+        assert killed.dead, nth
+        life = Life(store, 2 * nth + 1, life)
+        life.take()
+        life.check()
+        life.close()
+        assert [str(found) for found in verify_input(store, "0" * 32, {})] == []
+    assert deaths == 9
