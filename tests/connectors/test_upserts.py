@@ -11,21 +11,17 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql import types as T
 
 import boatlift as bl
 from boatlift.connectors.push import integrals
 from boatlift.connectors.push.integrals import last_rows, numbered
-from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow import Upserts
-from boatlift.errors import DataError
 from boatlift.storage import input_log
 from boatlift.storage.input_log import rows_in
 from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify_input import verify_input
 from support.facts import Unsynced
-from support.logs import Dying, Meanwhile
 from support.push_source import Source
 from support.waiting import until
 

@@ -373,8 +373,13 @@ class InputLog:
         self._write_memo(self._keys, integral.last, (*kept, integral))
         self._tidy()
 
-    def delete_left_over(self) -> None:
-        """Delete parts of integrals that were made and take no rows' place; nothing is under way."""
+    def release(self) -> None:
+        """Delete what only the last `files_up_to` has kept, and parts of integrals that took no rows' place.
+
+        All that was written is known to be durable, and nothing is under way.
+        """
+        with self._changing:
+            self._held = frozenset()
         self._tidy()
 
     def check_newest(self) -> None:

@@ -73,6 +73,11 @@ class Integrals:
         self._made: Integral | BoatliftError | None = None
 
     @property
+    def under_way(self) -> bool:
+        """Return whether an integral was begun and is not settled."""
+        return self._thread is not None
+
+    @property
     def ready(self) -> bool:
         """Return whether `settle` has something to do."""
         return self._made is not None
@@ -104,17 +109,17 @@ class Integrals:
         return True
 
     def close(self, *, in_order: bool) -> None:
-        """Give up what is under way.
+        """Give up what is under way, and delete what nobody needs.
 
         Args:
-            in_order: Whether all that the log wrote is known to be durable. Else parts that seem to be left over stay:
-                a memo that names them may be there.
+            in_order: Whether all that the log wrote is known to be durable. Else nothing is deleted: a memo that names
+                parts of an integral under way may be there.
         """
         self._ends.set()
         if self._thread is not None:
             self._thread.join()
         if in_order:
-            self._log.delete_left_over()
+            self._log.release()
 
     def _work(self, span: Span) -> None:
         try:

@@ -81,6 +81,8 @@ class Recorder:
         self._closed = False
         self._told: Callable[[], None] = lambda: None
         self._integrals = None if integrals is None else integrals(self._notify)
+        if self._integrals is not None:
+            self._integrals.begin()  # rows may have become free when an earlier owner ended
         self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
         self._thread.start()
 
@@ -183,13 +185,13 @@ class Recorder:
             with self._changed:
                 self._changed.wait_for(
                     lambda: (
-                        self._closed
+                        (self._closed and not self._integrates)
                         or self._has_integral
                         or (self._log.begun and (self._waiting or self._freed > self._acted_free))
                     )
                 )
                 group, freed = self._next_group(), self._freed
-                if not group and freed == self._acted_free and self._closed:
+                if not group and freed == self._acted_free and self._closed and not self._integrates:
                     break
             try:
                 if group and not self._log.begun:
@@ -261,15 +263,20 @@ class Recorder:
         self._unstable = left
 
     @property
+    def _integrates(self) -> bool:
+        """Return whether an integral is under way, or waits to take the place of rows."""
+        return self._failure is None and self._integrals is not None and self._integrals.under_way
+
+    @property
     def _has_integral(self) -> bool:
-        return self._failure is None and self._integrals is not None and self._integrals.ready
+        return self._integrates and self._integrals is not None and self._integrals.ready
 
     def _integrate(self, freed: int) -> None:
         """Let an integral that was made take the place of rows, and begin another if more rows are free."""
         if self._integrals is None:
             return
         replaced = self._integrals.settle(self._clock() - self._remember)
-        if (replaced or freed != self._acted_free) and not self._closed:
+        if freed != self._acted_free or (replaced and not self._closed):
             self._integrals.begin()
 
     def _fail(self, error: BoatliftError) -> None:
