@@ -11,17 +11,21 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql import types as T
 
 import boatlift as bl
 from boatlift.connectors.push import integrals
 from boatlift.connectors.push.integrals import last_rows, numbered
-from boatlift.dataflow import Upserts
+from boatlift.connectors.push.rows import PushedRows
+from boatlift.dataflow import Upserts, plan
+from boatlift.errors import DataError
 from boatlift.storage import input_log
 from boatlift.storage.input_log import rows_in
 from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify_input import verify_input
 from support.facts import Unsynced
+from support.logs import Meanwhile
 from support.push_source import Source
 from support.waiting import until
 
@@ -243,6 +247,178 @@ def test_a_log_that_nobody_reads_in_the_whole_has_no_integrals(store: LocalStore
     until(lambda: len([*store.list("input/")]) < 5)
     source.close()
     assert parts(store) == []
+
+
+def filled(life: Life, pushes: int, *, begin: int = 0) -> None:
+    for turn in range(begin, begin + pushes):
+        life.push([(turn % 3, f"item {turn}")])
+
+
+def test_files_that_a_batch_reads_stay_until_the_next_begins(store: LocalStore, life: Life) -> None:
+    filled(life, 12)
+    reading = life.source.log.files_up_to(life.cursor["last"])
+    life.free()
+    assert parts(store)
+    filled(life, 12, begin=12)
+    life.free()
+    assert all(path.exists() for path, _ in reading), "a batch reads them still"
+    following = life.source.log.files_up_to(life.cursor["last"])
+    assert not {path for path, _ in following} & {path for path, _ in reading}
+    filled(life, 12, begin=24)
+    life.free()
+    assert not any(path.exists() for path, _ in reading)
+    life.check()
+
+
+def test_a_reader_of_fewer_rows_does_not_begin_at_an_integral(store: LocalStore, life: Life) -> None:
+    filled(life, 5)
+    early = dict(life.cursor)
+    filled(life, 8, begin=5)
+    life.free()
+    assert parts(store)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] the rows pushed to orders up to object 6 are part of"):
+        life.source.log.files_up_to(early["last"])
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\]"):
+        life.source.verify_everything(early)
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_an_integral_that_was_changed_is_found(store: LocalStore, life: Life, nth: int) -> None:
+    for turn in range(24):
+        life.push([(turn, "x" * 60)])
+    life.free()
+    name = parts(store)[nth]
+    path = store.local_path(name)
+    assert path is not None
+    content = path.read_bytes()
+    life.source.verify_everything(life.cursor)
+    for changed, condition in ((content[:-1] + b"x", "INPUT_CHANGED"), (None, "INPUT_MISSING")):
+        path.unlink()
+        if changed is not None:
+            path.write_bytes(changed)
+        with pytest.raises(bl.DataError, match=rf"\[{condition}\] {name}"):
+            life.source.verify_everything(life.cursor)
+        found = [finding for finding in verify_input(store, "0" * 32, {}) if finding.name == name]
+        assert [finding.condition for finding in found] == ["CORRUPT" if changed else "MISSING_OBJECT"]
+    other = store.local_path(parts(store)[0])
+    assert other is not None
+    path.write_bytes(other.read_bytes()[:-1] + b"y")
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\]"):
+        life.source.verify_everything(life.cursor)
+    path.write_bytes(content)
+    life.check()
+
+
+def test_rows_that_were_changed_go_into_no_integral(store: LocalStore) -> None:
+    life = Life(store)
+    filled(life, 12)
+    path = store.local_path("input/orders/000000000007")
+    assert path is not None
+    path.write_bytes(Path(store.local_path("input/orders/000000000008") or "").read_bytes())
+    with pytest.raises(bl.DataError, match=r"\[CORRUPT\] input/orders/000000000007 is not the object"):
+        life.free()
+    life.close()
+    assert "input/orders/000000000002" in store.list("input/"), "nothing was deleted"
+
+
+def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: LocalStore) -> None:
+    """The newer owner has made an integral and deleted what the older one was about to read."""
+    mine: Any = Meanwhile(store, "read", "input/", lambda: None, 0)
+    older = Life(mine)
+    filled(older, 12)
+
+    lives = []
+
+    def taken_over() -> None:
+        newer = Life(store, 2, older)
+        lives.append(newer)
+        filled(newer, 1, begin=12)
+        newer.free()
+        newer.check()
+        newer.close()
+
+    mine._act, mine._times = taken_over, 1
+    with pytest.raises(bl.FencedError, match=r"\[FENCED\] owner 2"):
+        older.free()
+    there = parts(store)
+    older.close()
+    assert parts(store) == there
+    last = Life(store, 3, *lives)
+    last.check()
+    last.close()
+
+
+# --- rows ---
+
+
+def test_rows_are_checked_as_what_they_are() -> None:
+    schema = T.StructType(
+        [
+            T.StructField("id", T.LongType()),
+            T.StructField("price", T.DoubleType(), nullable=False),
+            T.StructField("item", T.StringType()),
+        ]
+    )
+    reader = PushedRows(schema, ("id",))
+    body = b'[{"id": 1, "price": 2}, {"id": 1, "_deleted": true}, {"id": 2, "price": 3, "_deleted": null}]'
+    table = pa.table({"id": [1, 1, 2], "price": [2.0, None, 3.0], "_deleted": [None, True, False]})
+    expected = [(1, 2.0, None, False), (1, None, None, True), (2, 3.0, None, False)]
+    for found in (reader.of_json(body), reader.of_python(table)):
+        assert [tuple(row.values()) for row in found.to_pylist()] == expected
+    for wrong, says in [
+        (b'{"price": 1}', "id"),
+        (b'{"id": null, "price": 1}', "null"),
+        (b'{"_deleted": true}', "id"),
+        (b'{"id": 1, "price": 1, "_deleted": 1}', "_deleted"),
+        (b'{"id": 1, "price": 1, "_weight": -1}', "_weight"),
+        (b'[{"id": 1, "_deleted": true}, {"id": 1}]', "row 2: column price must not be NULL in a row that deletes"),
+    ]:
+        with pytest.raises(DataError, match=r"\[BAD_ROW\]") as caught:
+            reader.of_json(wrong)
+        assert says in str(caught.value), caught.value
+    with pytest.raises(DataError, match=r"\[BAD_ROW\] column id must not be NULL"):
+        reader.of_python(pa.table({"id": pa.array([None], pa.int64()), "price": [1.0]}))
+    with pytest.raises(DataError, match=r"\[BAD_ROW\]"):
+        PushedRows(schema).of_json(b'{"id": 1, "price": 1, "_deleted": false}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "condition"),
+    [
+        ("id LONG, item STRING", [], "BAD_OPTION"),
+        ("id LONG, item STRING", "id", "BAD_OPTION"),
+        ("id LONG, item STRING", ["id", "id"], "BAD_OPTION"),
+        ("id LONG, item STRING", ["name"], "BAD_OPTION"),
+        ("id DOUBLE, item STRING", ["item", "id"], "TYPE_REFUSED"),
+        ("id ARRAY<INT>", ["id"], "TYPE_REFUSED"),
+        ("id STRING COLLATE UNICODE_CI", ["id"], "TYPE_REFUSED"),
+        ("id LONG, _Deleted BOOLEAN", ["id"], "RESERVED_NAME"),
+        ("id LONG, _pushed LONG", ["id"], "RESERVED_NAME"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(schema: str, key: Any, condition: str) -> None:
+    with pytest.raises(bl.InvalidError) as caught:
+        bl.push(schema, upsert=key)
+    assert caught.value.condition == condition
+
+
+def test_what_upserts_cannot_be_is_refused_where_it_is_written() -> None:
+    flow = bl.Dataflow("shop")
+    source = bl.push("id LONG, at TIMESTAMP", upsert=["id"])
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] held: rows that replace one another have no lateness"):
+        flow.source("held", source, lateness={"at": "1 hour"})
+    held = flow.source("held", source)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] again_source is a source under another name"):
+        flow.source("again", source)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_RUNNING\]|\[BAD_OPTION\]"):
+        flow.push("nothing", [])
+    held.recompute("batch", lambda rows: rows, over="batch").sink("out", bl.parquet("out"))
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] batch takes from held, which gives changes"):
+        plan(flow)
+
+
+def test_the_key_is_part_of_the_program() -> None:
+    assert bl.push("id LONG", upsert=["id"]).describe() == {**bl.push("id LONG").describe(), "upsert": ["id"]}
 
 
 # --- deaths ---

@@ -24,7 +24,7 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import DataError, FencedError, InvalidError
-from boatlift.storage.integral_parts import IntegralParts, Span, checksum_in, read_known, sum_of
+from boatlift.storage.integral_parts import IntegralParts, LogSpan, checksum_in, read_known, sum_of
 from boatlift.storage.records.codec import InputObject, Integral, Push, checksum_of, decode_input, encode_input
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.remembered_pushes import RememberedPushes
@@ -197,7 +197,7 @@ class InputLog:
             self._held = frozenset(name for name, _ in named)
         return [(self._file(name), size) for name, size in named]
 
-    def replaceable(self) -> Span | None:
+    def replaceable(self) -> LogSpan | None:
         """Return a span of free rows that one integral had better take the place of, if there is one.
 
         Law: if that is done each time, the bytes of all integrals ever written are in proportion to the bytes appended,
@@ -212,7 +212,7 @@ class InputLog:
             kept = list(self._integrals)
             while kept and kept[-1].size <= size:
                 size += kept.pop().size
-            return Span(kept[-1].last + 1 if kept else 1, self._integrals[len(kept) :], numbers)
+            return LogSpan(kept[-1].last + 1 if kept else 1, self._integrals[len(kept) :], numbers)
 
     def numbers_within(self, first: int, last: int) -> list[int]:
         """Return the numbers of the objects with rows in a range, both ends included."""

@@ -24,7 +24,7 @@ from boatlift.storage.records.codec import (
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.store import Store
 
-__all__ = ["INTEGRALS", "IntegralParts", "Span", "checksum_in", "read_known", "sum_of"]
+__all__ = ["INTEGRALS", "IntegralParts", "LogSpan", "checksum_in", "read_known", "sum_of"]
 
 INTEGRALS = "integrals/"
 
@@ -32,7 +32,7 @@ INTEGRAL = "integral"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class LogSpan:
     """The objects of an input log whose rows one integral takes the place of.
 
     Attributes:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from boatlift.connectors.push.upserts import DELETED, PUSHED
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.storage.input_log import InputLog
-from boatlift.storage.integral_parts import Span, sum_of
+from boatlift.storage.integral_parts import LogSpan, sum_of
 from boatlift.storage.records.codec import Integral, IntegralPart
 
 __all__ = ["Integrals", "last_rows", "numbered"]
@@ -121,7 +121,7 @@ class Integrals:
         if in_order:
             self._log.release()
 
-    def _work(self, span: Span) -> None:
+    def _work(self, span: LogSpan) -> None:
         try:
             self._made = self._integral(span)
         except BoatliftError as error:
@@ -138,7 +138,7 @@ class Integrals:
             return fenced
         return error
 
-    def _integral(self, span: Span) -> Integral | None:
+    def _integral(self, span: LogSpan) -> Integral | None:
         numbers = frozenset(span.numbers)
         digests = [part.checksum for number, part in self._log.parts(0) if number in numbers]
         parts: list[IntegralPart] = []
@@ -162,7 +162,7 @@ class Integrals:
             writer.write_table(table)
         return self._log.integral_parts.write(self._token, last, place, len(table), sink.getvalue().to_pybytes())
 
-    def _rows(self, span: Span) -> Iterator[pa.RecordBatch]:
+    def _rows(self, span: LogSpan) -> Iterator[pa.RecordBatch]:
         for part in (part for each in span.integrals for part in each.parts):
             yield from pa.ipc.open_stream(self._log.integral_parts.read(part))
         for base, rows in self._log.read_rows(span.numbers):
