@@ -348,6 +348,73 @@ def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: Local
     last.close()
 
 
+def test_an_owner_that_sleeps_before_it_deletes_deletes_nothing_of_a_newer_one(store: LocalStore) -> None:
+    """What it found left over has the name of an owner before it, not that of the newer one's integral."""
+    killed: Any = Killed(store, "create", INTEGRALS, 1, after=True)
+    life = Life(killed, 2)
+    filled(life, 12)
+    with pytest.raises(bl.BoatliftError):
+        life.free()
+    (left,) = parts(store)
+    newest = []
+
+    def taken_over() -> None:
+        newer = Life(store, 4, life)
+        until(lambda: newer.is_settled)
+        newer.close()
+        newest.append(newer)
+
+    Life(Meanwhile(store, "delete", INTEGRALS, taken_over), 3, life)
+    assert left not in parts(store)
+    assert parts(store)
+    last = Life(store, 5, *newest)
+    last.check()
+    last.close()
+
+
+class Doubtful:
+    """A store that says of one object that it could not be written, though it is there."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store, self.doubts = store, False
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._store, verb)
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        self._store.create(name, content)
+        if self.doubts and name.startswith("input/"):
+            raise bl.UnavailableError("STORE_FAILED", "a failed sync: mend the disk")
+
+
+def test_parts_that_a_memo_may_name_stay_though_its_owner_does_not_know_of_it(store: LocalStore) -> None:
+    doubtful = Doubtful(store)
+    life = Life(doubtful)
+    filled(life, 12)
+    doubtful.doubts = True
+    with pytest.raises(bl.UnavailableError, match=r"\[STORE_FAILED\]"):
+        life.free()
+    life.close()
+    following = Life(store, 2, life)
+    following.check()
+    following.close()
+    assert len(following.source.log.integrals) == 1
+
+
+def test_keys_of_pushes_are_remembered_beyond_their_rows(store: LocalStore, life: Life) -> None:
+    life.tried = [(1, None)], ()
+    life.source.put(1, key="a")
+    life.take()
+    filled(life, 12)
+    life.free()
+    assert "input/orders/000000000002" not in [*store.list("input/")]
+    assert life.source.put(1, key="a").repeated
+    life.close()
+    following = Life(store, 2, life)
+    assert following.source.put(1, key="a").repeated
+    following.close()
+
+
 # --- rows ---
 
 
