@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -28,6 +28,9 @@ from support.facts import Unsynced
 from support.logs import Meanwhile
 from support.push_source import Source
 from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 UPSERTS = Upserts(("id",), order="_pushed", deletes="_deleted")
 
@@ -486,6 +489,27 @@ def test_what_upserts_cannot_be_is_refused_where_it_is_written() -> None:
 
 def test_the_key_is_part_of_the_program() -> None:
     assert bl.push("id LONG", upsert=["id"]).describe() == {**bl.push("id LONG").describe(), "upsert": ["id"]}
+
+
+@pytest.mark.spark
+def test_a_batch_begins_at_integrals_and_takes_what_came_since(
+    store: LocalStore, life: Life, spark: SparkSession
+) -> None:
+    chance = random.Random(1)
+    early: list[tuple[Any, Held]] = []
+    for turn in range(60):
+        life.push([(chance.randrange(12), f"{turn}")], *([chance.randrange(12)] if turn % 3 == 0 else []))
+        if turn in (20, 40):
+            life.free()
+        if turn in (45, 59):
+            early.append((dict(life.cursor), dict(life.held)))
+    assert parts(store)
+    for cursor, held in early:
+        life.source.verify_everything(cursor)
+        found = life.source.load_everything(spark, cursor)
+        assert found.drop("_position").schema == life.source.schema(spark)
+        assert {row["id"]: row["item"] for row in found.collect()} == held
+        assert found.count() == len(held)
 
 
 # --- deaths ---

@@ -116,6 +116,17 @@ def test_what_holds_is_what_a_dictionary_holds_over_deaths(spark: SparkSession) 
     assert list(map(str, verify(store))) == []
 
 
+def test_answers_may_wait_until_the_newest_rows_are_in_the_sink(spark: SparkSession) -> None:
+    """Rows are not recorded then, so there is nothing to make an integral of."""
+    flow = bl.Dataflow("shop")
+    held = flow.source("prices", bl.push(SCHEMA, upsert=["item"], ack="stable"))
+    held.sink("prices_out", bl.sqlite("out.db", table="prices", key=["item"]))
+    with running(flow, spark):
+        assert flow.push("prices", [{"item": "a", "price": 1}, {"item": "b", "price": 1}]).stable
+        assert flow.push("prices", [{"item": "a", "_deleted": True}, {"item": "b", "price": 2, "shop": "x"}]).stable
+        assert rows_of("out.db", "SELECT item, price, shop FROM prices") == {("b", 2.0, "x")}
+
+
 def test_pushes_over_http_go_to_the_name_of_the_stream(spark: SparkSession) -> None:
     """A batch alone reads the source: the stream of changes is not computed."""
     flow = bl.Dataflow("shop")

@@ -175,6 +175,7 @@ class PushSource(PushedSteps):
         if self._address is not None:
             from boatlift.connectors.push.server import Server
 
+            # `Dataflow.source` names the source so, and its stream as clients know it.
             shown = name if self.upserts is None else name.removesuffix("_source")
             self._server = Server(shown, self._address, self, self._bearer)
             self.listens_at = self._server.address
