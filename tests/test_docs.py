@@ -39,6 +39,7 @@ WORDS = {
     "rescale",
     "policy",
     "incarnation",
+    "integral",
 }
 
 

@@ -58,6 +58,7 @@ RUN_BY = {
     "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",
     "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
+    "stock = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "flow.sql": "test_views_give_what_is_said",
     "prices = flow.source": "test_rows_that_go_give_what_is_said",
@@ -217,7 +218,7 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert shutil.which("curl"), "README's commands are curl's: install it"
-    source, pushing = blocks(PUSH, "python")
+    source, pushing, keyed = blocks(PUSH, "python")
     (typed,) = blocks(PUSH, "")
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
@@ -225,6 +226,7 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
     names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("readme")}
     exec(compile(source.text.replace("8080", port), "README.md", "exec"), names)
     names["orders"].sink("taken", bl.parquet("taken"))
+    exec(compile(keyed.text, "README.md", "exec"), names)
     exec(compile(pushing.text, "README.md", "exec"), names)
     try:
         commands = typed.text.replace("localhost:8080", f"localhost:{port}")
@@ -233,11 +235,15 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
             assert done.stdout == answer
         assert commands.count("curl") == 2
         assert names["flow"].pushed("orders", "4712").rows == 1
+        names["flow"].push("stock", [{"item": "lock", "pieces": 1}])
+        exec(compile(keyed.text.rpartition("# ")[2], "README.md", "exec"), names)
     finally:
         names["running"].stop()
     bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
     taken = pq.read_table(tmp_path / "taken").to_pylist()
     assert sorted((row["id"], row["item"], row["price"]) for row in taken) == [(1, "boat", 9.5), (2, "lock", 1.5)]
+    with closing(sqlite3.connect("shop.db")) as database:
+        assert database.execute("SELECT * FROM stock").fetchall() == [("boat", 3)]
 
 
 def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: SparkSession) -> None:

@@ -398,6 +398,7 @@ class PushCase(SourceCase):
     endless = False
     schema = StructType([StructField("id", LongType(), nullable=False), StructField("text", StringType())])
     owners: ClassVar[dict[Path, InputLog]] = {}
+    key: ClassVar[tuple[str, ...]] = ()
 
     @staticmethod
     def log(folder: Path) -> InputLog:
@@ -405,7 +406,7 @@ class PushCase(SourceCase):
 
     @classmethod
     def make(cls, folder: Path) -> Source:  # type: ignore[override]
-        source = push(cls.schema)
+        source = push(cls.schema, upsert=cls.key or None)
         source.attach(cls.log(folder))
         return source
 
@@ -414,7 +415,7 @@ class PushCase(SourceCase):
         if folder not in cls.owners:
             cls.owners[folder] = cls.log(folder)
             cls.owners[folder].claim(1, 0)
-        reader = PushedRows(cls.schema)
+        reader = PushedRows(cls.schema, cls.key)
         rows = [(number * 100 + i, f"{number} é {i}" if i else None) for i in range(7)]
         for some in (rows[:3], rows[3:]):
             made = reader.of_python([{"id": identity, "text": text} for identity, text in some])
@@ -432,6 +433,13 @@ class PushCase(SourceCase):
             "one gone": ("MISSING_OBJECT", lambda folder, position: _object(folder, position["first"]).unlink()),
             "the end gone": ("INPUT_CHANGED", lambda folder, position: _cut(folder, position["last"])),
         }
+
+
+class UpsertCase(PushCase):
+    """Objects with rows that have a key, each row with one of its own."""
+
+    owners: ClassVar[dict[Path, InputLog]] = {}
+    key: ClassVar[tuple[str, ...]] = ("id",)
 
 
 def _object(folder: Path, number: int) -> Path:

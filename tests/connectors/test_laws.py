@@ -18,6 +18,7 @@ from connectors.cases import (
     SqliteNanCase,
     TailedCsvCase,
     TailedJsonCase,
+    UpsertCase,
 )
 from connectors.conformance import SinkLaws
 from connectors.sink_crash_laws import SinkCrashLaws
@@ -82,3 +83,7 @@ class TestGenerator(SourceLaws):
 
 class TestPush(SourceLaws):
     case = PushCase
+
+
+class TestUpserts(SourceLaws):
+    case = UpsertCase

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import http.client
-import os
 import signal
-import subprocess
-import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
@@ -19,13 +16,12 @@ import pytest
 
 from boatlift.testing.ports import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
+from support.push_lives import PATIENCE, PushLives
 from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
-TESTS = Path(__file__).parents[1]
 CLIENTS = 3
-PATIENCE = 120.0
 
 POINTS = [
     "store.create(input):before:1",  # its claim
@@ -85,31 +81,16 @@ class Clients:
         return False
 
 
-class Lives:
+class Lives(PushLives):
     """Processes that run the dataflow, one after the other."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], ack: str) -> None:
-        self._folder, self._environment = folder, {**environment, "PUSH_ACK": ack}
-
-    @contextmanager
-    def incarnation(self, port: int, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-        command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_pushes:flow", "--store", "store"]
-        told = {**os.environ, **self._environment, "PYTHONPATH": str(TESTS), "PUSH_AT": f"127.0.0.1:{port}"}
-        with (self._folder / "log.txt").open("a") as log:
-            process = subprocess.Popen([*command, *arguments], cwd=self._folder, env=told, stdout=log, stderr=log)
-            try:
-                yield process
-            finally:
-                process.kill()
-                process.wait()
-
-    def told(self) -> str:
-        return (self._folder / "log.txt").read_text()[-3000:]
+        super().__init__(folder, {**environment, "PUSH_ACK": ack}, "support.crash_pushes:flow")
 
     def judge(self, clients: Clients) -> None:
         with self.incarnation(clients.port, "--available-now") as last:
             assert last.wait(PATIENCE) == 0, self.told()
-        there = [(row["client"], row["id"]) for row in pq.read_table(self._folder / "out").to_pylist()]
+        there = [(row["client"], row["id"]) for row in pq.read_table(self.folder / "out").to_pylist()]
         assert len(there) == len(set(there)), "doubled"
         assert set(clients.told) <= set(there), "an acknowledged row is lost"
         assert set(there) <= clients.tried

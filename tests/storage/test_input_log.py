@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding
 from boatlift.storage import input_log
-from boatlift.storage.input_log import MEMO_AFTER, InputLog, rows_in, verify_input
+from boatlift.storage.input_log import MEMO_AFTER, InputLog, rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, checksum_of
 from boatlift.storage.store import Store
+from boatlift.storage.verify_input import verify_input
 from support.facts import Unsynced
 from support.logs import Meanwhile
 

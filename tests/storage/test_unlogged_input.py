@@ -8,10 +8,11 @@ import pytest
 
 from boatlift.errors import DataError, FencedError
 from boatlift.storage import input_log
-from boatlift.storage.input_log import InputLog, rows_in, verify_input
+from boatlift.storage.input_log import InputLog, rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, decode_input
 from boatlift.storage.unlogged_input import UnloggedInput
+from boatlift.storage.verify_input import verify_input
 
 STORE = "0" * 32
 NOTHING = {"last": 0}

@@ -29,7 +29,9 @@ class Source(PushSource):
         store: Any = None,
         *,
         forgets: bool = False,
+        keeps_all: bool = False,
         cursor: Any = None,
+        stable: Any = None,
         **options: Any,
     ) -> None:
         made = {
@@ -42,9 +44,10 @@ class Source(PushSource):
         super().__init__(SCHEMA, **{**made, **options}, clock=lambda: self.now)
         self.now = 0
         self.reserve("orders")
-        log = InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders")
+        log = InputLog(store or LocalStore.open(folder, create=True), "0" * 32, "orders", keeps_all=keeps_all)
+        self.log = log
         self.attach(UnloggedInput(log, folder) if forgets else log)
-        self.open(token, self.start(), cursor or self.start())
+        self.open(token, stable or self.start(), cursor or stable or self.start())
 
     def put(self, *ids: int, key: str | None = None) -> Receipt:
         return self.push([{"id": each} for each in ids], key, 0)

@@ -23,7 +23,7 @@ from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
-from boatlift.dataflow.contracts import Pushable, Receipt, Source
+from boatlift.dataflow.contracts import Pushable, Receipt, Source, Upserts
 from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Eager, Ephemeral, Lazy
 from boatlift.dataflow.processors import Processor, SourceProcessor
@@ -31,6 +31,7 @@ from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
 from boatlift.operators.view.node import LoopRows, View
+from boatlift.operators.view.upserts import held_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -57,15 +58,22 @@ class Dataflow:
     def __init__(self, name: str, *, tick: str | None = None) -> None:
         self.name = checked_name(name)
         self._processors: dict[str, Processor] = {}
+        self._upserted: dict[str, tuple[str, Upserts]] = {}
         if tick is not None:
             self.source(TICK, TicksSource(round(seconds_in(tick, "tick") * 10**6)))
 
     @property
     def processors(self) -> Mapping[str, Processor]:
-        """All processors by name, each after those that it reads; without the ticks that nobody reads."""
-        if self.has_ticks and not any(TICK in each.reads for each in self._processors.values()):
-            return MappingProxyType({name: each for name, each in self._processors.items() if name != TICK})
-        return MappingProxyType(self._processors)
+        """All processors by name, each after those that it reads.
+
+        Without the ticks that nobody reads, and without the changes of rows that replace one another if only their
+        source is read, by a batch.
+        """
+        read = {name for each in self._processors.values() for name in each.reads}
+        unread = {stream for stream in self._upserted if stream not in read and self._is_read_beside(stream)}
+        if self.has_ticks and TICK not in read:
+            unread.add(TICK)
+        return MappingProxyType({name: each for name, each in self._processors.items() if name not in unread})
 
     @property
     def ticks(self) -> SourceProcessor | None:
@@ -116,7 +124,7 @@ class Dataflow:
         lateness: Mapping[str, str] | None = None,
         bad_rows: Literal["stop", "dead_letters"] = "stop",
     ) -> Stream:
-        """Add a source, whose rows are new rows.
+        """Add a source, whose rows are new rows; of `bl.push(…, upsert=[…])` they are changes.
 
         Args:
             name: The name of the stream.
@@ -137,10 +145,22 @@ class Dataflow:
             raise InvalidError("BAD_OPTION", f"{name}: bad_rows is {bad_rows!r}: choose 'stop' or 'dead_letters'")
         if bad_rows == "dead_letters":
             return self._sorted_out(checked_name(name), source, patience, lateness)
+        if (upserts := source.capabilities.upserts) is not None:
+            if lateness is not None:
+                raise InvalidError(
+                    "BAD_OPTION", f"{name}: rows that replace one another have no lateness: leave it out, or upsert"
+                )
+            given = self._add_source(f"{checked_name(name)}_source", source, patience)
+            self._upserted[name] = given.name, upserts
+            query = held_rows(upserts.key, upserts.order, upserts.deletes)
+            return self.add(View(name, (given.name,), query, Lazy()))
         if lateness is not None:
             column, late_by = _lateness_of(name, lateness)
-            own = checked_name(f"{checked_name(name)}_source")
-            return self.source(own, source, patience=patience).lateness(name, column, late_by)
+            given = self._add_source(f"{checked_name(name)}_source", source, patience)
+            return given.lateness(name, column, late_by)
+        return self._add_source(name, source, patience)
+
+    def _add_source(self, name: str, source: Source, patience: str) -> Stream:
         others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
         pushable = source.capabilities.pushable
         if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
@@ -158,7 +178,7 @@ class Dataflow:
             )
         late = None if lateness is None else _lateness_of(name, lateness)
         sorting = sorts.sorting_out()
-        given = self.source(checked_name(f"{name}_source"), sorting, patience=patience)
+        given = self._add_source(f"{name}_source", sorting, patience)
         assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
         own = name if late is None else checked_name(f"{name}_fitting")
         made = BadRows(own, given.name, sorting.capabilities.bad_rows, gives_letters=False, policy=Ephemeral())
@@ -340,8 +360,17 @@ class Dataflow:
         """Return the receipt of the rows that were pushed with a key; None if no such rows are recorded."""
         return self._pushes_to(source).pushed(key)
 
+    def _is_read_beside(self, stream: str) -> bool:
+        source, _ = self._upserted[stream]
+        return any(source in each.reads for name, each in self._processors.items() if name != stream)
+
+    def upserts_of(self, stream: str) -> tuple[str, Upserts] | None:
+        """Return the source whose rows replace one another in a stream, and how; None of any other stream."""
+        return self._upserted.get(stream)
+
     def _pushes_to(self, name: str) -> Pushable:
-        processor = self._processors.get(name)
+        own, _ = self._upserted.get(name, (name, None))
+        processor = self._processors.get(own)
         pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
         if pushable is None:
             raise InvalidError(

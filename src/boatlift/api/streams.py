@@ -388,8 +388,9 @@ class Stream:
                 not be deterministic: its table is durable before any of it is seen, and is then never computed again.
             policy: The end of an epoch. `Batch()` if not given: an epoch ends once the one before is done and new rows
                 are there.
-            over: `everything`: the function takes all rows since the beginning, read again from the source. `batch`: it
-                takes the rows of its epoch, of any stream of new rows.
+            over: `everything`: the function takes all rows since the beginning, read again from the source; of
+                `bl.push(…, upsert=[…])` those that hold. `batch`: it takes the rows of its epoch, of any stream of new
+                rows.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
@@ -400,7 +401,9 @@ class Stream:
             raise InvalidError(
                 "BAD_POLICY", f"{name} is recomputed, which {type(policy).__name__} cannot: use Batch(…)"
             )
-        made = Recompute(checked_name(name), self.name, function, over == "everything", policy or Batch())
+        upserted = self.dataflow.upserts_of(self.name) if over == "everything" else None
+        source, marks = (self.name, ()) if upserted is None else (upserted[0], (upserted[1].order, upserted[1].deletes))
+        made = Recompute(checked_name(name), source, function, over == "everything", policy or Batch(), marks)
         return self.dataflow.add(made)
 
     def gather(self, name: str, *, policy: Batch | None = None) -> Stream:

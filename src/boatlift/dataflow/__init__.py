@@ -27,6 +27,7 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
     StoreBacked,
+    Upserts,
 )
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
@@ -79,5 +80,6 @@ __all__ = [
     "StoreBacked",
     "Timing",
     "Unit",
+    "Upserts",
     "plan",
 ]

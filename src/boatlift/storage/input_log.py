@@ -7,25 +7,30 @@ an owner that slept tries the number after its last.
 
 A push may have a key. The log remembers keys for a while, also when the rows are long gone: a *memo* repeats them, so
 that the objects before it can be deleted. `docs/formats/input-log.md` describes the bytes.
+
+A batch reads the whole log, again and again. Where rows replace one another, *integrals* take the place of rows that no
+failure needs: objects of their own, `integrals/SOURCE/…`, which the newest memo names. They are durable before that
+memo, and the rows go after it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from boatlift.errors import BoatliftError, DataError, FencedError, Finding, InvalidError
-from boatlift.storage.records.codec import InputObject, Push, checksum_of, decode_input, encode_input
+from boatlift.errors import DataError, FencedError, InvalidError
+from boatlift.storage.integral_parts import IntegralParts, LogSpan, checksum_in, read_known, sum_of
+from boatlift.storage.records.codec import InputObject, Integral, Push, checksum_of, decode_input, encode_input
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.remembered_pushes import RememberedPushes
 from boatlift.storage.store import Store
 
-__all__ = ["INPUT", "InputLog", "InputPart", "rows_in", "verify_input"]
+__all__ = ["CLAIM", "INPUT", "InputLog", "InputPart", "rows_in"]
 
 INPUT = "input/"
 
@@ -68,27 +73,33 @@ class InputLog:
         * Once `append` has returned, every later owner and reader reads the rows.
         * Once a newer owner has claimed, `append` raises `FencedError [FENCED]`, and its rows are never read.
         * `free` removes rows, never the memory of keys.
+        * `replace` removes only rows that are free, and only after what stands for them is durable.
+        * The files of the last `files_up_to` stay until the next one.
 
     Args:
         store: The store.
         store_id: The id of the store: an object of another one is refused.
         source: The source's name.
-        keeps_all: Whether rows are kept though no failure needs them, because a batch reads all of them again.
+        keeps_all: Whether rows, or integrals of them, are kept though no failure needs them, because a batch reads all
+            of them again.
 
     Attributes:
-        store_id, source: As given.
+        store_id, source, keeps_all: As given.
         last: The number of the newest object; 0: there is none.
         waiting: The bytes of all objects that are not free.
         keeps_rows: Whether later owners read the appended rows.
         begun: Whether rows can be appended, and keys looked up.
+        integral_parts: The objects with the rows of integrals.
     """
 
     keeps_rows = begun = True
 
     def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
         self._store, self.store_id, self.source = store, store_id, source
-        self._keeps_all = keeps_all
+        self.keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
+        self.integral_parts = IntegralParts(store, store_id, source)
+        self._held: frozenset[str] = frozenset()
         self._changing = threading.Lock()
         self._token: int | None = None
         self._forget()
@@ -99,12 +110,18 @@ class InputLog:
         self._claims: tuple[int, ...] = ()
         self._parts: dict[int, InputPart] = {}
         self._present: set[int] = set()
+        self._integrals: tuple[Integral, ...] = ()
         self._keys = RememberedPushes()
 
     @property
     def claims(self) -> tuple[int, ...]:
         """The numbers of all claims ever made, as the newest claim or memo names them."""
         return self._claims
+
+    @property
+    def integrals(self) -> tuple[Integral, ...]:
+        """What stands for the rows of the first objects, one span behind the other."""
+        return self._integrals
 
     def load(self, freed: int = 0) -> None:
         """Read the log.
@@ -116,6 +133,7 @@ class InputLog:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
         """
         numbers = self._numbers()
+        self.integral_parts.look()
         for tries_left in reversed(range(READ_ATTEMPTS)):
             try:
                 self._load(numbers, freed)
@@ -159,6 +177,43 @@ class InputLog:
         with self._changing:
             return number <= self._freed
 
+    def files_up_to(self, last: int) -> list[tuple[Path, int]]:
+        """Return the files with all rows of the objects up to a number, and the bytes of each.
+
+        Of integrals they have the rows that stand for the others. They stay until this is called again.
+
+        Raises:
+            DataError: `[INPUT_MISSING]` the integrals stand for later rows, too.
+        """
+        with self._changing:
+            if self._integrals and self._integrals[-1].last > last:
+                raise DataError(
+                    "INPUT_MISSING",
+                    f"the rows pushed to {self.source} up to object {last} are part of an integral up to object "
+                    f"{self._integrals[-1].last}: {RESTORE}",
+                )
+            named = [(part.name, part.size) for each in self._integrals for part in each.parts]
+            named += [(self._name(number), part.size) for number, part in self._parts.items() if number <= last]
+            self._held = frozenset(name for name, _ in named)
+        return [(self._file(name), size) for name, size in named]
+
+    def replaceable(self) -> LogSpan | None:
+        """Return a span of free rows that one integral had better take the place of, if there is one.
+
+        Law: if that is done each time, the bytes of all integrals ever written are in proportion to the bytes appended,
+        times the logarithm of the bytes kept.
+        """
+        with self._changing:
+            numbers = tuple(number for number in self._parts if number <= self._freed)
+            size, keys = sum(self._parts[number].size for number in numbers), len(self._keys)
+            many = len(numbers) >= max(MEMO_AFTER, keys // MEMO_AFTER)
+            if not self.keeps_all or not (many or size >= max(MEMO_BYTES, KEY_BYTES * keys)):
+                return None
+            kept = list(self._integrals)
+            while kept and kept[-1].size <= size:
+                size += kept.pop().size
+            return LogSpan(kept[-1].last + 1 if kept else 1, self._integrals[len(kept) :], numbers)
+
     def numbers_within(self, first: int, last: int) -> list[int]:
         """Return the numbers of the objects with rows in a range, both ends included."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
@@ -169,15 +224,31 @@ class InputLog:
         Raises:
             DataError: `[INPUT_MISSING]`.
         """
-        name = self._name(number)
-        size = self._store.size(name)
-        if size is None:
-            raise DataError("INPUT_MISSING", f"{name} is gone, and a recorded step needs it: {RESTORE}")
-        return checksum_of(self._store.read(name, max(0, size - 16)))
+        return checksum_in(self._store, self._name(number))
+
+    def digest_up_to(self, last: int) -> int:
+        """Return the sum of the checksums of all objects with rows up to a number, by what is there now.
+
+        Raises:
+            DataError: `[INPUT_MISSING]`, `[INPUT_CHANGED]` an integral is not the one that was written.
+        """
+        while True:
+            with self._changing:
+                integrals, numbers = self._integrals, [number for number in self._parts if number <= last]
+            try:
+                for part in (part for each in integrals for part in each.parts):
+                    self.integral_parts.check(part)
+                return sum_of([*(each.digest for each in integrals), *map(self.checksum, numbers)])
+            except DataError as error:
+                if error.condition != "INPUT_MISSING" or integrals == self._integrals:
+                    raise  # else an integral has taken their place meanwhile
 
     def path(self, number: int) -> Path:
         """Return the file in which tasks can read an object."""
-        path = self._store.local_path(self._name(number))
+        return self._file(self._name(number))
+
+    def _file(self, name: str) -> Path:
+        path = self._store.local_path(name)
         if path is None:
             raise InvalidError(
                 "BAD_OPTION", "tasks read pushed rows as files: use a store whose objects are local files"
@@ -265,12 +336,51 @@ class InputLog:
             self._freed = max(self._freed, number)
             keys = len(self._keys)
             many = self._freed - self._gone >= max(MEMO_AFTER, keys // MEMO_AFTER)
-            wanted = not self._keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
+            wanted = not self.keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
             if wanted:
                 self._keys = self._keys.newest(MOST_KEYS, remember)
         if wanted:
             self._write_memo(self._keys, self._freed)
             self._tidy()
+
+    def read_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+        """Read objects with rows; yield of each how many rows were pushed before it, and its rows as an Arrow stream.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]` one is not the object that the log took in.
+        """
+        with self._changing:
+            known = [(number, self._parts[number].checksum) for number in numbers]
+        for number, checksum in known:
+            found = decode_input(read_known(self._store, self._name(number), checksum), self._name(number))
+            yield found.base, found.rows
+
+    def replace(self, integral: Integral, remember: int) -> None:
+        """Let an integral, whose parts are durable, take the place of all that its span has; delete that.
+
+        Args:
+            integral: The integral; its span ends with an object that is free.
+            remember: Keys that are older than this (milliseconds since 1970) are forgotten.
+
+        Raises:
+            FencedError: `[FENCED]`.
+            UnavailableError: `[STORE_FAILED]`.
+        """
+        with self._changing:
+            assert integral.last <= self._freed
+            kept = tuple(each for each in self._integrals if each.last < integral.first)
+            self._keys = self._keys.newest(MOST_KEYS, remember)
+        self._write_memo(self._keys, integral.last, (*kept, integral))
+        self._tidy()
+
+    def release(self) -> None:
+        """Delete what only the last `files_up_to` has kept, and parts of integrals that took no rows' place.
+
+        All that was written is known to be durable, and nothing is under way.
+        """
+        with self._changing:
+            self._held = frozenset()
+        self._tidy()
 
     def check_newest(self) -> None:
         """Make sure that no other owner has claimed the log: this owner knows all of its objects.
@@ -289,8 +399,9 @@ class InputLog:
         memo = number if kind == MEMO else self._memo
         return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
 
-    def _write_memo(self, keys: RememberedPushes, freed: int) -> None:
-        self._write(self._object(MEMO, claims=self._claims, freed=freed, pushes=keys.packed()), keys)
+    def _write_memo(self, keys: RememberedPushes, freed: int, integrals: tuple[Integral, ...] = ()) -> None:
+        memo = self._object(MEMO, claims=self._claims, freed=freed, pushes=keys.packed(), integrals=integrals)
+        self._write(memo, keys)
 
     def _write(self, written: InputObject, keys: RememberedPushes | None = None) -> None:
         """Write the next object; of a memo `keys` are its pushes, which it has packed."""
@@ -322,7 +433,8 @@ class InputLog:
             self._claims = found.claims
         if found.kind == MEMO:
             self._keys, self._memo = RememberedPushes(found.pushes) if keys is None else keys, found.number
-            self._gone, self._free_bytes = found.freed, 0
+            self._gone, self._free_bytes, self._integrals = found.freed, 0, found.integrals
+            self._parts = {number: part for number, part in self._parts.items() if number > found.freed}
         self._base = found.base + found.count
         if found.kind != MEMO:
             self._keys.add(found.pushes)
@@ -340,14 +452,18 @@ class InputLog:
         return found
 
     def _tidy(self) -> None:
-        """Delete the objects that the newest memo covers, but no claims."""
+        """Delete the objects that the newest memo covers, but no claims, and parts of integrals that it does not name.
+
+        No part of an integral is being written meanwhile.
+        """
         with self._changing:
-            gone = [number for number in self._present if number <= self._gone and number not in self._claims]
-            self._present.difference_update(gone)
-            for number in gone:
-                self._parts.pop(number, None)
+            kept = self._held.union(part.name for each in self._integrals for part in each.parts)
+            covered = {number for number in self._present if number <= self._gone}.difference(self._claims)
+            gone = {number for number in covered if self._name(number) not in kept}
+            self._present -= gone
         for number in sorted(gone):
             self._store.delete(self._name(number))
+        self.integral_parts.keep(kept)
 
     def _numbers(self) -> set[int]:
         return {number_in(name) for name in self._store.list(self._prefix)}
@@ -379,47 +495,3 @@ def number_in(name: str) -> int:
     if len(digits) != 12 or not digits.isdecimal():
         raise DataError("CORRUPT", f"{name} is no object of an input log: move it away")
     return int(digits)
-
-
-def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Iterator[Finding]:
-    """Read every object of all input logs of a store; yield each fault.
-
-    Args:
-        store, store_id: The store.
-        taken: Source to the last number that a recorded step took.
-    """
-    names = [*store.list(INPUT)]
-    damaged = False
-    for name in names:
-        try:
-            decode_input(store.read(name), name)
-        except BoatliftError as error:
-            if error.condition != "MISSING_OBJECT":  # deleted since it was listed
-                damaged = True
-                yield Finding(name, error.condition, error.message)
-    if damaged:
-        return
-    for source in sorted({name.split("/")[1] for name in names} | set(taken)):
-        log = InputLog(store, store_id, source)
-        try:
-            log.load()
-        except BoatliftError as error:
-            yield Finding(f"{INPUT}{source}", error.condition, error.message)
-            continue
-        yield from _lost_claims(store, log)
-        if log.last < taken.get(source, 0):
-            name = f"{INPUT}{source}/{taken[source]:012}"
-            yield Finding(name, "MISSING_OBJECT", f"{name} is not there, and a step took it: {RESTORE}")
-
-
-def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
-    """Yield each claim of an input log that is gone or was changed: the numbers of claims must never become free."""
-    for number in log.claims:
-        name = f"{INPUT}{log.source}/{number:012}"
-        try:
-            found = decode_input(store.read(name), name)
-        except BoatliftError as error:
-            yield Finding(name, error.condition, error.message)
-            continue
-        if (found.store, found.source, found.number, found.kind) != (log.store_id, log.source, number, CLAIM):
-            yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log had: {RESTORE}")

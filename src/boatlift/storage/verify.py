@@ -10,7 +10,8 @@ import xxhash
 from boatlift.errors import BoatliftError, Finding
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES
-from boatlift.storage.input_log import INPUT, verify_input
+from boatlift.storage.input_log import INPUT
+from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, name_of
 from boatlift.storage.names import NAMES
@@ -23,6 +24,7 @@ from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.stops import STOPS, last_mark, mark_of
 from boatlift.storage.store import Store
+from boatlift.storage.verify_input import verify_input
 
 __all__ = ["verify"]
 
@@ -117,7 +119,7 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
     needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        belongs = name.startswith((INPUT, STOPS)) or (name.startswith(LOG) and name >= begin)
+        belongs = name.startswith((INPUT, INTEGRALS, STOPS)) or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: no live record names it")
 

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.connectors.kit.tasks import guarded, job_parameters
+from boatlift.connectors.push.integrals import numbered
+from boatlift.connectors.push.upserts import PUSHED
 from boatlift.storage.input_log import rows_in
 
 __all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
@@ -58,6 +60,8 @@ class ReadPushes:
     source: str
     tasks: tuple[tuple[Piece, ...], ...] | None
     """None: the job's parameters name the objects."""
+    replaced: bool = False
+    """Whether rows replace one another: then they have `_deleted` and `_pushed`."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read the objects."""
@@ -67,13 +71,13 @@ class ReadPushes:
                 for piece in mine:
                     yield from guarded(self.source, partial(self.read, piece))
 
-    @staticmethod
-    def read(piece: Piece) -> list[pa.RecordBatch]:
+    def read(self, piece: Piece) -> list[pa.RecordBatch]:
         """Read a piece, and check its checksum."""
         base, rows = rows_in(Path(piece.path))
         made = []
-        for batch in pa.ipc.open_stream(rows):
-            columns = [*batch.columns, pa.array(np.arange(base, base + len(batch)), pa.int64())]
+        for batch in numbered(base, rows) if self.replaced else pa.ipc.open_stream(rows):
+            place = batch.column(PUSHED) if self.replaced else pa.array(np.arange(base, base + len(batch)), pa.int64())
+            columns = [*batch.columns, place]
             if piece.ordinal is not None:
                 columns.append(pa.array(np.full(len(batch), piece.ordinal, np.int32)))
             names = [*batch.schema.names, "_position", *([] if piece.ordinal is None else ["_ordinal"])]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from boatlift.connectors.push.integrals import Integrals
 from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
@@ -42,6 +43,7 @@ class Recorder:
     Laws:
         * An answer comes once the push is durable; with `until_stable`, once its rows were freed. At the end the
           remaining answers say that rows are not stable; if no log keeps the rows, they are errors.
+        * Integrals take the place of free rows; a push waits for one no longer than for a memo.
         * Of pushes with one key one is recorded. The others get its answer, or are refused if their rows differ.
         * The first failure fails every push that is not durable, and every later one.
 
@@ -53,6 +55,7 @@ class Recorder:
         remember: How many milliseconds keys are remembered.
         most_waiting: How many bytes of rows may wait until they are free.
         until_stable: See the laws.
+        integrals: Makes integrals of the log, and calls a function when one is there; None: rows stay as they are.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Recorder:
         remember: int,
         most_waiting: int,
         until_stable: bool,
+        integrals: Callable[[Callable[[], None]], Integrals] | None = None,
     ) -> None:
         self._source, self._log, self._rows, self._clock = source, log, rows, clock
         self._remember, self._most, self._until_stable = remember, most_waiting, until_stable
@@ -76,6 +80,9 @@ class Recorder:
         self._failure: BoatliftError | None = None
         self._closed = False
         self._told: Callable[[], None] = lambda: None
+        self._integrals = None if integrals is None else integrals(self._notify)
+        if self._integrals is not None:
+            self._integrals.begin()  # rows may have become free when an earlier owner ended
         self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
         self._thread.start()
 
@@ -166,15 +173,25 @@ class Recorder:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
+        if self._integrals is not None:
+            self._integrals.close(in_order=self._failure is None)
+
+    def _notify(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
 
     def _work(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._closed or (self._log.begun and (self._waiting or self._freed > self._acted_free))
+                    lambda: (
+                        (self._closed and not self._integrates)
+                        or self._has_integral
+                        or (self._log.begun and (self._waiting or self._freed > self._acted_free))
+                    )
                 )
                 group, freed = self._next_group(), self._freed
-                if not group and freed == self._acted_free and self._closed:
+                if not group and freed == self._acted_free and self._closed and not self._integrates:
                     break
             try:
                 if group and not self._log.begun:
@@ -182,6 +199,7 @@ class Recorder:
                 if self._failure is None and self._log.begun:
                     self._write(group)
                     self._free(freed)
+                    self._integrate(freed)
             except BoatliftError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - every client gets the error: this thread must not die silently
@@ -243,6 +261,23 @@ class Recorder:
             else:
                 left.append((number, answer, receipt))
         self._unstable = left
+
+    @property
+    def _integrates(self) -> bool:
+        """Return whether an integral is under way, or waits to take the place of rows."""
+        return self._failure is None and self._integrals is not None and self._integrals.under_way
+
+    @property
+    def _has_integral(self) -> bool:
+        return self._integrates and self._integrals is not None and self._integrals.ready
+
+    def _integrate(self, freed: int) -> None:
+        """Let an integral that was made take the place of rows, and begin another if more rows are free."""
+        if self._integrals is None:
+            return
+        replaced = self._integrals.settle(self._clock() - self._remember)
+        if freed != self._acted_free or (replaced and not self._closed):
+            self._integrals.begin()
 
     def _fail(self, error: BoatliftError) -> None:
         with self._changed:

@@ -6,11 +6,12 @@ import datetime as dt
 import decimal
 import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 import xxhash
 
 from boatlift.connectors.push.flaws import (
@@ -22,6 +23,7 @@ from boatlift.connectors.push.flaws import (
     may_have_nul,
     may_have_nul_escaped,
 )
+from boatlift.connectors.push.upserts import as_recorded
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -43,16 +45,22 @@ class PushedRows:
     declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT takes the nearest value
     that it can hold, as Spark's cast does.
 
+    With a key a row may have `_deleted`. A row that deletes needs the key alone; a row of a key has no NULL in it.
+
     Args:
         schema: The columns.
+        key: The columns by which rows replace one another; () if they do not.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]` a column of a type that cannot be pushed.
     """
 
-    def __init__(self, schema: StructType) -> None:
+    def __init__(self, schema: StructType, key: Sequence[str] = ()) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema
 
+        self._required = [f.name for f in schema.fields if not f.nullable and f.name not in key] if key else []
+        self._deletes = bool(key)
+        schema = as_recorded(schema, key) if key else schema
         self._row = _struct(schema)
         self._rows = types.GenericAlias(list, (self._row,))
         self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
@@ -117,7 +125,7 @@ class PushedRows:
             raise _bad_row(flaw_in(rows) or str(error)) from error
         except (pa.ArrowException, OverflowError, TypeError) as error:
             raise _bad_row(str(error)) from error
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self._marked(columns)
 
     def _of_table(self, table: pa.Table) -> pa.RecordBatch:
         named = table.column_names
@@ -135,7 +143,22 @@ class PushedRows:
             if column.null_count and not field.nullable:
                 raise _bad_row(f"column {field.name} must not be NULL")
             columns.append(column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column)
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        return self._marked(columns)
+
+    def _marked(self, columns: list[pa.Array]) -> pa.RecordBatch:
+        """Return rows, of which each says whether it deletes if rows have a key.
+
+        Raises:
+            DataError: `[BAD_ROW]` a row that does not delete lacks a column.
+        """
+        if self._deletes:
+            columns[-1] = columns[-1].fill_null(False)
+        batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
+        for name in self._required:
+            lacks = pc.and_not(batch.column(name).is_null(), columns[-1])
+            if (row := lacks.index(True).as_py()) >= 0:
+                raise _bad_row(f"row {row + 1}: column {name} must not be NULL in a row that deletes nothing")
+        return batch
 
 
 def _as_arrow(table: Any) -> pa.Table:

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
 from boatlift.connectors.push.push_token import PushToken, token_of
 from boatlift.connectors.push.steps import PushedSteps
-from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities
+from boatlift.connectors.push.upserts import upserts_of
+from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
 from boatlift.errors import InvalidError, UnavailableError
+from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
 
 if TYPE_CHECKING:
@@ -43,6 +46,7 @@ def push(
     remember_keys: timedelta = timedelta(days=1),
     max_rows_per_step: int = LARGEST_STEP,
     max_waiting_bytes: int = MOST_WAITING,
+    upsert: Sequence[str] | None = None,
 ) -> PushSource:
     """Return a source of pushed rows: by `flow.push(…)` in the process that runs the dataflow, or over HTTP.
 
@@ -61,11 +65,15 @@ def push(
         remember_keys: How long, at least, the keys of pushes are remembered: the newest half a million of them.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
+        upsert: The columns of a key, none of which may be NULL: a row replaces the one of its key that was pushed
+            before, and a row with `_deleted` true, which needs the key alone, deletes it. The stream of the source is
+            then changes: of the rows that hold.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`; of `upsert` also `[TYPE_REFUSED]`, `[RESERVED_NAME]`.
     """
     columns_of(schema)  # raises if it is none
+    upserts = upserts_of(schema, upsert)
     if ack not in ("recorded", "stable"):
         raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
     limits: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
@@ -83,8 +91,9 @@ def push(
     elif token is not None:
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
     return PushSource(
-        schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret
-    )
+        schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret,
+        upserts=upserts,
+    )  # fmt: skip
 
 
 class PushSource(PushedSteps):
@@ -92,6 +101,7 @@ class PushSource(PushedSteps):
 
     Args:
         schema, remember, limit, most_waiting: As `push` takes them, checked.
+        upserts: How rows replace one another; None: they do not.
         address: Where to listen; None: no HTTP.
         bearer: The token of HTTP requests; None: none.
         until_stable: Whether answers wait until the rows' results are stable.
@@ -112,8 +122,9 @@ class PushSource(PushedSteps):
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         *,
         bearer: PushToken | None = None,
+        upserts: Upserts | None = None,
     ) -> None:
-        super().__init__(schema, limit)
+        super().__init__(schema, limit, upserts)
         self._address, self._bearer, self._until_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
         self._recorder: Recorder | None = None
@@ -136,6 +147,7 @@ class PushSource(PushedSteps):
             ordered_within="push",
             store_backed=self,
             pushable=self,
+            upserts=self.upserts,
         )
 
     @property
@@ -163,17 +175,21 @@ class PushSource(PushedSteps):
         if self._address is not None:
             from boatlift.connectors.push.server import Server
 
-            self._server = Server(name, self._address, self, self._bearer)
+            # `Dataflow.source` names the source so, and its stream as clients know it.
+            shown = name if self.upserts is None else name.removesuffix("_source")
+            self._server = Server(shown, self._address, self, self._bearer)
             self.listens_at = self._server.address
         self._reserved = True
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         """Take the input log over, and begin to take pushes."""
+        from boatlift.connectors.push.integrals import Integrals
         from boatlift.connectors.push.recorder import Recorder
         from boatlift.connectors.push.rows import PushedRows
 
         log = self._attached
-        self._rows = PushedRows(struct_of(self._declared))
+        key = () if self.upserts is None else self.upserts.key
+        self._rows = PushedRows(struct_of(self._declared), key)
         if isinstance(log, UnloggedInput):
             log.claim(token, stable, newest)
         else:
@@ -186,6 +202,7 @@ class PushSource(PushedSteps):
             remember=self._remember // timedelta(milliseconds=1),
             most_waiting=self._most,
             until_stable=self._until_stable,
+            integrals=partial(Integrals, log, token, key) if key and isinstance(log, InputLog) else None,
         )
         if self._server is not None:
             self._server.serve()

@@ -5,6 +5,10 @@ A position names objects of the source's input log (`storage/input_log.py`): `{"
 the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
 unlogged input (`storage/unlogged_input.py`) are in scratch. Its positions and cursors also have `keys`, the number of
 the newest object that records their keys; its cursors also have `base`.
+
+Rows that replace one another have two more columns: `_deleted`, whether a row deletes the row of its key, and
+`_pushed`, by which a later row is told from an earlier one. `load` gives them as they were pushed. `load_everything`
+gives the rows that hold: it begins at the integrals of the input log, which stand for rows that no failure needs.
 """
 
 from __future__ import annotations
@@ -13,8 +17,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import columns_of, struct_of
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json
+from boatlift.connectors.push.upserts import DELETED, PUSHED
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Upserts
 from boatlift.errors import DataError, InvalidError
+from boatlift.operators.view.upserts import newest_rows
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.payloads import INPUT_LOG
 
@@ -34,27 +40,34 @@ class PushedSteps:
     Args:
         schema: The columns.
         limit: A step ends with the object that brings it to so many rows.
+        upserts: How rows replace one another; None: they do not.
+
+    Attributes:
+        upserts: As given.
     """
 
     delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
-    def __init__(self, schema: str | StructType, limit: int) -> None:
-        self._declared, self._limit = schema, limit
+    def __init__(self, schema: str | StructType, limit: int, upserts: Upserts | None = None) -> None:
+        self._declared, self._limit, self.upserts = schema, limit, upserts
         self._log: InputLog | UnloggedInput | None = None
 
     def describe(self) -> Json:
-        """Return the columns; the address may change."""
-        return {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
+        """Return the columns, and the key of upserts; the address may change."""
+        described = {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
+        return described if self.upserts is None else {**described, "upsert": list(self.upserts.key)}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
         """Return the declared schema; all columns may be NULL, because Spark does not check that."""
-        from pyspark.sql.types import StructField, StructType
+        from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
         from boatlift.connectors.push.rows import nullable_inside
 
-        fields = nullable_inside(struct_of(self._declared)).fields
-        return StructType([StructField(f.name, f.dataType) for f in fields])
+        fields = [StructField(f.name, f.dataType) for f in nullable_inside(struct_of(self._declared)).fields]
+        if self.upserts is not None:
+            fields += [StructField(DELETED, BooleanType()), StructField(PUSHED, LongType())]
+        return StructType(fields)
 
     def attach(self, log: InputLog | UnloggedInput) -> None:
         """Set where the rows are."""
@@ -124,12 +137,20 @@ class PushedSteps:
         return self._load(spark, positions, ordinals=True)
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all objects up to a cursor: a dataflow that does so never frees them."""
-        return self._load_objects(spark, [(number, None) for number in self._numbers(1, cursor["last"])])
+        """Read all objects up to a cursor, which a dataflow that does so never frees; of upserts the rows that hold."""
+        from boatlift.connectors.push.reading import Piece
+
+        files = self._everything.files_up_to(cursor["last"])
+        pieces = [Piece(str(path), None) for path, _ in files]
+        rows = self._load_pieces(spark, pieces, sum(size for _, size in files), ordinals=False)
+        if self.upserts is None:
+            return rows
+        return newest_rows(self.upserts.key, self.upserts.order, self.upserts.deletes)(rows)
 
     def verify_everything(self, cursor: Json) -> None:
-        """Prove that all objects up to a cursor are unchanged."""
-        self._verify(1, cursor["last"], cursor["digest"])
+        """Prove that all objects up to a cursor, or the integrals made of them, are unchanged."""
+        if _hex(self._everything.digest_up_to(cursor["last"])) != cursor["digest"]:
+            raise self._changed(1, cursor["last"])
 
     def names(self, position: Json) -> str:
         """Return the numbers of a position's objects, in words."""
@@ -141,11 +162,14 @@ class PushedSteps:
     def _verify(self, first: int, last: int, digest: str) -> None:
         found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
         if _hex(found) != digest:
-            raise DataError(
-                "INPUT_CHANGED",
-                f"objects {first} to {last} of the rows pushed to {self._attached.source} are not those that a "
-                "recorded step took: restore them",
-            )
+            raise self._changed(first, last)
+
+    def _changed(self, first: int, last: int) -> DataError:
+        return DataError(
+            "INPUT_CHANGED",
+            f"objects {first} to {last} of the rows pushed to {self._attached.source} are not those that a recorded "
+            "step took: restore them",
+        )
 
     def _load(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool) -> DataFrame:
         objects = [
@@ -156,13 +180,17 @@ class PushedSteps:
         return self._load_objects(spark, objects)
 
     def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
-        from boatlift.connectors.push.reading import Piece, divided
+        from boatlift.connectors.push.reading import Piece
 
         pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]
         sizes = dict(self._attached.parts(0))
         size = sum(sizes[number].size for number, _ in objects)
-        tasks = divided(pieces, size, spark.sparkContext.defaultParallelism)
-        return self._read(spark, tasks, ordinals=objects[0][1] is not None)
+        return self._load_pieces(spark, pieces, size, ordinals=objects[0][1] is not None)
+
+    def _load_pieces(self, spark: SparkSession, pieces: Sequence[Piece], size: int, *, ordinals: bool) -> DataFrame:
+        from boatlift.connectors.push.reading import divided
+
+        return self._read(spark, divided(pieces, size, spark.sparkContext.defaultParallelism), ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         """Read the objects that the job's parameters name."""
@@ -193,7 +221,7 @@ class PushedSteps:
 
         added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
         schema = StructType([*self.schema(spark).fields, *added])
-        read = ReadPushes(self._attached.source, tasks)
+        read = ReadPushes(self._attached.source, tasks, self.upserts is not None)
         if frame_of is not None:
             return frame_of(read, schema)
         count = 1 if tasks is None else len(tasks)
@@ -215,6 +243,14 @@ class PushedSteps:
 
     def _go_on_from(self, cursor: Json) -> None:
         """Note the cursor of the next step, before that step is chosen."""
+
+    @property
+    def _everything(self) -> InputLog:
+        """The input log with all rows: one without rows is not read as a whole (`Plan.keeps_no_rows`)."""
+        self._look()
+        log = self._attached
+        assert isinstance(log, InputLog)
+        return log
 
     @property
     def _attached(self) -> InputLog | UnloggedInput:

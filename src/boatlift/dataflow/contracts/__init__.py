@@ -20,6 +20,7 @@ from boatlift.dataflow.contracts.capabilities import (
     SinkCapabilities,
     SortsOutBadRows,
     SourceCapabilities,
+    Upserts,
 )
 from boatlift.dataflow.contracts.names import Names
 from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
@@ -55,4 +56,5 @@ __all__ = [
     "Staged",
     "Stager",
     "StoreBacked",
+    "Upserts",
 ]

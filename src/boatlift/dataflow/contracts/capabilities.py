@@ -35,6 +35,7 @@ __all__ = [
     "SinkCapabilities",
     "SortsOutBadRows",
     "SourceCapabilities",
+    "Upserts",
 ]
 
 BAD_ROW = "_bad_row"
@@ -116,7 +117,8 @@ class Rescannable(Protocol):
     """Reads again all input that the source ever gave: for `recompute` over everything.
 
     Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of
-    which c is the cursor, or `verify_everything(c)` raises.
+    which c is the cursor, or `verify_everything(c)` raises. If rows replace one another (`Upserts`), they are those
+    of them that hold.
     """
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
@@ -202,6 +204,24 @@ class CrashPoints(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Upserts:
+    """How the rows of a source replace one another.
+
+    Laws:
+        * Of the rows of a key one holds: the last in the order of `order`, unless it deletes its key.
+        * No two rows have the same place in the order; rows of later positions come later.
+
+    Attributes:
+        key: The columns of the key, of which none is NULL.
+        order, deletes: Columns of the source's, which no user declares: the order, and whether a row deletes its key.
+    """
+
+    key: tuple[str, ...]
+    order: str
+    deletes: str
+
+
+@dataclass(frozen=True, slots=True)
 class SourceCapabilities:
     """What a source can do beyond `Source`; None: it cannot.
 
@@ -210,6 +230,8 @@ class SourceCapabilities:
             behind the other by the number of their partition, the rows of each such part are in the order in which the
             source has them, whatever the number of partitions.
         period: The seconds from one step to the next, of a source whose steps come by the clock.
+        upserts: How rows replace one another: the stream of the source is then the changes of the rows that hold. None:
+            rows are new rows.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -224,6 +246,7 @@ class SourceCapabilities:
     pushable: Pushable | None = None
     ordered_within: str | None = None
     period: float | None = None
+    upserts: Upserts | None = None
 
 
 @dataclass(frozen=True, slots=True)

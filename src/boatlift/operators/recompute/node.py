@@ -25,6 +25,7 @@ class Recompute(Operator):
     Attributes:
         function: Takes the rows, gives the table; any DataFrame operation.
         everything: True if it takes all rows since the beginning; else those of its epoch.
+        marks: Columns of the source that the function does not see: those by which rows replace one another.
     """
 
     kind: ClassVar[str] = "recompute"
@@ -34,6 +35,7 @@ class Recompute(Operator):
     function: Callable[[DataFrame], DataFrame]
     everything: bool
     policy: Batch
+    marks: tuple[str, ...] = ()
 
     @property
     def reads(self) -> tuple[str, ...]:

@@ -36,7 +36,7 @@ class CompiledRecompute(Compiled):
         del state
         (rows,) = inputs
         assert rows is not None
-        return _recomputed(self.recompute, rows, clock)
+        return _recomputed(self.recompute, rows.drop(*self.recompute.marks), clock)
 
 
 class RecomputeOnSpark(SparkOperator[Recompute]):
@@ -51,7 +51,7 @@ class RecomputeOnSpark(SparkOperator[Recompute]):
             UserCodeError: `[USER_CODE]`.
         """
         (takes,) = inputs
-        rows = kit.empty(without_position(takes))
+        rows = kit.empty(without_position(takes)).drop(*operator.marks)
         refuse_of_step(operator.name, of_step=takes.of_step)
         if operator.policy.asks_rows:
             check_row_conditions(operator.name, operator.policy, rows)

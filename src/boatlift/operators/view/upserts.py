@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["newest_rows"]
+__all__ = ["held_rows", "newest_rows"]
 
 _PLACE = "_place"
 
@@ -34,3 +34,14 @@ def newest_rows(key: tuple[str, ...], order: str, deletes: str | None) -> Callab
         return last if deletes is None else last.where(~F.coalesce(F.expr(deletes), F.lit(False)))
 
     return newest
+
+
+def held_rows(key: tuple[str, ...], order: str, deletes: str) -> Callable[[DataFrame], DataFrame]:
+    """Return a query that takes the rows that hold, without the two columns that say which these are.
+
+    Args:
+        key: The columns of the key.
+        order, deletes: The columns with the order, and with whether a row deletes its key.
+    """
+    newest = newest_rows(key, order, deletes)
+    return lambda rows: newest(rows).drop(order, deletes)

@@ -25,6 +25,8 @@ __all__ = [
     "OLDEST_VERSION",
     "Header",
     "InputObject",
+    "Integral",
+    "IntegralPart",
     "Push",
     "StoreIdentity",
     "checksum_of",
@@ -40,10 +42,11 @@ __all__ = [
     "encode_names",
 ]
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 """The version that is written."""
 OLDEST_VERSION = 3
-"""The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object."""
+"""The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object; before
+5, no input log had integrals."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -115,6 +118,42 @@ class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     number: _Number = 0
 
 
+class IntegralPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An object with some of the rows of an integral.
+
+    Attributes:
+        name: The object's name.
+        rows: Number of rows.
+        size: Its bytes.
+        checksum: Its checksum, 16 bytes.
+    """
+
+    name: str
+    rows: _Count
+    size: _Count
+    checksum: bytes
+
+
+class Integral(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The rows that stand for all rows of a span of an input log: those that no later row of the span replaces.
+
+    Attributes:
+        first, last: The numbers of the span's first and last object.
+        digest: The sum of the checksums of the span's objects with rows, modulo 2¹²⁸: 16 bytes.
+        parts: The objects with the rows, in order.
+    """
+
+    first: _Number
+    last: _Number
+    digest: bytes
+    parts: tuple[IntegralPart, ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of its objects."""
+        return sum(part.size for part in self.parts)
+
+
 class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An object of an input log.
 
@@ -123,11 +162,13 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         token: The token of the owner that wrote it.
         base: Number of rows that were ever pushed before it.
         memo: The number of the newest memo up to and including this object; 0 for none.
-        kind: `claim`, `memo`, `rows`, or `keys` of rows that are not kept.
+        kind: `claim`, `memo`, `rows`, `keys` of rows that are not kept, or `integral`: a part of one, which has no
+            place among the log's numbers; its `number` is that of the last object of its span.
         claims: Of a claim or memo: the numbers of all claims up to it.
         freed: Of a memo: all objects up to this number but claims are gone, or may go.
         pushes: Of rows: those it holds; of a memo: all that have keys; of keys: those with the keys.
         rows: All rows of these pushes, in order: an Arrow stream.
+        integrals: Of a memo: what stands for the rows up to `freed`, one span behind the other.
     """
 
     store: str
@@ -136,11 +177,12 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     token: _Number
     base: _Count
     memo: _Number
-    kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys)$")]
+    kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys|integral)$")]
     claims: tuple[_Number, ...] = ()
     freed: _Number = 0
     pushes: tuple[Push, ...] = ()
     rows: bytes = b""
+    integrals: tuple[Integral, ...] = ()
 
     @property
     def count(self) -> int:
@@ -235,7 +277,8 @@ def encode_input(content: InputObject) -> bytes:
 def decode_input(content: bytes, name: str) -> InputObject:
     """Return the content of an object of an input log; see `decode_group`."""
     found = _decoded(_inputs, _payload(content, name, _INPUT), name)
-    named = chain((found.memo, found.freed), found.claims, (push.number for push in found.pushes))
+    spans = (number for each in found.integrals for number in (each.first, each.last))
+    named = chain((found.memo, found.freed), found.claims, (push.number for push in found.pushes), spans)
     if any(number > found.number for number in named):
         raise _corrupt(name, "names objects that come after it")
     return found

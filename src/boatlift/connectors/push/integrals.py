@@ -1,0 +1,185 @@
+"""The integral of pushed rows that replace one another: a log keeps those that hold, in place of all.
+
+The work is in two passes over a span of the log. The first reads the columns of the key and finds the last row of each
+key; the second copies these rows. So the keys of a span are in memory, and never all of its rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.connectors.push.upserts import DELETED, PUSHED
+from boatlift.errors import BoatliftError, InternalError
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.integral_parts import LogSpan, sum_of
+from boatlift.storage.records.codec import Integral, IntegralPart
+
+__all__ = ["Integrals", "last_rows", "numbered"]
+
+PART_BYTES = 32 << 20
+"""A part of an integral takes no further rows once it has so many bytes."""
+
+
+def last_rows(read: Callable[[], Iterable[pa.RecordBatch]], key: Sequence[str], *, whole: bool) -> Iterator[pa.Table]:
+    """Yield the rows that no later row of their key replaces, in their order.
+
+    Laws:
+        * The newest rows of all keys, of any rows before them, these rows and any rows after them, are the same with
+          the result in the place of these rows.
+        * A row that deletes is in the result only if it could delete a row before these: with `whole` none is.
+
+    Args:
+        read: Returns the rows, in their order, with `_deleted` and `_pushed`; it is called twice.
+        key: The columns of the key.
+        whole: Whether there are no rows before these.
+    """
+    keys = pa.concat_tables(pa.table(batch).select([*key, PUSHED]) for batch in read())
+    last = keys.group_by(list(key)).aggregate([(PUSHED, "max")]).column(f"{PUSHED}_max")
+    places = np.sort(last.to_numpy())
+    del keys, last
+    for batch in read():
+        pushed = batch.column(PUSHED).to_numpy()
+        at = np.minimum(np.searchsorted(places, pushed), len(places) - 1)
+        stays = places[at] == pushed
+        if whole:
+            stays &= ~batch.column(DELETED).to_numpy(zero_copy_only=False)
+        if stays.any():
+            yield pa.table(batch.filter(pa.array(stays)))
+
+
+class Integrals:
+    """Makes integrals of free rows of an input log, one after the other, each on a thread of its own.
+
+    Laws:
+        * Only `settle` changes the log: the log's one writer calls it.
+        * The integral of a span has the rows that `last_rows` finds in it, and its digest is that of the span's objects
+          as they were read.
+
+    Args:
+        log: The log, claimed.
+        token: The token of its owner.
+        key: The columns by which rows replace one another.
+        done: Is called, from the thread, when an integral is made, or cannot be.
+    """
+
+    def __init__(self, log: InputLog, token: int, key: Sequence[str], done: Callable[[], None]) -> None:
+        self._log, self._token, self._key, self._done = log, token, key, done
+        self._thread: threading.Thread | None = None
+        self._ends = threading.Event()
+        self._made: Integral | BoatliftError | None = None
+
+    @property
+    def under_way(self) -> bool:
+        """Return whether an integral was begun and is not settled."""
+        return self._thread is not None
+
+    @property
+    def ready(self) -> bool:
+        """Return whether `settle` has something to do."""
+        return self._made is not None
+
+    def begin(self) -> None:
+        """Begin an integral, if one is worth its bytes and none is under way."""
+        if self._thread is None and (span := self._log.replaceable()) is not None:
+            name = f"boatlift-integral-{self._log.source}"
+            self._thread = threading.Thread(target=self._work, args=(span,), name=name, daemon=True)
+            self._thread.start()
+
+    def settle(self, remember: int) -> bool:
+        """Let an integral that was made take the place of its rows; return whether there was one.
+
+        Args:
+            remember: As `InputLog.replace` takes it.
+
+        Raises:
+            BoatliftError: the integral could not be made, or the log cannot be written.
+        """
+        if self._made is None:
+            return False
+        assert self._thread is not None
+        self._thread.join()
+        made, self._made, self._thread = self._made, None, None
+        if isinstance(made, BoatliftError):
+            raise made
+        self._log.replace(made, remember)
+        return True
+
+    def close(self, *, in_order: bool) -> None:
+        """Give up what is under way, and delete what nobody needs.
+
+        Args:
+            in_order: Whether all that the log wrote is known to be durable. Else nothing is deleted: a memo that names
+                parts of an integral under way may be there.
+        """
+        self._ends.set()
+        if self._thread is not None:
+            self._thread.join()
+        if in_order:
+            self._log.release()
+
+    def _work(self, span: LogSpan) -> None:
+        try:
+            self._made = self._integral(span)
+        except BoatliftError as error:
+            self._made = self._fenced_or(error)
+        except Exception as error:  # noqa: BLE001 - the writer gets it: this thread must not die silently
+            self._made = InternalError("INTERNAL", f"the pushes to {self._log.source} have no integral: {error!r}")
+        self._done()
+
+    def _fenced_or(self, error: BoatliftError) -> BoatliftError:
+        """Return the cause of an error: a newer owner may have deleted what this one reads."""
+        try:
+            self._log.check_newest()
+        except BoatliftError as fenced:
+            return fenced
+        return error
+
+    def _integral(self, span: LogSpan) -> Integral | None:
+        numbers = frozenset(span.numbers)
+        digests = [part.checksum for number, part in self._log.parts(0) if number in numbers]
+        parts: list[IntegralPart] = []
+        rows: list[pa.Table] = []
+        for table in last_rows(lambda: self._rows(span), self._key, whole=span.first == 1):
+            if self._ends.is_set():
+                return None
+            rows.append(table)
+            if sum(each.nbytes for each in rows) >= PART_BYTES:
+                parts.append(self._write(span.last, len(parts), rows))
+                rows = []
+        if rows:
+            parts.append(self._write(span.last, len(parts), rows))
+        digest = sum_of([*(each.digest for each in span.integrals), *digests])
+        return Integral(span.first, span.last, digest.to_bytes(16), tuple(parts))
+
+    def _write(self, last: int, place: int, tables: list[pa.Table]) -> IntegralPart:
+        table = pa.concat_tables(tables).combine_chunks()
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return self._log.integral_parts.write(self._token, last, place, len(table), sink.getvalue().to_pybytes())
+
+    def _rows(self, span: LogSpan) -> Iterator[pa.RecordBatch]:
+        for part in (part for each in span.integrals for part in each.parts):
+            yield from pa.ipc.open_stream(self._log.integral_parts.read(part))
+        for base, rows in self._log.read_rows(span.numbers):
+            yield from numbered(base, rows)
+
+
+def numbered(base: int, rows: bytes) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an object of an input log with `_pushed`, which those of integrals have already.
+
+    Args:
+        base: How many rows were pushed before.
+        rows: The rows, as an Arrow stream.
+    """
+    for batch in pa.ipc.open_stream(rows):
+        if PUSHED in batch.schema.names:
+            yield batch
+            continue
+        number = pa.array(np.arange(base, base + len(batch)), pa.int64())
+        yield pa.RecordBatch.from_arrays([*batch.columns, number], [*batch.schema.names, PUSHED])
+        base += len(batch)

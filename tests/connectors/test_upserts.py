@@ -1,0 +1,566 @@
+"""Pushed rows that replace one another: which rows are taken, and the integrals that stand for those that hold."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import types as T
+
+import boatlift as bl
+from boatlift.connectors.push import integrals
+from boatlift.connectors.push.integrals import last_rows, numbered
+from boatlift.connectors.push.rows import PushedRows
+from boatlift.dataflow import Upserts, plan
+from boatlift.errors import DataError
+from boatlift.storage import input_log
+from boatlift.storage.input_log import rows_in
+from boatlift.storage.integral_parts import INTEGRALS
+from boatlift.storage.local import LocalStore
+from boatlift.storage.verify_input import verify_input
+from support.facts import Unsynced
+from support.logs import Meanwhile
+from support.push_source import Source
+from support.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+UPSERTS = Upserts(("id",), order="_pushed", deletes="_deleted")
+
+Held = dict[int, str | None]
+
+
+@pytest.fixture(autouse=True)
+def _integrals_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(input_log, "MEMO_AFTER", 8)
+    monkeypatch.setattr(integrals, "PART_BYTES", 200)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> LocalStore:
+    return LocalStore.open(tmp_path / "store", create=True, filesystem=Unsynced())
+
+
+class Life:
+    """A life of a source whose rows have a key, beside a dictionary of the rows that hold."""
+
+    def __init__(self, store: Any, token: int = 1, before: Life | None = None) -> None:
+        self.held: Held = {} if before is None else before.held
+        self.tried: tuple[list[tuple[int, str | None]], tuple[int, ...]] = ([], ()) if before is None else before.tried
+        self.stable: Any = None if before is None else before.stable
+        self.cursor: Any = None if before is None else before.cursor
+        self.source = Source(
+            Path(), token, store, keeps_all=True, upserts=UPSERTS, limit=10**6, stable=self.stable, cursor=self.cursor
+        )
+        self.stable, self.cursor = self.stable or self.source.start(), self.cursor or self.source.start()
+
+    def push(self, rows: list[tuple[int, str | None]], *deleted: int) -> None:
+        """Push rows, and then deletions, and take a step of them."""
+        given = [{"id": key, "item": item} for key, item in rows] + [{"id": key, "_deleted": True} for key in deleted]
+        self.tried = rows, deleted
+        self.source.push(given, None, 0)
+        assert self.take()
+
+    def take(self) -> bool:
+        """Take a step of the rows that were pushed last, if they are there."""
+        self.position = self.source.next(self.cursor)
+        if self.position is None:
+            return False
+        self.cursor = self.source.advance(self.cursor, self.position)
+        rows, deleted = self.tried
+        self.held.update(rows)
+        for key in deleted:
+            self.held.pop(key, None)
+        return True
+
+    def free(self) -> None:
+        """Let no failure need what was pushed so far; wait for the integral of it, if it is worth its bytes."""
+        self.stable = self.cursor
+        self.source.acknowledge(self.position)
+        until(lambda: self.source._recorder.failure or self.is_settled)  # type: ignore[union-attr]
+        if self.source._recorder.failure:  # type: ignore[union-attr]
+            raise self.source._recorder.failure  # type: ignore[union-attr]
+
+    @property
+    def is_settled(self) -> bool:
+        log, made = self.source.log, self.source._recorder._integrals  # type: ignore[union-attr]
+        assert made is not None
+        return log.is_freed(self.cursor["last"]) and made._thread is None and log.replaceable() is None
+
+    def everything(self) -> Held:
+        """Return the rows that hold, as a batch finds them that reads the whole log."""
+        self.source.verify_everything(self.cursor)
+        rows = [
+            row
+            for path, _ in self.source.log.files_up_to(self.cursor["last"])
+            for batch in numbered(*rows_in(path))
+            for row in batch.to_pylist()
+        ]
+        newest = {row["id"]: row for row in sorted(rows, key=lambda row: row["_pushed"])}
+        return {key: row["item"] for key, row in newest.items() if not row["_deleted"]}
+
+    def check(self) -> None:
+        assert self.everything() == self.held
+
+    def close(self) -> None:
+        self.source.close()
+
+
+@pytest.fixture
+def life(store: LocalStore) -> Iterator[Life]:
+    made = Life(store)
+    yield made
+    made.close()
+
+
+def parts(store: LocalStore) -> list[str]:
+    return [*store.list(INTEGRALS)]
+
+
+def size_of(store: LocalStore) -> int:
+    return sum(store.size(name) or 0 for name in store.list(""))
+
+
+# --- the integral of a span ---
+
+
+def batches_of(rows: list[tuple[int, int, bool]], base: int, cut: int) -> list[pa.RecordBatch]:
+    columns = {
+        "a": pa.array([a for a, _, _ in rows], pa.int64()),
+        "b": pa.array([str(b) for _, b, _ in rows], pa.string()),
+        "_deleted": pa.array([deleted for *_, deleted in rows], pa.bool_()),
+        "_pushed": pa.array(range(base, base + len(rows)), pa.int64()),
+    }
+    return [each for each in pa.table(columns).to_batches(max_chunksize=cut) if len(each)]
+
+
+def newest(batches: list[pa.RecordBatch]) -> dict[Any, Any]:
+    rows = [row for batch in batches for row in batch.to_pylist()]
+    found = {(row["a"], row["b"]): row for row in sorted(rows, key=lambda row: row["_pushed"])}
+    return {key: row for key, row in found.items() if not row["_deleted"]}
+
+
+ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans()), max_size=12)
+
+
+@given(before=ROWS, span=ROWS.filter(len), after=ROWS, cut=st.integers(1, 5))
+def test_an_integral_stands_for_its_span_whatever_comes_before_and_after(
+    before: list[Any], span: list[Any], after: list[Any], cut: int
+) -> None:
+    """Random rows against a dictionary; a span at the beginning has no deletions left."""
+    first, mine = batches_of(before, 0, cut), batches_of(span, len(before), cut)
+    last = batches_of(after, len(before) + len(span), cut)
+    found = [batch for table in last_rows(lambda: mine, ["a", "b"], whole=not before) for batch in table.to_batches()]
+    assert newest([*first, *found, *last]) == newest([*first, *mine, *last])
+    rows = [row for batch in found for row in batch.to_pylist()]
+    assert [row["_pushed"] for row in rows] == sorted({row["_pushed"] for row in rows})
+    assert len({(row["a"], row["b"]) for row in rows}) == len(rows)
+    if not before:
+        assert not any(row["_deleted"] for row in rows)
+
+
+# --- the log ---
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> None:
+    """Random pushes, steps that become free, integrals, and owners that end; a batch may read at any moment."""
+    chance = random.Random(seed)
+    life, owners, most = Life(store), 1, 0
+    keys = 10 if seed else 400
+    for turn in range(150):
+        rows = [(chance.randrange(keys), f"{turn:90}") for _ in range(chance.randrange(10))]
+        life.push(rows, *(chance.randrange(keys) for _ in range(0 if len(rows) > 1 else 1)))
+        if chance.random() < 0.3:
+            life.free()
+            most = max(most, len(life.source.log.integrals))
+        if chance.random() < 0.2:
+            life.check()
+        if chance.random() < 0.05:
+            life.close()
+            owners += 1
+            life = Life(store, owners, life)
+    life.check()
+    life.close()
+    assert parts(store)
+    assert most >= (1 if seed else 3), "seed 0 has several integrals at once"
+    assert [str(found) for found in verify_input(store, "0" * 32, {"orders": life.cursor["last"]})] == []
+
+
+def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
+    """Twenty times as many pushes to ten keys: the same bytes and files, and what is written stays in proportion."""
+    life = Life(store)
+    sizes = []
+    for turn in range(2000):
+        life.push([(turn % 10, f"item {turn}")])
+        if turn % 8 == 7:
+            life.free()
+        if turn % 100 == 99:
+            sizes.append((size_of(store), len([*store.list("")])))
+    life.check()
+    life.close()
+    assert max(sizes)[0] <= 1.3 * sizes[0][0], sizes
+    assert max(files for _, files in sizes) <= 2 * 8 + 8
+
+
+def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
+    store: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every push has a key of its own, the worst case: an integral frees nothing, and is written now and then."""
+    written = 0
+    create = store.create
+
+    def counted(name: str, content: bytes | Path) -> None:
+        nonlocal written
+        assert isinstance(content, bytes)
+        written += len(content) if name.startswith(INTEGRALS) else 0
+        create(name, content)
+
+    monkeypatch.setattr(store, "create", counted)
+    life = Life(store)
+    pushed = 0
+    for turn in range(1024):
+        life.push([(turn, "an item")])
+        pushed += life.position["bytes"]
+        if turn % 8 == 7:
+            life.free()
+    life.check()
+    life.close()
+    assert len(life.held) == 1024
+    assert written < 7 * pushed  # log2(1024 / 8)
+    assert len(life.source.log.integrals) <= 8
+
+
+def test_a_log_that_nobody_reads_in_the_whole_has_no_integrals(store: LocalStore) -> None:
+    source = Source(Path(), 1, store, upserts=UPSERTS, limit=10**6)
+    cursor = source.start()
+    for turn in range(20):
+        source.put(turn)
+        position = source.next(cursor)
+        assert position is not None
+        cursor = source.advance(cursor, position)
+    source.acknowledge(position)
+    until(lambda: len([*store.list("input/")]) < 5)
+    source.close()
+    assert parts(store) == []
+
+
+def filled(life: Life, pushes: int, *, begin: int = 0) -> None:
+    for turn in range(begin, begin + pushes):
+        life.push([(turn % 3, f"item {turn}")])
+
+
+def test_files_that_a_batch_reads_stay_until_the_next_begins(store: LocalStore, life: Life) -> None:
+    filled(life, 12)
+    reading = life.source.log.files_up_to(life.cursor["last"])
+    life.free()
+    assert parts(store)
+    filled(life, 12, begin=12)
+    life.free()
+    assert all(path.exists() for path, _ in reading), "a batch reads them still"
+    following = life.source.log.files_up_to(life.cursor["last"])
+    assert not {path for path, _ in following} & {path for path, _ in reading}
+    filled(life, 12, begin=24)
+    life.free()
+    assert not any(path.exists() for path, _ in reading)
+    life.check()
+
+
+def test_a_reader_of_fewer_rows_does_not_begin_at_an_integral(store: LocalStore, life: Life) -> None:
+    filled(life, 5)
+    early = dict(life.cursor)
+    filled(life, 8, begin=5)
+    life.free()
+    assert parts(store)
+    with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] the rows pushed to orders up to object 6 are part of"):
+        life.source.log.files_up_to(early["last"])
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\]"):
+        life.source.verify_everything(early)
+
+
+@pytest.mark.parametrize("nth", [0, 1])
+def test_an_integral_that_was_changed_is_found(store: LocalStore, life: Life, nth: int) -> None:
+    for turn in range(24):
+        life.push([(turn, "x" * 60)])
+    life.free()
+    name = parts(store)[nth]
+    path = store.local_path(name)
+    assert path is not None
+    content = path.read_bytes()
+    life.source.verify_everything(life.cursor)
+    for changed, condition in ((content[:-1] + b"x", "INPUT_CHANGED"), (None, "INPUT_MISSING")):
+        path.unlink()
+        if changed is not None:
+            path.write_bytes(changed)
+        with pytest.raises(bl.DataError, match=rf"\[{condition}\] {name}"):
+            life.source.verify_everything(life.cursor)
+        found = [finding for finding in verify_input(store, "0" * 32, {}) if finding.name == name]
+        assert [finding.condition for finding in found] == ["CORRUPT" if changed else "MISSING_OBJECT"]
+    other = store.local_path(parts(store)[0])
+    assert other is not None
+    path.write_bytes(other.read_bytes()[:-1] + b"y")
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\]"):
+        life.source.verify_everything(life.cursor)
+    path.write_bytes(content)
+    life.check()
+
+
+def test_rows_that_were_changed_go_into_no_integral(store: LocalStore) -> None:
+    life = Life(store)
+    filled(life, 12)
+    path = store.local_path("input/orders/000000000007")
+    assert path is not None
+    path.write_bytes(Path(store.local_path("input/orders/000000000008") or "").read_bytes())
+    with pytest.raises(bl.DataError, match=r"\[CORRUPT\] input/orders/000000000007 is not the object"):
+        life.free()
+    life.close()
+    assert "input/orders/000000000002" in store.list("input/"), "nothing was deleted"
+
+
+def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: LocalStore) -> None:
+    """The newer owner has made an integral and deleted what the older one was about to read."""
+    mine: Any = Meanwhile(store, "read", "input/", lambda: None, 0)
+    older = Life(mine)
+    filled(older, 12)
+
+    lives = []
+
+    def taken_over() -> None:
+        newer = Life(store, 2, older)
+        lives.append(newer)
+        filled(newer, 1, begin=12)
+        newer.free()
+        newer.check()
+        newer.close()
+
+    mine._act, mine._times = taken_over, 1
+    with pytest.raises(bl.FencedError, match=r"\[FENCED\] owner 2"):
+        older.free()
+    there = parts(store)
+    older.close()
+    assert parts(store) == there
+    last = Life(store, 3, *lives)
+    last.check()
+    last.close()
+
+
+def test_an_owner_that_sleeps_before_it_deletes_deletes_nothing_of_a_newer_one(store: LocalStore) -> None:
+    """What it found left over has the name of an owner before it, not that of the newer one's integral."""
+    killed: Any = Killed(store, "create", INTEGRALS, 1, after=True)
+    life = Life(killed, 2)
+    filled(life, 12)
+    with pytest.raises(bl.BoatliftError):
+        life.free()
+    (left,) = parts(store)
+    newest = []
+
+    def taken_over() -> None:
+        newer = Life(store, 4, life)
+        until(lambda: newer.is_settled)
+        newer.close()
+        newest.append(newer)
+
+    Life(Meanwhile(store, "delete", INTEGRALS, taken_over), 3, life)
+    assert left not in parts(store)
+    assert parts(store)
+    last = Life(store, 5, *newest)
+    last.check()
+    last.close()
+
+
+class Doubtful:
+    """A store that says of one object that it could not be written, though it is there."""
+
+    def __init__(self, store: LocalStore) -> None:
+        self._store, self.doubts = store, False
+
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self._store, verb)
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        self._store.create(name, content)
+        if self.doubts and name.startswith("input/"):
+            raise bl.UnavailableError("STORE_FAILED", "a failed sync: mend the disk")
+
+
+def test_parts_that_a_memo_may_name_stay_though_its_owner_does_not_know_of_it(store: LocalStore) -> None:
+    doubtful = Doubtful(store)
+    life = Life(doubtful)
+    filled(life, 12)
+    doubtful.doubts = True
+    with pytest.raises(bl.UnavailableError, match=r"\[STORE_FAILED\]"):
+        life.free()
+    life.close()
+    following = Life(store, 2, life)
+    following.check()
+    following.close()
+    assert len(following.source.log.integrals) == 1
+
+
+def test_keys_of_pushes_are_remembered_beyond_their_rows(store: LocalStore, life: Life) -> None:
+    life.tried = [(1, None)], ()
+    life.source.put(1, key="a")
+    life.take()
+    filled(life, 12)
+    life.free()
+    assert "input/orders/000000000002" not in [*store.list("input/")]
+    assert life.source.put(1, key="a").repeated
+    life.close()
+    following = Life(store, 2, life)
+    assert following.source.put(1, key="a").repeated
+    following.close()
+
+
+# --- rows ---
+
+
+def test_rows_are_checked_as_what_they_are() -> None:
+    schema = T.StructType(
+        [
+            T.StructField("id", T.LongType()),
+            T.StructField("price", T.DoubleType(), nullable=False),
+            T.StructField("item", T.StringType()),
+        ]
+    )
+    reader = PushedRows(schema, ("id",))
+    body = b'[{"id": 1, "price": 2}, {"id": 1, "_deleted": true}, {"id": 2, "price": 3, "_deleted": null}]'
+    table = pa.table({"id": [1, 1, 2], "price": [2.0, None, 3.0], "_deleted": [None, True, False]})
+    expected = [(1, 2.0, None, False), (1, None, None, True), (2, 3.0, None, False)]
+    for found in (reader.of_json(body), reader.of_python(table)):
+        assert [tuple(row.values()) for row in found.to_pylist()] == expected
+    for wrong, says in [
+        (b'{"price": 1}', "id"),
+        (b'{"id": null, "price": 1}', "null"),
+        (b'{"_deleted": true}', "id"),
+        (b'{"id": 1, "price": 1, "_deleted": 1}', "_deleted"),
+        (b'{"id": 1, "price": 1, "_weight": -1}', "_weight"),
+        (b'[{"id": 1, "_deleted": true}, {"id": 1}]', "row 2: column price must not be NULL in a row that deletes"),
+    ]:
+        with pytest.raises(DataError, match=r"\[BAD_ROW\]") as caught:
+            reader.of_json(wrong)
+        assert says in str(caught.value), caught.value
+    with pytest.raises(DataError, match=r"\[BAD_ROW\] column id must not be NULL"):
+        reader.of_python(pa.table({"id": pa.array([None], pa.int64()), "price": [1.0]}))
+    with pytest.raises(DataError, match=r"\[BAD_ROW\]"):
+        PushedRows(schema).of_json(b'{"id": 1, "price": 1, "_deleted": false}')
+
+
+@pytest.mark.parametrize(
+    ("schema", "key", "condition"),
+    [
+        ("id LONG, item STRING", [], "BAD_OPTION"),
+        ("id LONG, item STRING", "id", "BAD_OPTION"),
+        ("id LONG, item STRING", ["id", "id"], "BAD_OPTION"),
+        ("id LONG, item STRING", ["name"], "BAD_OPTION"),
+        ("id DOUBLE, item STRING", ["item", "id"], "TYPE_REFUSED"),
+        ("id ARRAY<INT>", ["id"], "TYPE_REFUSED"),
+        ("id STRING COLLATE UNICODE_CI", ["id"], "TYPE_REFUSED"),
+        ("id LONG, _Deleted BOOLEAN", ["id"], "RESERVED_NAME"),
+        ("id LONG, _pushed LONG", ["id"], "RESERVED_NAME"),
+    ],
+)
+def test_a_key_that_is_none_is_refused(schema: str, key: Any, condition: str) -> None:
+    with pytest.raises(bl.InvalidError) as caught:
+        bl.push(schema, upsert=key)
+    assert caught.value.condition == condition
+
+
+def test_what_upserts_cannot_be_is_refused_where_it_is_written() -> None:
+    flow = bl.Dataflow("shop")
+    source = bl.push("id LONG, at TIMESTAMP", upsert=["id"])
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] held: rows that replace one another have no lateness"):
+        flow.source("held", source, lateness={"at": "1 hour"})
+    held = flow.source("held", source)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] again_source is a source under another name"):
+        flow.source("again", source)
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_RUNNING\]|\[BAD_OPTION\]"):
+        flow.push("nothing", [])
+    held.recompute("batch", lambda rows: rows, over="batch").sink("out", bl.parquet("out"))
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] batch takes from held, which gives changes"):
+        plan(flow)
+
+
+def test_the_key_is_part_of_the_program() -> None:
+    assert bl.push("id LONG", upsert=["id"]).describe() == {**bl.push("id LONG").describe(), "upsert": ["id"]}
+
+
+@pytest.mark.spark
+def test_a_batch_begins_at_integrals_and_takes_what_came_since(
+    store: LocalStore, life: Life, spark: SparkSession
+) -> None:
+    chance = random.Random(1)
+    early: list[tuple[Any, Held]] = []
+    for turn in range(60):
+        life.push([(chance.randrange(12), f"{turn}")], *([chance.randrange(12)] if turn % 3 == 0 else []))
+        if turn in (20, 40):
+            life.free()
+        if turn in (45, 59):
+            early.append((dict(life.cursor), dict(life.held)))
+    assert parts(store)
+    for cursor, held in early:
+        life.source.verify_everything(cursor)
+        found = life.source.load_everything(spark, cursor)
+        assert found.drop("_position").schema == life.source.schema(spark)
+        assert {row["id"]: row["item"] for row in found.collect()} == held
+        assert found.count() == len(held)
+
+
+# --- deaths ---
+
+
+class Killed:
+    """A store of a process that is killed before or after a call: no later call does anything."""
+
+    def __init__(self, store: LocalStore, verb: str, prefix: str, nth: int, *, after: bool) -> None:
+        self._store, self._verb, self._prefix, self._left, self._after = store, verb, prefix, nth, after
+        self.dead = False
+
+    def __getattr__(self, verb: str) -> Any:
+        method = getattr(self._store, verb)
+
+        def call(*arguments: Any) -> Any:
+            if not self.dead and verb == self._verb and arguments[0].startswith(self._prefix):
+                self._left -= 1
+                self.dead = self._left == 0
+                if self.dead and self._after:
+                    method(*arguments)
+            if self.dead:
+                raise InterruptedError
+            return method(*arguments)
+
+        return call
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(("verb", "prefix"), [("create", "input/"), ("create", INTEGRALS), ("delete", "")])
+def test_whoever_is_killed_at_any_call_leaves_all_rows(store: LocalStore, verb: str, prefix: str, after: bool) -> None:
+    """Life after life, each killed one call later; the next finds what a dictionary holds."""
+    life = Life(store)
+    life.push([(1, "first")])
+    life.close()
+    deaths = 0
+    for nth in range(1, 10):
+        killed: Any = Killed(store, verb, prefix, nth, after=after)
+        try:
+            life = Life(killed, 2 * nth, life)
+            for turn in range(80):
+                key = (nth * 7 + turn) % 9
+                life.push([(key, f"{nth} {turn}")], *([key - 1] if turn % 5 == 0 else []))
+                life.free()
+        except (bl.BoatliftError, InterruptedError):
+            assert killed.dead
+            deaths += 1
+        assert killed.dead, nth
+        life = Life(store, 2 * nth + 1, life)
+        life.take()
+        life.check()
+        life.close()
+        assert [str(found) for found in verify_input(store, "0" * 32, {})] == []
+    assert deaths == 9
