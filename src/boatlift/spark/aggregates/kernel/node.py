@@ -23,7 +23,7 @@ from boatlift.spark.aggregates.kernel.kernel import AggregateKernel
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.partials import settle_sums
 from boatlift.spark.aggregates.kernel.step_input import aggregate
-from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
@@ -112,8 +112,11 @@ class AggregateNode:
         A key whose partial aggregates stay as they are may have another least value, so no key is left out.
         """
         layout = self.layout
+        if self.expiring is not None:
+            change = self._consolidated(change)
         delta = aggregate(layout, [self._batch(change)])
-        assert delta is not None
+        if delta is None:
+            return StepOutput()
         state.share.check(delta.hash)
         keys = [change.columns[place] for place in self.keys(0)]
 
@@ -137,6 +140,17 @@ class AggregateNode:
         runs |= state.written(self.processor, self.parts, added)
         settle_sums(layout, delta.values)
         return kernel.add(delta, state, first_values=first_values)
+
+    def _consolidated(self, change: ZSet) -> ZSet:
+        """Return a change with each row once, and without rows that come as often as they go.
+
+        The general form takes back what it gives again, also of keys that are over. Of the state of such a key merges
+        may have dropped some of the rows, so what is left of it is not read.
+        """
+        schema = pa.schema([(f"c{place}", column.type) for place, column in enumerate(change.columns)])
+        hashes = key_hashes([change.columns[place] for place in self.keys(0)], len(change))
+        rows = arranged(ArrangementCodec(schema), change.columns, change.weights, hashes)
+        return ZSet(rows.values.rows, rows.values.weights)
 
     def _values_codec(self, pair: tuple[str, int]) -> ArrangementCodec:
         return values_codec(self.layout, pair, self.expiring)
