@@ -53,9 +53,6 @@ QUERIES = {
     "silent": "SELECT window.end AS e, count(*) AS n FROM timely l WHERE NOT EXISTS (SELECT 1 FROM others r "
     "WHERE l.k = r.k AND r.at BETWEEN l.at AND l.at + INTERVAL 40 SECONDS) GROUP BY window(at, '2 minutes')",
     "of a view": "SELECT window.end AS e, count(*) AS n FROM distinct GROUP BY window(at, '2 minutes')",
-    "sessions": "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n FROM timely "
-    "GROUP BY k, session_window(at, '90 seconds')",
-    "of sessions": "SELECT DISTINCT begins, ends FROM sessions",
     "truncated join": "SELECT l.at, count(*) AS n FROM others l JOIN timely r "
     "ON date_trunc('MINUTE', l.at) + INTERVAL 1 MINUTE = r.at GROUP BY l.at",
     "static rows that change": "SELECT l.at, count(*) AS n FROM timely l JOIN (SELECT id FROM VALUES (1, 14), (2, 4), "
@@ -65,7 +62,25 @@ QUERIES = {
     "union": "SELECT DISTINCT k, at FROM (SELECT k, at FROM timely UNION ALL "
     "SELECT k, at - INTERVAL 1 MINUTE FROM others)",
 }  # fmt: skip
-STAYS = {"of sessions", "truncated join", "static rows that change", "dates"}
+
+MINIMA_AND_SESSIONS = {
+    "extremes": "SELECT window.end AS e, k, min(n) AS least, max(n) AS most, max(at) AS last, count(DISTINCT n) AS d "
+    "FROM (SELECT k, at, sum(v) AS n FROM timely GROUP BY k, at) GROUP BY k, window(at, '2 minutes')",
+    "extremes of all": "SELECT min(n) AS least, max(at) AS last FROM "
+    "(SELECT at, sum(v) AS n FROM timely GROUP BY at)",
+    "extremes of partners": "SELECT date_trunc('minute', at) AS m, min(w) AS least FROM (SELECT l.at, "
+    "coalesce(r.v, -1) AS w FROM timely l LEFT JOIN others r ON l.k = r.k "
+    "AND r.at BETWEEN l.at - INTERVAL 20 SECONDS AND l.at) GROUP BY date_trunc('minute', at)",
+    "sessions": "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n FROM timely "
+    "GROUP BY k, session_window(at, '90 seconds')",
+    "of sessions": "SELECT DISTINCT begins, ends FROM sessions",
+    "extremes of sessions": "SELECT window.end AS e, min(n) AS least, max(begins) AS last FROM sessions "
+    "GROUP BY window(ends, '2 minutes')",
+    "sessions within": "SELECT date_trunc('minute', ends) AS m, max(n) AS most FROM (SELECT k, "
+    "session_window.end AS ends, count(*) AS n FROM timely GROUP BY k, session_window(at, '40 seconds')) "
+    "GROUP BY date_trunc('minute', ends)",
+}  # fmt: skip
+STAYS = {"extremes of all", "truncated join", "static rows that change", "dates"}
 """Queries whose state stays, or goes after the test is over."""
 
 
@@ -96,9 +111,21 @@ def _sum(steps: Sequence[Sequence[Fields]]) -> Counter[str]:
     return Counter({row: weight for row, weight in total.items() if weight})
 
 
-@pytest.mark.parametrize("divided", [False, True], ids=["one task", "divided"])
+@pytest.mark.parametrize(
+    ("queries", "divided"),
+    [
+        pytest.param(QUERIES, False, id="one task"),
+        pytest.param(MINIMA_AND_SESSIONS, False, id="minima and sessions"),
+        pytest.param({name: QUERIES[name] for name in ("windows", "band", "outer")}, True, id="divided"),
+        pytest.param({"extremes": MINIMA_AND_SESSIONS["extremes"]}, True, id="minima, divided"),
+    ],
+)
 def test_views_whose_state_goes_have_the_rows_of_spark(
-    interpreting: SparkSession, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, divided: bool
+    interpreting: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+    queries: Mapping[str, str],
+    divided: bool,
 ) -> None:
     """Law: a view over rows that are not late is Spark's answer over them, and its state does not grow with time."""
     if divided:
@@ -109,7 +136,6 @@ def test_views_whose_state_goes_have_the_rows_of_spark(
     for name, (steps, late_by) in streams.items():
         write_steps(steps, f"{name}_rows")
         rows_of(flow, f"{name}_rows").lateness(name, "at", f"{late_by.seconds // 60} minutes", policy=OFTEN)
-    queries = {name: text for name, text in QUERIES.items() if not divided or name in ("windows", "band", "outer")}
     for name, text in queries.items():
         own = name.replace(" ", "_")
         flow.sql(own, text, policy=OFTEN).sink(f"{own}_out", bl.parquet(f"out/{own}"))

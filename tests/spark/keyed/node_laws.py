@@ -9,7 +9,7 @@ import pickle
 import random
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
+from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.network.node import Node, NodeOutput, ZSet
@@ -100,20 +101,35 @@ class Tasks:
         folder: Where runs go.
         tasks: The number of tasks.
         seed: None: rows in their order, and no merging.
+        expiries: Part of the state to the column by which its rows expire.
     """
 
     def __init__(
-        self, node: Node, schemas: Sequence[pa.Schema], folder: Path, *, tasks: int = 1, seed: int | None = None
+        self,
+        node: Node,
+        schemas: Sequence[pa.Schema],
+        folder: Path,
+        *,
+        tasks: int = 1,
+        seed: int | None = None,
+        expiries: Mapping[str, ExpiryColumn] | None = None,
     ) -> None:
         self.node: Node = pickle.loads(pickle.dumps(node))
         self.schemas, self.folder, self.tasks = schemas, folder, tasks
         self.chance = None if seed is None else random.Random(seed)
         self.runs: dict[str, list[tuple[RunRef, Path]]] = {part: [] for part in node.parts}
+        self.expiries = expiries or {}
+        self.passed: int | None = None
         self.time = self.files = 0
         folder.mkdir(exist_ok=True)
 
-    def take(self, step: Sequence[Rows]) -> Rows:
-        """Return the change of the result."""
+    def take(self, step: Sequence[Rows], passed: int | None = None) -> Rows:
+        """Return the change of the result.
+
+        Args:
+            step: The change of each input.
+            passed: The time that has passed after the step, in milliseconds; None: no row expires.
+        """
         total: Rows = Counter()
         changes = [self._change(schema, rows) for schema, rows in zip(self.schemas, step, strict=True)]
         added: dict[str, list[tuple[RunRef, Path]]] = {part: [] for part in self.node.parts}
@@ -129,7 +145,16 @@ class Tasks:
                 return written[part]
 
             runs = {part: self._opened(part, share) for part in self.node.parts}
-            state = StepState(runs, write_to, self.time, share, self.time == 0, exchange=exchanges[task])
+            state = StepState(
+                runs,
+                write_to,
+                self.time,
+                share,
+                self.time == 0,
+                exchange=exchanges[task],
+                expiries=self.expiries,
+                passed={} if self.passed is None else dict.fromkeys(self.expiries, self.passed),
+            )
             return self.node.step(mine, state), written
 
         for made, written in in_threads(run, self.tasks):
@@ -139,8 +164,10 @@ class Tasks:
                 added[part].append((ref, written[part]))
             for row, count in rows_of(change).items():
                 total[row] += count
+        self.passed = passed
         for part, runs_of_part in added.items():
             self.runs[part] += runs_of_part
+            self.runs[part] = [each for each in self.runs[part] if not self._has_expired(each[0])]
             if self.chance and self.chance.random() < 0.5:
                 self.merge(part)
         self.time += 1
@@ -152,8 +179,12 @@ class Tasks:
         path, codec = self.folder / f"merged-{self.files}", self.node.parts[part]
         opened = [open_run(each, run, codec=codec) for run, each in self.runs[part]]
         if opened:
-            merged = merge_runs(codec, opened, path, processor="p", share=Share())
+            expiry, now = self.expiries.get(part), self.passed
+            merged = merge_runs(codec, opened, path, processor="p", share=Share(), expiry=expiry, now=now)
             self.runs[part] = [] if merged is None else [(merged, path)]
+
+    def _has_expired(self, run: RunRef) -> bool:
+        return run.expires is not None and self.passed is not None and run.expires <= self.passed
 
     def _opened(self, part: str, share: Share) -> RunsOnDemand[Any]:
         held = [(run, str(path)) for run, path in self.runs[part] if Share(run.modulus, run.residue).meets(share)]

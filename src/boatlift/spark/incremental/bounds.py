@@ -114,9 +114,7 @@ class Bounds:
             case kind if kind in _PASSING:
                 return self.of(children[0])
             case "Aggregate" if not node.groupingExpressions().isEmpty():
-                # A row that joins a session takes back one that began long ago.
-                sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
-                known = {place: bound for place, bound in self.of(children[0]).items() if place[0] not in sessions}
+                known = self._of_sessions(node, self.of(children[0]))
                 return self._of_columns(items(node.aggregateExpressions()), known)
             case "Window":
                 known = self.of(children[0])
@@ -270,6 +268,19 @@ class Bounds:
         bound = Bound(frozenset({(stream, 0)}))
         named = (each for each in self._nodes.output(node) if str(each.name()) == self._columns[stream])
         return {(self._nodes.id(each), None): bound for each in named}
+
+    def _of_sessions(self, aggregate: Node, known: _BoundedColumns) -> _BoundedColumns:
+        """Return the bounded columns below an aggregate, with those of its sessions in the place of its rows' own.
+
+        A row comes or goes at a time t, not before the bound B. The sessions that it changes, as they were and as they
+        are, are the one that it is in, those that it joins, and those that it leaves behind. A session before the row
+        has the row only if it does not end before t, and a session behind the row begins not before t. So all of them
+        end at B or later. How long ago they began is not known: a session that is open may be as old as it likes.
+        """
+        sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(aggregate)}
+        made = {place: bound for place, bound in known.items() if place[0] not in sessions}
+        made |= {(own, 1): known[own, 0] for own in sessions if (own, 0) in known}
+        return made
 
     def _of_columns(self, columns: Sequence[Expression], known: _BoundedColumns) -> dict[ColumnPlace, Bound]:
         made: dict[ColumnPlace, Bound] = {}

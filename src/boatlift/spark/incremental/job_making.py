@@ -17,6 +17,7 @@ from typing import Literal
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
 from boatlift.spark.aggregates.kernel.distinct_values import distinct_part
+from boatlift.spark.aggregates.kernel.first_values import part_of
 from boatlift.spark.aggregates.kernel.node import PARTIALS
 from boatlift.spark.incremental.aggregates import KeptAggregates, KeptFunction
 from boatlift.spark.incremental.bounds import Bound, Expires
@@ -208,9 +209,13 @@ class _JobMaking:
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             names = tuple(self._named(stage.keys[0]).names)
-            aggregate = AggregateNode(self._view, stage.layout, names)
-            with_keys = dict.fromkeys((*map(distinct_part, stage.layout.distinct), PARTIALS), (0, stage.keys[0]))
-            return job.place(stage, aggregate, [feed], range(len(names)), _expiries(stage, with_keys))
+            expiring = _expiring_key(stage)
+            aggregate = AggregateNode(self._view, stage.layout, names, expiring)
+            columns = dict.fromkeys((*map(distinct_part, stage.layout.distinct), PARTIALS), (0, stage.keys[0]))
+            if expiring is not None:
+                for pair in stage.layout.first_values:
+                    columns[part_of(pair)] = 0, (stage.arguments[pair[1]], stage.keys[0][expiring])
+            return job.place(stage, aggregate, [feed], range(len(names)), _expiries(stage, columns))
         schema = self._named(stage.keys[0])
         node = DistinctNode(self._view, stage.place, schema)
         return job.place(stage, node, [feed], range(len(schema)), _expiries(stage, {COUNTS: (0, stage.keys[0])}))
@@ -320,6 +325,13 @@ class _JobMaking:
         rows = self._named(own)
         node = FirstNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
         job.place(stage, node, [feed], expiries=_expiries(stage, {FIRST_ROWS: (0, own)}))
+
+
+def _expiring_key(stage: Stage) -> int | None:
+    """Return the place in an aggregate's key of the column by which its state expires; None: it never does."""
+    (expires,) = stage.expires
+    keys = enumerate(stage.keys[0])
+    return None if expires is None else next(at for at, key in keys if key.semanticEquals(expires.column))
 
 
 def _expiries(

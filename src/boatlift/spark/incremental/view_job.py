@@ -148,7 +148,8 @@ def in_words(job: ViewJob, query: Query) -> str:
         until = {PlanNodes.name_of(each.column) for each in stage.expires if each is not None}
         if stage.sessions is not None:
             until = {"the end of their session"}
-        ends = f", until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
+        some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
+        ends = f", {some}until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
         parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
     if job.result is not None:
         parts.append("hand out the change")

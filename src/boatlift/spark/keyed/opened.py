@@ -161,7 +161,9 @@ def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
         if meta.get("kind", FIRST_KIND) != codec.kind or reading is None:
             raise DataError(
                 "PROGRAM_CHANGED",
-                f"the run {name} holds the state of another computation, or of one over other columns",
+                f"the run {name} holds the state of another computation, or of one over other columns, or a version of "
+                "Boatlift wrote it that kept other columns: finish with the program and the version that wrote it, or "
+                "begin with a new store",
             )
         segments = _segments(reading, reader, proof, table)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -16,12 +16,15 @@ from boatlift.spark.keyed.exchange import ALONE, Exchange
 from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
+from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.opened import OpenRun, RunsOnDemand
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["NO_BOUND", "NO_TIME", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
+
+V = TypeVar("V")
 
 STATE = ""
 """The name of the part of a state that has one."""
@@ -98,6 +101,11 @@ class StepState:
     expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
     answers: Answers | None = None
     passed: Mapping[str, int] = field(default_factory=dict)
+
+    def unexpired(self, part: str, codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
+        """Return those of some rows of a part that had not expired before the step."""
+        expiry, passed = self.expiries.get(part), self.passed.get(part)
+        return rows if expiry is None or passed is None else filtered(codec, rows, expiry.alive(rows, passed))
 
     def written(
         self,

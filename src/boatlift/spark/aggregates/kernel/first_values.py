@@ -37,10 +37,18 @@ def part_of(pair: tuple[str, int]) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def values_codec(layout: Layout, pair: tuple[str, int]) -> ArrangementCodec:
-    """Return the form of the values of a minimum or maximum."""
-    name, kind = layout.arguments[pair[1]]
-    return ArrangementCodec(pa.schema([(name, kind)]), ordered=True)
+def values_codec(layout: Layout, pair: tuple[str, int], expiring: int | None = None) -> ArrangementCodec:
+    """Return the form of the values of a minimum or maximum: the value, then the column of the key that expires.
+
+    A row has hashes of its key and not the key, so it has the one column by which it expires.
+
+    Args:
+        layout: The aggregation.
+        pair: `min` or `max`, and the number of the argument.
+        expiring: The place of that column in the key; None: values are kept for ever, and have no such column.
+    """
+    columns = [layout.arguments[pair[1]], *([] if expiring is None else [layout.keys[expiring]])]
+    return ArrangementCodec(pa.schema(columns), ordered=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,7 @@ class FirstValues:
         keys: KeyedRows[PartialAggregates],
         change: tuple[list[pa.Array], pa.Array, Ints],
         runs: Iterable[OpenRun[ArrangedRows]],
+        expiring: int | None = None,
     ) -> FirstValues:
         """Return the first values of keys.
 
@@ -77,16 +86,18 @@ class FirstValues:
             keys: The keys.
             change: The step's rows: the columns of their keys, which are among `keys`; their values; their weights.
             runs: The values before the step.
+            expiring: The place in the key of the column by which values expire; see `values_codec`.
         """
         which, _ = pair
         key_columns, values, weights = change
-        codec = values_codec(layout, pair)
+        codec = values_codec(layout, pair, expiring)
         known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
         at = pa.array(known)
         own, values = [column.take(at) for column in key_columns], values.take(at)
         hashes, word = _words(own, len(known))
         place = order_codes(values, Order(descending=which == "max", nulls_first=False))
-        moved = arranged(codec, [values], weights[known], hashes, (word, place))
+        columns = [values] if expiring is None else [values, own[expiring]]
+        moved = arranged(codec, columns, weights[known], hashes, (word, place))
         _, words = _words([column.to_arrow() for column in keys.keys], len(keys))
         order = np.lexsort((words, keys.hash))
         asked = KeyWords(keys.hash[order], words[order])

@@ -23,7 +23,8 @@ from boatlift.spark.aggregates.kernel.kernel import AggregateKernel
 from boatlift.spark.aggregates.kernel.layout import Layout
 from boatlift.spark.aggregates.kernel.partials import settle_sums
 from boatlift.spark.aggregates.kernel.step_input import aggregate
-from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
+from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
 from boatlift.spark.keyed.network.negative import refuse_negative
@@ -47,11 +48,13 @@ class AggregateNode:
         processor: The processor, as runs and errors name it.
         layout: The keys and functions, weighted.
         key_names: The names that the query has for the keys.
+        expiring: The place in the key of the column by which the state expires; None: it never does.
     """
 
     processor: str
     layout: Layout
     key_names: tuple[str, ...]
+    expiring: int | None = None
 
     @property
     def inputs(self) -> int:
@@ -62,7 +65,7 @@ class AggregateNode:
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The partial aggregates of each key; and the values of arguments that functions need one by one."""
         distinct = {distinct_part(number): distinct_codec(self.layout, number) for number in self.layout.distinct}
-        ordered = {part_of(pair): values_codec(self.layout, pair) for pair in self.layout.first_values}
+        ordered = {part_of(pair): self._values_codec(pair) for pair in self.layout.first_values}
         return {PARTIALS: PartialsCodec(self.layout), **distinct, **ordered}
 
     @property
@@ -109,8 +112,11 @@ class AggregateNode:
         A key whose partial aggregates stay as they are may have another least value, so no key is left out.
         """
         layout = self.layout
+        if self.expiring is not None:
+            change = self._consolidated(change)
         delta = aggregate(layout, [self._batch(change)])
-        assert delta is not None
+        if delta is None:
+            return StepOutput()
         state.share.check(delta.hash)
         keys = [change.columns[place] for place in self.keys(0)]
 
@@ -126,14 +132,28 @@ class AggregateNode:
             added[part] = values.moved
         first_values = {}
         for pair in layout.first_values:
-            part, codec = part_of(pair), values_codec(layout, pair)
-            first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part])
+            part, codec = part_of(pair), self._values_codec(pair)
+            first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part], self.expiring)
             refuse_negative(first.gone.values.rows, first.left, codec.schema, pair[0], self.processor)
             first_values[pair] = (first.before, first.after)
             added[part] = first.moved
         runs |= state.written(self.processor, self.parts, added)
         settle_sums(layout, delta.values)
         return kernel.add(delta, state, first_values=first_values)
+
+    def _consolidated(self, change: ZSet) -> ZSet:
+        """Return a change with each row once, and without rows that come as often as they go.
+
+        The general form takes back what it gives again, also of keys that are over. Of the state of such a key merges
+        may have dropped some of the rows, so what is left of it is not read.
+        """
+        schema = pa.schema([(f"c{place}", column.type) for place, column in enumerate(change.columns)])
+        hashes = key_hashes([change.columns[place] for place in self.keys(0)], len(change))
+        rows = arranged(ArrangementCodec(schema), change.columns, change.weights, hashes)
+        return ZSet(rows.values.rows, rows.values.weights)
+
+    def _values_codec(self, pair: tuple[str, int]) -> ArrangementCodec:
+        return values_codec(self.layout, pair, self.expiring)
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as the kernel takes rows."""

@@ -19,7 +19,7 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_ha
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import group, grouped_sum
-from boatlift.spark.keyed.merge import filtered, merge_rows
+from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.negative import refuse_negative
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet
 from boatlift.spark.keyed.row_hash import hash_rows
@@ -146,9 +146,7 @@ class SessionsNode:
             for run in state.runs[SESSION_ROWS]
             for segment in run.segments
         ]  # fmt: skip
-        expiry, passed = state.expiries.get(SESSION_ROWS), state.passed.get(SESSION_ROWS)
-        if expiry is not None and passed is not None:
-            pieces = [filtered(self._codec, piece, expiry.alive(piece, passed)) for piece in pieces]
+        pieces = [state.unexpired(SESSION_ROWS, self._codec, piece) for piece in pieces]
         pieces = [piece for piece in pieces if len(piece)]
         return merge_rows(self._codec, pieces) if pieces else None
 

@@ -28,7 +28,8 @@ __all__ = ["TouchedNode"]
 class TouchedNode:
     """Arranges its inputs, and gives for each of them two results: the rows of the touched keys before, and after.
 
-    An input has the columns of its rows, then those of its key, which are not kept.
+    An input has the columns of its rows, then those of its key, which are not kept. A row that has expired before the
+    step is not read: of the changes that brought and took it, a merge may have dropped one.
 
     Attributes:
         processor: The processor, as runs name it.
@@ -99,6 +100,7 @@ class TouchedNode:
     def _held(codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: StepState) -> Arranged | None:
         """Return the rows of the touched keys before the step."""
         pieces = [rows_of_keys(codec, touched, segment) for run in state.runs[part] for segment in run.segments]
+        pieces = [state.unexpired(part, codec, piece) for piece in pieces]
         pieces = [piece for piece in pieces if len(piece)]
         return merge_rows(codec, pieces) if pieces else None
 
