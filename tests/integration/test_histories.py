@@ -103,7 +103,8 @@ def test_it_is_restored_from_what_it_took_and_its_sender_does_not_run_again(
     executed = run(flow_of(kind), spark)
     assert not kept.intersection(executed.get("clean", [])), "its sender is not asked again"
     if kind != "recompute":
-        assert executed["middle"][0] == executed["sums"][0] == 0, "it runs from the start, for a reader without state"
+        first = 0 if kind == "transform" else 1  # for the reader of a batch an epoch is the step that ended it
+        assert (executed["middle"][0], executed["sums"][0]) == (0, first), "from the start: nothing else is durable"
     assert out() == expected
 
 

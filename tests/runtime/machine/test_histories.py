@@ -1,11 +1,13 @@
 """`History` of processors without state: what they are sent is durable, until nobody can ask for what comes of it."""
 
+import itertools
+
 import pytest
 
 import boatlift as bl
 from boatlift.dataflow import Batch, History, Lazy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.machine import Durability, Program, instructions
+from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedInput, LoggedMessage
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
@@ -94,6 +96,35 @@ def test_after_a_failure_of_everything_it_runs_again_and_its_sender_does_not(coa
     assert executed(again, "p") == ([0, 1, 2] if coarse else list(range(6)))
     messages = [m.payload for each in (driver, again) for *_, steps in each.placed for _, came in steps for m in came]
     assert messages == [f"behind@{time}" for time in ((1, 3, 5) if coarse else range(6))]
+
+
+class SendsNothingAt1(Driver):
+    """The first processor sends nothing at time 1."""
+
+    def run(self, order, **options):
+        if (order.processor, order.time) == ("before", 1):
+            self.hear(events.StepDone("before", order.incarnation, 1, None, {}, None, None))
+        else:
+            super().run(order, **options)
+
+
+def test_a_time_without_a_message_is_part_of_a_history():
+    """Else the history had a gap, and the senders would be executed again for what comes after it."""
+
+    def program():
+        names = ["in", "before", "p", "q", "sums", "out"]
+        kinds = [Kind.SOURCE, *[Kind.STATELESS] * 3, Kind.STATEFUL, Kind.SINK]
+        edges = [Edge(f"{a}>{b}", a, b) for a, b in itertools.pairwise(names)]
+        kept = {"p": Durability(History()), "q": Durability(History()), "sums": Durability(NO_CHECKPOINTS)}
+        return Program(RecoveryGraph(list(map(Vertex, names, kinds)), edges), kept)
+
+    driver = SendsNothingAt1(program(), ended=False)
+    driver.go()
+    assert sorted(logged(driver, "p>q")) == [0, 1, 2, 3]
+    again = another_life(driver, program(), epochs=4)
+    again.go()
+    assert (executed(again, "before"), executed(again, "p")) == ([], [])
+    assert executed(again, "q") == executed(again, "sums") == [0, 2, 3]
 
 
 def test_a_sender_with_state_stays_at_its_checkpoint_though_the_reader_goes_back_to_the_start():
