@@ -23,7 +23,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
-from boatlift.times import Coarse, EpochBoundaries, Fine
+from boatlift.times import IDENTITY, Coarse, EpochBoundaries, Fine
 
 __all__ = ["measure"]
 
@@ -91,10 +91,28 @@ def _branches() -> Program:
     )
 
 
+def _history(policy: History) -> Program:
+    """Return a processor without state that keeps what it takes, between one that sends it and one with checkpoints."""
+    cuts = EpochBoundaries()
+    coarse = policy.batch is not None
+    vertices = [Vertex("in", Kind.SOURCE), Vertex("clean", Kind.STATELESS), Vertex("p", Kind.STATELESS, coarse=coarse)]
+    vertices += [Vertex("sums", Kind.STATEFUL), Vertex("out", Kind.SINK)]
+    edges = [
+        Edge("in->clean", "in", "clean"),
+        Edge("clean->p", "clean", "p", Coarse(cuts) if coarse else IDENTITY),
+        Edge("p->sums", "p", "sums", Fine(cuts) if coarse else IDENTITY),
+        Edge("sums->out", "sums", "out"),
+    ]
+    durabilities = {"p": Durability(policy), "sums": Durability(Lazy(every=20))}
+    return Program(RecoveryGraph(vertices, edges), durabilities, cuts={"p": cuts} if coarse else {})
+
+
 CASES = {
     "Lazy(20)": _Case(lambda: _chain(Lazy(every=20))),
     "Lazy(None)": _Case(lambda: _chain(Lazy(every=None))),
     "History": _Case(lambda: _chain(History())),
+    "History of a transform": _Case(lambda: _history(History())),
+    "History of a batch": _Case(lambda: _history(History(Batch(epochs=5)))),
     "a batch that never ends": _Case(_batch),
     "an idle branch beside a busy one": _Case(_branches, {"idle.in": 1 / TENTHS}),
 }

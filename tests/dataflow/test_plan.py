@@ -7,6 +7,7 @@ import pytest
 import boatlift as bl
 from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import RowKind, Timing, Unit, plan
+from boatlift.dataflow.processors import describe_policy
 from support.any_connector import ANY
 
 
@@ -114,7 +115,7 @@ def test_aggregates_and_reductions_are_told_what_they_lack() -> None:
     for policy in policies:
         with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
             rows.agg("sums", ANY, policy=policy)
-    policies = (bl.Lazy(), bl.History())
+    policies = (bl.Lazy(), bl.History(bl.Batch(epochs=2)))
     for policy in policies:
         with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\]"):
             rows.group_by("k").reduce("sums", ANY, policy=policy)
@@ -150,6 +151,43 @@ def test_names_and_options_are_checked() -> None:
         rows.transform("t", same, deterministic=0)  # type: ignore[arg-type]
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] t is not deterministic"):
         rows.transform("t", same, deterministic=False, policy=bl.Ephemeral())
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] t is not deterministic"):
+        rows.transform("t", same, deterministic=False, policy=bl.History())
+
+
+def test_a_history_of_what_keeps_no_state_is_what_other_jobs_send_it() -> None:
+    flow = Dataflow("flow")
+    clean = flow.source("rows", ANY).transform("clean", same)
+    told = clean.transform("told", same, policy=bl.History()).transform("more", same)
+    told.group_by("k").agg("counts", ANY, policy=bl.History()).sink("out", ANY)
+    units = plan(flow).units
+    assert {name: unit.reads for name, unit in units.items()} == {
+        "clean": ("rows",), "told": ("clean",), "counts": ("told",)
+    }  # fmt: skip
+    assert names(units["counts"]) == ["more", "counts"], "what keeps state takes its inputs as before"
+    flow = Dataflow("flow")
+    flow.source("rows", ANY).transform("told", same, policy=bl.History()).sink("out", ANY)
+    assert plan(flow).units["told"].reads == ("rows",)
+
+
+def test_a_history_of_a_batch_has_the_end_of_its_epochs() -> None:
+    flow = Dataflow("flow")
+    rows = flow.source("rows", ANY).transform("clean", same)
+    kept: Any = bl.History(bl.Batch(seconds=60))
+    rows.gather("minutes", policy=kept).sink("out", ANY)
+    assert plan(flow).units["minutes"].reads == ("clean",)
+    assert describe_policy(kept) == "History(Batch(epochs=None, seconds=60))"
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] more gathers until an epoch is over: say when"):
+        rows.gather("more", policy=bl.History())
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] fit may give another table when it is computed again"):
+        rows.recompute("fit", same, over="batch", policy=kept)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit: deterministic is 1"):
+        rows.recompute("fit", same, deterministic=1)  # type: ignore[arg-type]
+    for make in (rows.transform, rows.lateness):
+        with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] more has no epochs that could end"):
+            make("more", *((same,) if make == rows.transform else ("at", "1 minute")), policy=kept)
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] History\(60\): give it nothing, or for a batch"):
+        bl.History(60)  # type: ignore[arg-type]
 
 
 def test_a_lookup_is_done_in_one_job_with_the_cheap_transforms_around_it() -> None:
@@ -272,7 +310,7 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
     rows = flow.source("rows", ANY)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit: over is 'all'"):
         rows.recompute("fit", same, over="all")  # type: ignore[arg-type]
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] fit is recomputed, which Lazy cannot"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] fit computes by epochs, which Lazy has not"):
         rows.recompute("fit", same, policy=bl.Lazy())  # type: ignore[arg-type]
     rows.group_by("k").agg("live", ANY).recompute("fit", same).sink("out", ANY)
     with pytest.raises(

@@ -44,10 +44,11 @@ def test_a_policy_is_recorded_as_it_is() -> None:
         flow = bl.Dataflow("flow")
         flow.source("rows", ANY).group_by("k").agg("sums", ANY, policy=policy).sink("out", ANY)
         assert policy_of(units_in({"units": division_of(plan(flow))})["sums"]) == policy
-    flow = bl.Dataflow("flow")
     batch = bl.Batch(epochs=3, seconds=1.5)
-    flow.source("rows", ANY).gather("more", policy=batch).sink("out", ANY)
-    assert policy_of(units_in({"units": division_of(plan(flow))})["more"]) == batch
+    for policy in (batch, bl.History(batch)):
+        flow = bl.Dataflow("flow")
+        flow.source("rows", ANY).gather("more", policy=policy).sink("out", ANY)
+        assert policy_of(units_in({"units": division_of(plan(flow))})["more"]) == policy
 
 
 def test_another_policy_of_a_transform_is_the_same_program_in_other_units() -> None:

@@ -18,6 +18,9 @@ READERS = {
     "lazy sums": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.Lazy(every=2)),
     "sums of inputs": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.Lazy(every=None)),
     "history": lambda flow, rows, n: rows.group_by("k").agg(n, ANY, policy=bl.History()),
+    "history of a transform": lambda flow, rows, n: rows.transform(f"{n}-t", ANY).transform(
+        n, ANY, policy=bl.History()
+    ),
     "lookup": lambda flow, rows, n: rows.lookup(n, live=_sums(flow, n).by("k"), policy=bl.Lazy(every=2)),
     "table": lambda flow, rows, n: flow.source(f"{n}-q", ANY).lookup(n, live=_of(rows, n).by("k")),
     "merge": lambda flow, rows, n: rows.merge(n, flow.source(f"{n}-others", ANY)),
@@ -26,6 +29,12 @@ READERS = {
     "recompute": lambda flow, rows, n: rows.recompute(n, ANY, policy=bl.Batch(epochs=2)),
     "recompute a batch": lambda flow, rows, n: rows.recompute(n, ANY, over="batch", policy=bl.Batch(epochs=2)),
     "gather": lambda flow, rows, n: rows.transform(f"{n}-t", ANY).gather(n, policy=bl.Batch(epochs=2)),
+    "history of a batch": lambda flow, rows, n: rows.transform(f"{n}-t", ANY).gather(
+        n, policy=bl.History(bl.Batch(epochs=2))
+    ),
+    "history of a recomputation": lambda flow, rows, n: rows.recompute(
+        n, ANY, policy=bl.History(bl.Batch(epochs=2)), deterministic=True
+    ),
     "gather a merge": lambda flow, rows, n: rows.merge(f"{n}-m", flow.source(f"{n}-others", ANY)).gather(
         n, policy=bl.Batch(epochs=2)
     ),
@@ -73,5 +82,6 @@ def test_some_of_these_programs_have_a_source_that_forgets():
         make(flow, flow.source("rows", Forgets()), "p").sink("out", ANY)
         forgetful += [reader] if plan(flow).keeps_no_rows("rows") else []
     assert forgetful == [
-        "transform", "outside", "eager", "lazy sums", "sums of inputs", "lookup", "table", "merge", "merged transform",
+        "transform", "outside", "eager", "lazy sums", "sums of inputs", "history of a transform", "lookup", "table",
+        "merge", "merged transform",
     ]  # fmt: skip

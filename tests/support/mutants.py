@@ -59,6 +59,12 @@ def _closed_but_nothing(self: Any, source: Any, positions: Any) -> None:
         self._send_epoch(source, Step(source.following, (), source.following), None)
 
 
+def _closed_but_rows(self: Any, source: Any, positions: Any) -> None:
+    step = Step(source.following, (), source.following)
+    self._send_epoch(source, step, positions)
+    self.durable.add(source.name, _facts_of(source, step, positions, {}, None, self.durable))
+
+
 def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
     with patch.object(Structured, "complete", lambda p: all_times(p.vertex.domain)):
         return iter(list(_upcoming(self, chosen, hasten=hasten)))
@@ -320,6 +326,10 @@ def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
 
 
 MUTANTS: dict[str, Mutant] = {
+    "history": Mutant(
+        "the history of what reads a source that keeps no rows has no rows",
+        {(StateMachine, "_close"): _closed_but_rows},
+    ),
     "waiting": Mutant(
         "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
     ),

@@ -74,7 +74,7 @@ class Grouped:
         )
         return self.stream.dataflow.add(made)
 
-    def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | None = None) -> Stream:
+    def reduce(self, name: str, *columns: Column, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Aggregate the rows of each step by themselves: new rows, one for each key of the step, and no state.
 
         Args:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Mapping
 
 from boatlift.dataflow.period import lateness_in
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.view.node import LoopRows
 
-__all__ = ["checked_name", "loop_of", "policy_of_state", "policy_without_state"]
+__all__ = ["checked_name", "loop_of", "policy_of_batch", "policy_of_state", "policy_without_state"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -34,10 +34,28 @@ def policy_without_state(name: str, policy: object, default: Policy) -> Policy:
     """
     if policy is None:
         return default
-    if not isinstance(policy, Ephemeral | Eager):
+    if not isinstance(policy, Ephemeral | Eager | History):
         raise InvalidError(
             "BAD_POLICY",
-            f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral() or Eager()",
+            f"{name} keeps no state that {type(policy).__name__} could save: use Ephemeral(), Eager() or History()",
+        )
+    return _without_epochs(name, policy)
+
+
+def policy_of_batch(name: str, policy: object, default: Batch) -> Batch | History:
+    """Return the policy of a processor with epochs of its own.
+
+    Raises:
+        InvalidError: `[BAD_POLICY]`.
+    """
+    if policy is None:
+        return default
+    if isinstance(policy, History):
+        return History(policy.batch or default)
+    if not isinstance(policy, Batch):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name} computes by epochs, which {type(policy).__name__} has not: use Batch(…), or History(Batch(…))",
         )
     return policy
 
@@ -55,6 +73,12 @@ def policy_of_state(name: str, policy: object, kept: str) -> Policy:
             "BAD_POLICY",
             f"{name} keeps {kept}, which {type(policy).__name__} cannot: use Lazy(…), Eager() or History()",
         )
+    return _without_epochs(name, policy)
+
+
+def _without_epochs(name: str, policy: Policy) -> Policy:
+    if isinstance(policy, History) and policy.batch is not None:
+        raise InvalidError("BAD_POLICY", f"{name} has no epochs that could end: use History()")
     return policy
 
 

@@ -8,11 +8,11 @@ from inspect import signature
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
-from boatlift.api.options import checked_name, loop_of, policy_of_state, policy_without_state
+from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.period import lateness_in, seconds_in
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.node import BadRows
@@ -52,7 +52,7 @@ class Stream:
         function: Callable[[DataFrame], DataFrame],
         *,
         deterministic: bool | None = None,
-        policy: Ephemeral | Eager | None = None,
+        policy: Ephemeral | Eager | History | None = None,
     ) -> Stream:
         """Apply a row-wise function: projections, filters, `explode`, joins with a static table.
 
@@ -65,14 +65,15 @@ class Stream:
                 the outside (`bl.call`), or draws from Spark's own clock and chance: its rows are then made durable
                 before any of them is seen, and are never made again.
             policy: What a crash may cost. `Ephemeral()` if not given. `Eager()` makes the rows durable, so that they
-                are never made again; it is the policy of every transform that is not deterministic.
+                are never made again; it is the policy of every transform that is not deterministic. `History()` makes
+                the rows that the transform takes durable instead: what comes before it is not executed again for it.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         if not (deterministic is None or deterministic is True or deterministic is False):
             raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
-        if deterministic is False and isinstance(policy, Ephemeral):
+        if deterministic is False and isinstance(policy, Ephemeral | History):
             raise InvalidError(
                 "BAD_POLICY",
                 f"{name} is not deterministic, so that its rows could not be made again: leave the policy out, or "
@@ -81,7 +82,9 @@ class Stream:
         chosen = policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
         return self.dataflow.add(Transform(checked_name(name), self.name, function, deterministic, chosen))
 
-    def changes(self, name: str, *, weight: str = "_weight", policy: Ephemeral | Eager | None = None) -> Stream:
+    def changes(
+        self, name: str, *, weight: str = "_weight", policy: Ephemeral | Eager | History | None = None
+    ) -> Stream:
         """Take rows that carry weights as changes: 1 for a row that comes, −1 for one that goes.
 
         Args:
@@ -329,7 +332,7 @@ class Stream:
             name, streams, body, policy, deterministic, loop_of(name, output, max_rounds, keep_every)
         )
 
-    def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
+    def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
 
         The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes what each
@@ -346,7 +349,7 @@ class Stream:
         streams = self._with(name, others)
         return self.dataflow.add(Union(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
 
-    def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | None = None) -> Stream:
+    def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Merge this and other streams of the same columns in arrival order; no stream waits for another.
 
         A step of the merge has the rows of one step of one stream. The order of these steps is recorded: after a crash
@@ -377,8 +380,9 @@ class Stream:
         name: str,
         function: Callable[[DataFrame], DataFrame],
         *,
-        policy: Batch | None = None,
+        policy: Batch | History | None = None,
         over: Literal["everything", "batch"] = "everything",
+        deterministic: bool | None = None,
     ) -> Stream:
         """Compute a table anew every now and then, beside everything else that runs: a batch.
 
@@ -387,26 +391,35 @@ class Stream:
             function: Takes a DataFrame and returns a DataFrame: joins, aggregates, windows, all that Spark has. It need
                 not be deterministic: its table is durable before any of it is seen, and is then never computed again.
             policy: The end of an epoch. `Batch()` if not given: an epoch ends once the one before is done and new rows
-                are there.
+                are there. `History(Batch(…))` makes the rows that it takes durable instead of its table, so that a
+                failure may cost the epochs that no reader has made durable.
             over: `everything`: the function takes all rows since the beginning, read again from the source; of
                 `bl.push(…, upsert=[…])` those that hold. `batch`: it takes the rows of its epoch, of any stream of new
                 rows.
+            deterministic: True vouches that the function gives the same table for the same rows, in whatever order and
+                parts they come. `History` needs that; a table that comes out otherwise stops the dataflow.
 
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
         """
         if over not in ("everything", "batch"):
             raise InvalidError("BAD_OPTION", f"{name}: over is {over!r}: choose 'everything' or 'batch'")
-        if policy is not None and not isinstance(policy, Batch):
+        if not (deterministic is None or deterministic is True or deterministic is False):
+            raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
+        chosen = policy_of_batch(name, policy, Batch())
+        if isinstance(chosen, History) and not deterministic:
             raise InvalidError(
-                "BAD_POLICY", f"{name} is recomputed, which {type(policy).__name__} cannot: use Batch(…)"
+                "BAD_POLICY",
+                f"{name} may give another table when it is computed again, which History() would do: vouch for its "
+                "function with deterministic=True, or use Batch(…)",
             )
         upserted = self.dataflow.upserts_of(self.name) if over == "everything" else None
         source, marks = (self.name, ()) if upserted is None else (upserted[0], (upserted[1].order, upserted[1].deletes))
-        made = Recompute(checked_name(name), source, function, over == "everything", policy or Batch(), marks)
+        everything, vouched = over == "everything", deterministic is True
+        made = Recompute(checked_name(name), source, function, everything, chosen, marks=marks, vouched=vouched)
         return self.dataflow.add(made)
 
-    def gather(self, name: str, *, policy: Batch | None = None) -> Stream:
+    def gather(self, name: str, *, policy: Batch | History | None = None) -> Stream:
         """Gather the rows of several steps into one step, which ends by the clock for instance.
 
         Behind a lookup or a merge it leads back from steps of single messages to steps that many rows share.
@@ -414,15 +427,17 @@ class Stream:
         Args:
             name: The processor's name.
             policy: The end of an epoch, as in `Batch(seconds=60)`. The rows of the epoch are durable by then.
+                `History(Batch(seconds=60))` makes each step's rows durable as they come, in place of the epoch's.
 
         Raises:
             InvalidError: `[BAD_POLICY]`.
         """
-        if not isinstance(policy, Batch) or policy == Batch():
+        chosen = policy_of_batch(name, policy, Batch())
+        if batch_of(chosen) == Batch():
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )
-        return self.dataflow.add(Gather(checked_name(name), self.name, policy))
+        return self.dataflow.add(Gather(checked_name(name), self.name, chosen))
 
     def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keep aggregates of all rows, as `group_by(…).agg` keeps them by key.

@@ -105,6 +105,7 @@ def _more(job: JobReport) -> str:
             f", looking up {', '.join(job.looks_up)}" if job.looks_up else "",
             f", staging for {', '.join(job.stages_for)}" if job.stages_for else "",
             ", its output kept as runs for its readers" if job.keeps_output else "",
+            f", the rows of {', '.join(job.history)} durable for it" if job.history else "",
             ", from all rows since the beginning" if job.everything else "",
         ]
     )

@@ -31,7 +31,7 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit
@@ -81,5 +81,6 @@ __all__ = [
     "Timing",
     "Unit",
     "Upserts",
+    "batch_of",
     "plan",
 ]

@@ -1,8 +1,8 @@
 """Policies: what a processor makes durable, and when; so, what a crash may cost it (design, section 2).
 
 A policy never changes a result. It can be changed between two runs of one program, with two exceptions. `History` of a
-processor that reads a source whose rows are kept nowhere (`bl.push(…, ack="stable")`) stays. `Eager` of a transform
-within a chain divides the program into other units, which needs a clean stop before (`runtime/division.py`).
+processor that reads a source whose rows are kept nowhere (`bl.push(…, ack="stable")`) stays. `Eager` or `History` of a
+transform within a chain divides the program into other units, which needs a clean stop before (`runtime/division.py`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Literal
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
-__all__ = ["Batch", "Eager", "Ephemeral", "History", "InFlight", "Lazy", "Policy"]
+__all__ = ["Batch", "Eager", "Ephemeral", "History", "InFlight", "Lazy", "Policy", "batch_of"]
 
 InFlight = Literal["behind"] | bool
 """The checkpoints that keep data in flight: those that a reader lags behind, all, or none."""
@@ -144,7 +144,31 @@ class Eager:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Keeps inputs; a replay of them takes the processor back to any frontier. For any deterministic processor."""
+    """Keeps inputs; a replay of them takes the processor back to any frontier. For any deterministic processor.
+
+    Every row that the processor takes is durable, or can be read again from its source, but nothing that it makes of
+    them. A processor with state keeps its inputs for as long as the dataflow lasts, because its state is made of all of
+    them. A processor without state keeps an input until no recovery can ask for what comes of it.
+
+    Args:
+        batch: Of a processor with epochs of its own (`gather`, `recompute`): the end of an epoch. Its result is then
+            not durable, and the end of the epoch alone is. None for every other processor.
+    """
+
+    batch: Batch | None = None
+
+    def __post_init__(self) -> None:
+        if not (self.batch is None or isinstance(self.batch, Batch)):
+            raise InvalidError(
+                "BAD_OPTION",
+                f"History({self.batch!r}): give it nothing, or for a batch the end of an epoch, as in "
+                "History(Batch(seconds=60))",
+            )
 
 
 Policy = Ephemeral | Batch | Lazy | Eager | History
+
+
+def batch_of(policy: Policy) -> Batch | None:
+    """Return what ends the epochs of a batch that has this policy; None if it is no policy of a batch."""
+    return policy.batch if isinstance(policy, History) else policy if isinstance(policy, Batch) else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 
 from boatlift.dataflow.contracts import Sink, Source
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.policies import Ephemeral, Policy
+from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.rows import Rows
 
 __all__ = ["Processor", "SinkProcessor", "SourceProcessor", "describe_policy"]
@@ -67,6 +67,8 @@ Processor = SourceProcessor | SinkProcessor | Operator
 
 def describe_policy(policy: Policy) -> str:
     """Return a policy as a user writes it: its first option, and the options that differ from their defaults."""
+    if isinstance(policy, History):
+        return f"History({'' if policy.batch is None else describe_policy(policy.batch)})"
     given = [
         f"{field.name}={getattr(policy, field.name)!r}"
         for at, field in enumerate(fields(policy))

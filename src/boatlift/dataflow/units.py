@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from boatlift.dataflow.operator import Operator, Timing
-from boatlift.dataflow.policies import Ephemeral, Policy
+from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
 
 __all__ = ["Part", "Unit", "goes_into", "units_of"]
@@ -213,10 +213,14 @@ def goes_into(part: Part, reader: Operator) -> bool:
         * The determinants of a unit are one operator's: a part with times of its own goes only into a deterministic
           reader without times, state or recorded answers of its own, so that the recorded order says all.
         * Several messages make one step only where the reader's step is one time of all of them.
+        * The history of a reader without state is what other units send it: no part goes into it, which a replay of the
+          history would execute again.
     """
     operators: Sequence[Operator] = tuple(part.operators())
     own_times = any(each.timing is not Timing.EPOCHS for each in operators)
     keeps_state = any(each.keeps_state for each in operators)
+    if isinstance(reader.policy, History) and not reader.keeps_state:
+        return False
     if part.operator.ends_job or not reader.fuses(reader.reads.index(part.operator.name)):
         return False
     if not (isinstance(part.operator.policy, Ephemeral) or part.operator.keeps_state):

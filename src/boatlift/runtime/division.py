@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from boatlift.dataflow import Plan, Policy, Timing, Unit
+from boatlift.dataflow import Batch, History, Plan, Policy, Timing, Unit
 from boatlift.dataflow.identity import processors_of
 from boatlift.errors import DataError
 from boatlift.runtime.graph import edge_name
@@ -36,6 +36,8 @@ def division_of(plan: Plan) -> dict[str, Any]:
 
 def _recorded(unit: Unit) -> UnitRecord:
     options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
+    if isinstance(unit.policy, History) and unit.policy.batch is None:
+        del options["batch"]  # as it was recorded before batches could have this policy
     return UnitRecord(
         tuple(operator.name for operator in unit.operators),
         {edge_name(read, unit.name): read for read in unit.reads},
@@ -53,6 +55,8 @@ def policy_of(record: UnitRecord) -> Policy:
         InvalidError: an option has no such value.
     """
     options = dict(record.policy)
+    if options["name"] == History.__name__ and options.get("batch") is not None:
+        options["batch"] = Batch(**options["batch"])
     return _POLICIES[options.pop("name")](**options)
 
 

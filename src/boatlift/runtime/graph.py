@@ -9,7 +9,7 @@ from functools import cache
 from itertools import chain
 from typing import Any
 
-from boatlift.dataflow import Delivery, Ephemeral, Plan, Policy, Timing
+from boatlift.dataflow import Delivery, Ephemeral, History, Plan, Policy, Timing
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
@@ -112,7 +112,8 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
     vertices = []
     for node in nodes:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
-        repeats = node.repeats and not node.batch and not node.answers
+        ends_recorded = not node.batch or isinstance(node.policy, History)
+        repeats = node.repeats and ends_recorded and not node.answers
         vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch, account=node.account))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
@@ -126,10 +127,11 @@ def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
     """Return what each processor makes durable.
 
     A processor that is not deterministic makes its messages durable in place of its determinants; the end of a batch's
-    epoch counts once its messages are durable. The messages that come of a source that cannot be read again cannot be
-    made again either. So a processor with state makes its messages durable with the state, because a sink commits one
-    step after the other and may die in between. A processor without state makes them durable at once if several sinks
-    come after the source, because each sink would have to wait for the others.
+    epoch counts once its messages are durable, or by itself if the batch keeps its inputs. The messages that come of a
+    source that cannot be read again cannot be made again either. So a processor with state makes its messages durable
+    with the state, because a sink commits one step after the other and may die in between. A processor without state
+    makes them durable at once if several sinks come after the source, because each sink would have to wait for the
+    others.
     """
     made = {node.name: node for node in nodes}
 
@@ -146,7 +148,8 @@ def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
         sources = behind(node.name)
         at_once = node.kind is Kind.STATELESS and any(sinks[source] > 1 for source in sources)
         with_state = node.kind is Kind.STATEFUL and bool(sources)
-        durabilities[node.name] = Durability(node.policy, node.repeats and not node.batch, at_once, with_state)
+        recorded = node.repeats and (not node.batch or isinstance(node.policy, History))
+        durabilities[node.name] = Durability(node.policy, recorded, at_once, with_state)
     return durabilities
 
 

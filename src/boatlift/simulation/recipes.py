@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
 from boatlift.times import (
@@ -38,6 +38,9 @@ PROBED = 0.4
 
 TIMED = 0.3
 """The share of lazy processors whose state becomes durable by the clock, too."""
+
+LOGGED = 0.25
+"""The share of processors without state that keep their inputs."""
 
 LOOSE = 0.5
 """The share of programs that have sinks without an account, and of their sinks that keep none."""
@@ -150,6 +153,21 @@ class Recipe:
     def with_other_durabilities(self, chance: random.Random) -> Recipe:
         """Return the same program with other policies."""
         parts = {name: replace(part, durability=random_durability(chance, part)) for name, part in self.parts.items()}
+        return replace(self, parts=parts).with_histories(chance)
+
+    def with_histories(self, chance: random.Random) -> Recipe:
+        """Return the same program in which some processors without state keep their inputs; those with state may, too.
+
+        Choices are then recorded: the ends of a batch's epochs, in place of what it sends.
+        """
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            durability, works = part.durability, part.role not in {Role.SOURCE, Role.SINK}
+            chooses = not part.deterministic and not durability.recorded
+            if works and not (part.keeps or chooses) and chance.random() < LOGGED:
+                ends = batch_of(durability.policy) if part.role is Role.BATCH else None
+                kept = replace(durability, policy=History(ends), recorded=True)
+                parts[name] = replace(part, durability=kept)
         return replace(self, parts=parts)
 
     def with_probes(self, chance: random.Random) -> Recipe:
@@ -289,7 +307,8 @@ def random_durability(chance: random.Random, part: RecipePart) -> Durability:
     if part.role in {Role.SOURCE, Role.SINK}:
         return part.durability
     if part.role is Role.BATCH:
-        return replace(part.durability, recorded=part.deterministic or chance.random() < 0.5)
+        policy = batch_of(part.durability.policy) or Batch()
+        return replace(part.durability, policy=policy, recorded=part.deterministic or chance.random() < 0.5)
     recorded = chance.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:

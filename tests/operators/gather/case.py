@@ -14,5 +14,12 @@ CASES = [
         lambda rows, _more: Counter(map(as_row, rows)),
         rows_of,
         chosen=True,
-    )
+    ),
+    OperatorCase(
+        "gather-history",
+        lambda rows, _more: rows.gather("gather-history", policy=bl.History(bl.Batch(epochs=2))),
+        lambda rows, _more: Counter(map(as_row, rows)),
+        rows_of,
+        chosen=True,
+    ),
 ]

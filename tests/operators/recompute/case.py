@@ -43,4 +43,13 @@ CASES = [
         added,
         chosen=True,
     ),
+    OperatorCase(
+        "recompute-history",
+        lambda rows, _more: rows.recompute(
+            "recompute-history", counted, over="batch", policy=bl.History(bl.Batch(epochs=2)), deterministic=True
+        ),
+        expected,
+        added,
+        chosen=True,
+    ),
 ]

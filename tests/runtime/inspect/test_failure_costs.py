@@ -103,3 +103,24 @@ def test_a_source_that_keeps_no_rows_goes_back_to_the_checkpoints_of_its_readers
     found = costs_of(program_of(plan(flow)))
     assert found["counts"] == {"counts": 10}
     assert found["everything"] == {"counts": 10, **({"rows:rows": 10} if ack == "stable" else {})}
+
+
+@pytest.mark.parametrize("kind", ["transform", "gather"])
+def test_a_history_keeps_those_before_it_from_executing_again_and_buys_nothing_behind_a_source(kind: str) -> None:
+    def planned(*, cleaned: bool) -> Any:
+        flow = bl.Dataflow("flow")
+        rows = flow.source("rows", ANY)
+        rows = rows.transform("clean", same) if cleaned else rows
+        if kind == "transform":
+            taken = rows.transform("taken", same, policy=bl.History())
+        else:
+            taken = rows.gather("taken", policy=bl.History(bl.Batch(epochs=2)))
+        taken.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=None)).sink("out", ANY)
+        return plan(flow)
+
+    found = costs_of(program_of(planned(cleaned=True)))
+    assert found["everything"] == {"taken": 24 if kind == "transform" else 12, "sums": 24}, "clean is not among them"
+    direct = planned(cleaned=False)
+    policies = {name: unit.policy for name, unit in direct.units.items()}
+    needless = needless_policies(partial(program_of, direct), policies)
+    assert needless == ({"taken": bl.Ephemeral()} if kind == "transform" else {})

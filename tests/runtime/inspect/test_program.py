@@ -59,6 +59,7 @@ def test_each_unit_is_a_job(report: Any) -> None:
         looks_up=["sums", "fit"],
         stages_for=["told"],
         keeps_output=False,
+        history=[],
         everything=False,
         deterministic=True,
         policy="Lazy(every=20)",

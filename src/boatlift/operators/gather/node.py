@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from boatlift.dataflow.operator import Operator, Timing
-from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.policies import Batch, History, batch_of
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
@@ -22,12 +22,17 @@ class Gather(Operator):
 
     name: str
     upstream: str
-    policy: Batch
+    policy: Batch | History
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The one processor whose rows it gathers."""
         return (self.upstream,)
+
+    @property
+    def ends(self) -> Batch:
+        """What ends an epoch."""
+        return batch_of(self.policy) or Batch()
 
     @property
     def timing(self) -> Timing:

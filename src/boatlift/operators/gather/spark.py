@@ -44,8 +44,8 @@ class GatherOnSpark(SparkOperator[Gather]):
         """
         (takes,) = inputs
         refuse_of_step(operator.name, of_step=takes.of_step)
-        if operator.policy.asks_rows:
-            check_row_conditions(operator.name, operator.policy, kit.empty(without_position(takes)))
+        if operator.ends.asks_rows:
+            check_row_conditions(operator.name, operator.ends, kit.empty(without_position(takes)))
         return CompiledGather(columns=replace(takes, origin=operator.name, positioned=False))
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
-from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.policies import Batch, History, batch_of
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
@@ -26,6 +26,7 @@ class Recompute(Operator):
         function: Takes the rows, gives the table; any DataFrame operation.
         everything: True if it takes all rows since the beginning; else those of its epoch.
         marks: Columns of the source that the function does not see: those by which rows replace one another.
+        vouched: True if the user vouches that the function gives the same table for the same rows.
     """
 
     kind: ClassVar[str] = "recompute"
@@ -34,13 +35,19 @@ class Recompute(Operator):
     upstream: str
     function: Callable[[DataFrame], DataFrame]
     everything: bool
-    policy: Batch
+    policy: Batch | History
     marks: tuple[str, ...] = ()
+    vouched: bool = False
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The one processor whose rows it takes."""
         return (self.upstream,)
+
+    @property
+    def ends(self) -> Batch:
+        """What ends an epoch."""
+        return batch_of(self.policy) or Batch()
 
     @property
     def timing(self) -> Timing:
@@ -49,8 +56,8 @@ class Recompute(Operator):
 
     @property
     def deterministic(self) -> bool:
-        """False: the function may do anything; its table is durable before any of it is seen."""
-        return False
+        """False unless vouched for: the function may do anything, so its table is durable before any of it is seen."""
+        return self.vouched
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:

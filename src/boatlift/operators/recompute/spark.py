@@ -53,8 +53,8 @@ class RecomputeOnSpark(SparkOperator[Recompute]):
         (takes,) = inputs
         rows = kit.empty(without_position(takes)).drop(*operator.marks)
         refuse_of_step(operator.name, of_step=takes.of_step)
-        if operator.policy.asks_rows:
-            check_row_conditions(operator.name, operator.policy, rows)
+        if operator.ends.asks_rows:
+            check_row_conditions(operator.name, operator.ends, rows)
         frame = _recomputed(operator, rows.alias(INPUT), StepClock(0, 0))
         python = calls_python(frame)
         return CompiledRecompute(

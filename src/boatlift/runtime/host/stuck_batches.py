@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from boatlift.dataflow import Batch, Plan
+from boatlift.dataflow import Plan, batch_of
 from boatlift.dataflow.processors import describe_policy
 from boatlift.runtime.machine.progress import MachineProgress
 
@@ -27,7 +27,7 @@ class StuckBatches:
     """
 
     def __init__(self, plan: Plan) -> None:
-        self._policies = {name: unit.policy for name, unit in plan.units.items() if isinstance(unit.policy, Batch)}
+        self._policies = {name: batch for name, unit in plan.units.items() if (batch := batch_of(unit.policy))}
         self._warn_at = {name: max(WARN_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
 
     def look(self, progress: MachineProgress) -> None:

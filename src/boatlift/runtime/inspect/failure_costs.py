@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.recovery import Edge, Kind, Monitor
 from boatlift.runtime.machine import Program
 from boatlift.runtime.machine.in_flight import intervals_of
@@ -58,9 +58,10 @@ def needless_policies(
     needless: dict[str, Policy] = {}
     for name, policy in policies.items():
         cheaper: Policy = Lazy(every=None) if vertices[name].kind is Kind.STATEFUL else Ephemeral()
-        if policy in (cheaper, Ephemeral()) or isinstance(policy, Batch):
+        if policy in (cheaper, Ephemeral()) or vertices[name].coarse:
             continue
-        if vertices[name].kind is Kind.STATELESS and vertices[name].chooses:
+        chooses = vertices[name].chooses and not isinstance(policy, History)
+        if vertices[name].kind is Kind.STATELESS and chooses:
             continue  # no other policy is possible: its rows could not be made again
         if costs_of(program_with({**policies, name: cheaper})) == costs:
             needless[name] = cheaper
@@ -87,7 +88,7 @@ class _AgedProgram:
         self._intervals = intervals_of(program)
         policies = [durability.policy for durability in program.durabilities.values()]
         every = [interval for p in policies if isinstance(p, Lazy) and (interval := _interval_of(p)) is not None]
-        every += [_steps_of(policy) for policy in policies if isinstance(policy, Batch)]
+        every += [_steps_of(batch) for policy in policies if (batch := batch_of(policy))]
         self._length = max(AT_LEAST, LONG * max(every, default=0))
         for name in program.graph.order:
             self._grow(name)
@@ -133,7 +134,7 @@ class _AgedProgram:
         for edge in graph.outputs[name]:
             for time in self._times(name):
                 monitor.sent(edge.name, time)
-                if durability.keeps_messages:
+                if self._program.logs(edge):
                     monitor.durable_message(edge.name, time)
         for steps in self._checkpoints(durability.policy, self._steps[name]) if vertex.kind is Kind.STATEFUL else ():
             frontier = self._frontier(name, steps)
@@ -188,8 +189,7 @@ class _AgedProgram:
         self._steps[name] = total
 
     def _grow_batch(self, name: str, epochs: int) -> None:
-        policy = self._program.durability(name).policy
-        each = _steps_of(policy) if isinstance(policy, Batch) else 1
+        each = _steps_of(self._program.durability(name).batch or Batch())
         for end in range(each - 1, epochs, each):
             self._program.cuts[name].add(end)
         self._steps[name] = len(self._program.cuts[name])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from boatlift.dataflow import Batch, Plan, Timing
+from boatlift.dataflow import Plan, Timing, batch_of
 from boatlift.dataflow.rows import RowKind
 
 __all__ = ["MANY", "many_files"]
@@ -59,8 +59,8 @@ def _steps_a_day(plan: Plan, name: str, *, counted: bool) -> float | None:
     counts = unit.timing is not Timing.EPOCHS
     known = [steps for read in unit.reads if (steps := _steps_a_day(plan, read, counted=counts)) is not None]
     steps = max(known, default=None)
-    policy = next((each.policy for each in unit.operators if each.timing is Timing.BATCH), None)
-    if not (counted and isinstance(policy, Batch)) or steps is None:
+    policy = next((batch_of(each.policy) for each in unit.operators if each.timing is Timing.BATCH), None)
+    if not counted or policy is None or steps is None:
         return steps
     if policy.judges_rows or policy.is_bound_alone:
         return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.dataflow import Delivery, Plan, Timing, Unit
+from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor, describe_policy
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
@@ -27,6 +27,8 @@ class JobReport(msgspec.Struct, frozen=True):
         looks_up: The units whose newest rows it looks up.
         stages_for: The sinks that its job stages rows for.
         keeps_output: True if its output is kept as runs, because other units read it.
+        history: The units whose rows are durable for it until nobody can ask for what comes of them (`History` without
+            state).
         everything: True if each step takes all rows since the beginning.
         deterministic: False if a transform is declared not to be; the rows of a batch are logged in any case.
         policy: Its policy, as it is written in Python.
@@ -39,6 +41,7 @@ class JobReport(msgspec.Struct, frozen=True):
     looks_up: list[str]
     stages_for: list[str]
     keeps_output: bool
+    history: list[str]
     everything: bool
     deterministic: bool
     policy: str
@@ -104,7 +107,7 @@ def plan_of(
         residences: Each unit to the reason why its steps have jobs of their own; None: they may share one.
         slots_left: How many slots of Spark's jobs that live leave to others.
     """
-    jobs = {name: _job(unit) for name, unit in planned.units.items()}
+    jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
     needless = needless_policies(partial(program_of, planned), policies)
     return ProgramReport(
@@ -140,7 +143,7 @@ def describe(processor: Processor) -> dict[str, Any]:
             return {**about, "reads": operator.reads[0]}
 
 
-def _job(unit: Unit) -> JobReport:
+def _job(unit: Unit, planned: Plan) -> JobReport:
     tables = {table for operator in unit.operators for table in operator.looks_up}
     return JobReport(
         reads=[name for name in unit.reads if name not in tables],
@@ -148,11 +151,18 @@ def _job(unit: Unit) -> JobReport:
         looks_up=[name for name in unit.reads if name in tables],
         stages_for=[sink.name for sink in unit.sinks],
         keeps_output=unit.materialised,
+        history=_history_of(unit, planned),
         everything=unit.rereads_source,
         deterministic=_can_be_made_again(unit),
         policy=describe_policy(unit.policy),
         order=_order_of(unit),
     )
+
+
+def _history_of(unit: Unit, planned: Plan) -> list[str]:
+    """Return the units that a unit's history is made of; a source is read again, so that it is not among them."""
+    logs = isinstance(unit.policy, History) and not (unit.keeps_state or unit.rereads_source)
+    return [name for name in unit.reads if logs and name not in planned.sources]
 
 
 def _order_of(unit: Unit) -> str:

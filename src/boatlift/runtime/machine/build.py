@@ -79,6 +79,8 @@ def build(
         p.count_bytes(size_of)
     intervals = intervals_of(program)
     for edge in graph.edges.values():
+        if program.logs(edge):
+            processors[edge.source].logged.add(edge.name)
         processors[edge.source].intervals[edge.name] = intervals[edge.name]
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))

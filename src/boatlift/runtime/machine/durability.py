@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.dataflow.policies import InFlight
 from boatlift.errors import InvalidError
 from boatlift.recovery import Kind, Vertex
@@ -65,8 +65,13 @@ class Durability:
 
     @property
     def keeps_inputs(self) -> bool:
-        """Return whether inputs become durable, in place of the state."""
+        """Return whether inputs become durable: in place of the state, or of the messages that a batch sends."""
         return isinstance(self.policy, History)
+
+    @property
+    def batch(self) -> Batch | None:
+        """What ends the epochs of a batch; None if the policy is none of a batch."""
+        return batch_of(self.policy)
 
     def check(self, vertex: Vertex, *, coarse: bool) -> None:
         """Refuse a durability that a processor cannot have.
@@ -84,8 +89,13 @@ class Durability:
         if self.keeps_inputs and vertex.chooses and not self.recorded:
             raise InvalidError(
                 "BAD_POLICY",
-                f"{name} makes choices that are not recorded: replaying its inputs would give another state; record "
-                "them, or use Lazy or Eager",
+                f"{name} makes choices that are not recorded: replaying its inputs would give something else; record "
+                "them, or use a policy that keeps what it makes",
             )
-        if coarse and not isinstance(self.policy, Batch):
-            raise InvalidError("BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…), not {policy}")
+        if coarse and self.batch is None:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}",
+            )
+        if self.keeps_inputs and self.batch is not None and not coarse:
+            raise InvalidError("BAD_POLICY", f"{name} has no epochs of its own that could end: use History()")

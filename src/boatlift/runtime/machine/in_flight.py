@@ -33,7 +33,9 @@ def intervals_of(program: Program) -> dict[str, float]:
         durability = program.durability(name)
         sends_again = durability.keeps_messages or durability.with_state or durability.in_flight is True
         readers = (
-            0.0 if sends_again else max((behind.get(edge.target, 0.0) for edge in graph.outputs[name]), default=0.0)
+            0.0
+            if sends_again
+            else max((behind.get(e.target, 0.0) for e in graph.outputs[name] if not program.logs(e)), default=0.0)
         )
         behind[name] = _interval(durability, graph.vertices[name].kind) + readers
     return {name: behind[edge.target] for name, edge in graph.edges.items()}
@@ -62,6 +64,8 @@ def kept_in_flight(p: MachineProcessor, steps: int, durable: DurableFacts) -> It
     """
     chosen = p.durability.in_flight
     for edge in p.outputs if chosen else ():
+        if edge.name in p.logged:
+            continue
         every = chosen is True or not steps
         pace = 0 if every else max(steps, p.durability.state_every or 0, p.intervals[edge.name])
         yield from _kept_on(edge.name, p, pace, durable)

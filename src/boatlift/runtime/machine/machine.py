@@ -194,7 +194,8 @@ class StateMachine:
         """Close the next epoch of a source, and record it; positions of None: without input."""
         step = Step(source.following, (), source.following)
         self._send_epoch(source, step, positions)
-        self.durable.add(source.name, step_facts.facts_of(source, step, positions, {}, None, self.durable))
+        sent = dict.fromkeys(source.sent, positions)
+        self.durable.add(source.name, step_facts.facts_of(source, step, positions, sent, None, self.durable))
 
     def _send_epoch(self, source: SourceEnd, step: Step, positions: Any) -> None:
         self._did(source, step, dict.fromkeys(source.sent, positions), None)

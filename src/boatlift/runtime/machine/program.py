@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from boatlift.errors import InternalError, InvalidError
-from boatlift.recovery import RecoveryGraph
+from boatlift.recovery import Edge, Kind, RecoveryGraph
 from boatlift.runtime.machine.durability import Durability
 from boatlift.storage.records.facts import GarbageCollection, last_epoch
 from boatlift.times import ArrivalOrder, EpochBoundaries, Sequence, epochs_cut, frontier_of
@@ -80,6 +80,18 @@ class Program:
             order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
         for name, cuts in self.cuts.items():
             cuts.forget(last_epoch(garbage.choices[name]) + 1)
+
+    def logs(self, edge: Edge) -> bool:
+        """Return whether each message on an edge becomes durable: as one of its sender, or as history of its receiver.
+
+        The history of a processor without state are the messages that it is sent, as if their senders kept them: so it
+        is restored to any frontier, and no sender goes back for it. A source sends the same again from its positions,
+        which are durable anyway, unless it keeps no rows.
+        """
+        sender, receiver = self.graph.vertices[edge.source], self.graph.vertices[edge.target]
+        history = self.durability(edge.target).keeps_inputs and receiver.kind is Kind.STATELESS
+        read_again = sender.kind is Kind.SOURCE and not sender.keeps_no_rows
+        return self.durability(edge.source).keeps_messages or (history and not read_again)
 
     def durability(self, processor: str) -> Durability:
         """Return a processor's durability."""

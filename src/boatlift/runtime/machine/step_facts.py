@@ -59,10 +59,9 @@ def facts_of(
             late.append(result)
         else:
             yield result
-    if durability.keeps_messages:
-        for edge in p.outputs:
-            if step.time not in records.sent.get(edge.name, {}):
-                yield LoggedMessage(edge.name, step.time, sent.get(edge.name))
+    for edge in p.outputs:
+        if edge.name in p.logged and step.time not in records.sent.get(edge.name, {}):
+            yield LoggedMessage(edge.name, step.time, sent.get(edge.name))
     yield from late  # these count once the messages do, which another execution would not repeat
     if durability.keeps_inputs and not p.stateless:
         messages = tuple((m.edge, m.time, m.payload) for m in step.inputs)
@@ -93,8 +92,7 @@ def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
     """
     if p.vertex.chooses and p.durability.recorded and not p.vertex.divides:
         yield Determinant(p.name, time, None, None)
-    if p.durability.keeps_messages:
-        yield from (LoggedMessage(edge.name, time, None) for edge in p.outputs)
+    yield from (LoggedMessage(edge.name, time, None) for edge in p.outputs if edge.name in p.logged)
 
 
 def everything_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from boatlift.dataflow import Batch
+from boatlift.dataflow import batch_of
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -21,8 +21,8 @@ def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
         take: The step: one message.
         jobs: The dataflow's jobs.
     """
-    policy, reader = unit.unit.policy, f"{unit.name}:probe"
-    assert isinstance(policy, Batch)
+    policy, reader = batch_of(unit.unit.policy), f"{unit.name}:probe"
+    assert policy is not None, "only batches ask"
     if not policy.judges_rows and (counted := _counted(unit, take)) is not None:
         return RowProbe(None, ends=False, rows=counted)
 

@@ -56,8 +56,8 @@ class BatchEpochs(MachineProcessor):
 
     @property
     def _policy(self) -> Batch:
-        policy = self.durability.policy
-        assert isinstance(policy, Batch)  # or `Durability.check` refuses it
+        policy = self.durability.batch
+        assert policy is not None  # or `Durability.check` refuses it
         return policy
 
     @property

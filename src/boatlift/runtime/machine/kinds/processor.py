@@ -78,6 +78,7 @@ class MachineProcessor(ABC):
         unsaved_since: The clock of the first of these that has one, in milliseconds; None if there is none. It is no
             earlier than the last checkpoint by the clock was due: else each step of a replay would have one of its own.
         intervals: Output edge to the steps by which its readers may be behind, as `intervals_of` has them.
+        logged: The output edges each of whose messages becomes durable (`Program.logs`).
         kept: Output edge to the time of the last message that a checkpoint has kept, perhaps not durably yet.
         unrecorded: The choices since then, if they are not recorded step by step.
         rebuild: Logged inputs that are still to be executed again to rebuild the state.
@@ -103,6 +104,7 @@ class MachineProcessor(ABC):
         self._checkpoint_timer: int | None = None  # the deadline for which a timer is set
         self._last_due = 0
         self.intervals: dict[str, float] = {}
+        self.logged: set[str] = set()
         self.kept: dict[str, Any] = {}
         self.unrecorded: list[Determinant] = []
         self.rebuild: deque[LoggedInput] = deque()
