@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.group import ranges, search_stretches
+from boatlift.spark.keyed.group import grouped_sum, ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.segment import Segment
 
@@ -148,7 +148,10 @@ def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Seg
         first, last = segment.stretches(rows.hash)
         low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
         there = np.flatnonzero(low < high)
-        held[there] += segment.read(codec, low[there]).weights
+        places = ranges(low[there], high[there])
+        if len(places):  # state by round has a row several times
+            weights = segment.read(codec, places).weights
+            held[there] += grouped_sum(weights, np.cumsum(high[there] - low[there]) - (high - low)[there])
     return held
 
 

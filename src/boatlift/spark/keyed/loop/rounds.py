@@ -31,11 +31,13 @@ from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds, rows_of_share
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
+from boatlift.spark.keyed.loop.in_order import RowsInOrder
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.join import JOIN_PARTS, JoinNode
 from boatlift.spark.keyed.network.node import Node, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.state import Runs, StepState
 from boatlift.storage.records.records import RunRef
@@ -91,8 +93,39 @@ def rounds_of(node: Node, runs: Mapping[str, Runs]) -> Rounds:
         node: The node: its state is a sum over its inputs, and each part of it has the keys of the inputs.
         runs: Part to its runs before the step.
     """
-    held = {part: HeldRows(codec, runs[part]) for part, codec in rounded_parts(node).items()}
-    return _JoinRounds(node, held) if isinstance(node, JoinNode) else _KeyedRounds(node, held)
+    parts = rounded_parts(node)
+    if isinstance(node, JoinNode):
+        return _JoinRounds(node, {part: HeldRows(codec, runs[part]) for part, codec in parts.items()})
+    return _KeyedRounds(node, {part: _held(codec, runs[part]) for part, codec in parts.items()})
+
+
+class _Held(Protocol):
+    """The rows of the keys that a step touches, in a part of the state as it was before the step, by round."""
+
+    codec: RoundedCodec[Any, Any]
+    last: int
+
+    def read(self, wanted: Hashes) -> None:
+        """Touch more keys.
+
+        Args:
+            wanted: The hashes of keys that were not touched yet, ascending, each once.
+        """
+
+    def hashes_at(self, number: int) -> list[Hashes]:
+        """Return the hashes of the keys whose rows at a round may change a result, in arrays without order.
+
+        Args:
+            number: The round; rounds are asked for in order.
+        """
+
+    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
+        """Return the rows of some touched keys up to a round, as a node reads runs."""
+
+
+def _held(codec: RoundedCodec[Any, Any], runs: Runs) -> _Held:
+    inner = codec.inner
+    return RowsInOrder(codec, runs) if isinstance(inner, ArrangementCodec) and inner.ordered else HeldRows(codec, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +155,11 @@ class _Touched:
 
     Attributes:
         held: The parts of the state.
+        seen: The hashes of the keys, ascending.
     """
 
-    held: Mapping[str, HeldRows[Any]]
-    _seen: Hashes = field(default_factory=lambda: _NO_HASHES)
+    held: Mapping[str, _Held]
+    seen: Hashes = field(default_factory=lambda: _NO_HASHES)
 
     @property
     def last(self) -> int:
@@ -134,11 +168,11 @@ class _Touched:
     def add(self, hashes: Sequence[Hashes]) -> Hashes:
         """Touch keys; return their hashes, ascending, each once."""
         touched = np.unique(np.concatenate(hashes))
-        fresh = np.setdiff1d(touched, self._seen, assume_unique=True)
+        fresh = np.setdiff1d(touched, self.seen, assume_unique=True)
         if len(fresh):
             for part in self.held.values():
                 part.read(fresh)
-            self._seen = np.union1d(self._seen, fresh)
+            self.seen = np.union1d(self.seen, fresh)
         return touched
 
     def at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
@@ -150,7 +184,7 @@ class _Touched:
 class _OperatorRounds:
     """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch."""
 
-    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
+    def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
         (self._schema,) = node.schemas
         self._touched = _Touched(held)
         self._changes = [StepChanges() for _ in range(node.inputs)]
@@ -188,9 +222,15 @@ class _OperatorRounds:
 class _KeyedRounds(_OperatorRounds):
     """The rounds of a node whose result for a key is a function of the rows of that key."""
 
-    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
+    def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
         super().__init__(node, held)
         self._node, self._parts = node, tuple(held)
+
+    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+        super().restore(saved, name, share)
+        keys = self._touched.seen
+        if len(keys):  # the node meets again the rows that it had met
+            self._until(keys, saved.number, [each.now(keys) for each in self._changes])
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes = []
@@ -228,10 +268,7 @@ class _KeyedRounds(_OperatorRounds):
         """
         if all(change is None for change in changes):
             return None, {}
-        runs = {}
-        for part, codec in self._node.parts.items():
-            rows = self._touched.held[part].until(keys, number)
-            runs[part] = [] if rows is None else [as_run(codec, rows)]
+        runs = {part: self._touched.held[part].runs_until(keys, number) for part in self._parts}
         state = _Captured(runs, _in_memory, 0, ALL_KEY_GROUPS)
         made = self._node.step(changes, state)
         return (made.changes[0] if made.changes else None), state.added
@@ -242,6 +279,7 @@ class _JoinRounds(_OperatorRounds):
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
         super().__init__(node, held)
+        self._held = held
         self._sides = (node.left, node.right)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
@@ -276,7 +314,7 @@ class _JoinRounds(_OperatorRounds):
         changes: list[Arranged | None] = [None, None]
         runs: list[list[Any]] = [[], []]
         for each, side in enumerate(self._sides):
-            held, own = self._touched.held[JOIN_PARTS[each]], self._changes[each]
+            held, own = self._held[JOIN_PARTS[each]], self._changes[each]
             if each == place:
                 change, rows = own.newest(keys), held.exactly(keys, number)
             elif place == 0:
