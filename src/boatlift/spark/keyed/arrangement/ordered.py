@@ -102,7 +102,8 @@ class FirstRows:
             held, known, complete = _read(codec, segments, stretches, pending, len(keys), most)
             mine = filtered(codec, change, np.isin(changed, pending))
             nothing = filtered(codec, mine, np.zeros(len(mine), np.bool_))
-            sides = merge_rows(codec, held or [nothing]), merge_rows(codec, [*held, mine])
+            summed = merge_rows(codec, held or [nothing])
+            sides = summed, merge_rows(codec, [summed, mine])
             numbers = [keys.numbers(rows) for rows in sides]
             cuts = [self._cuts(rows, own, len(keys)) for rows, own in zip(sides, numbers, strict=True)]
             ready = np.isin(np.arange(len(keys)), pending)
