@@ -18,7 +18,7 @@ from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.segment import Segment
 
-__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round", "rounds_in", "without_rounds"]
+__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round", "rounds_in", "taken", "without_rounds"]
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -164,14 +164,15 @@ class HeldRows(Generic[V]):
         places = ranges(held.hash.searchsorted(keys, "left"), held.hash.searchsorted(keys, "right"))
         rounds = rounds_in(held)[places]
         places = places[rounds == number] if exactly else places[rounds <= number]
-        found = without_rounds(self.codec.inner, _taken(self.codec, held, places))
+        found = without_rounds(self.codec.inner, taken(self.codec, held, places))
         return found if len(found) else None
 
     def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
         return segment.take(self.codec, ranges(*segment.stretches(wanted)))
 
 
-def _taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
+def taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
+    """Return some of the rows."""
     columns = [column.take(places) for column in rows.keys]
     return KeyedRows(rows.hash[places], columns, codec.take(rows.values, places), rows.collides)
 

@@ -24,16 +24,18 @@ import numpy.typing as npt
 from boatlift.errors import InternalError
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
+from boatlift.spark.aggregates.kernel.node import AggregateNode
 from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds, rows_of_share
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
-from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
+from boatlift.spark.keyed.loop.changes import KeyedSum, StepChanges, consolidated, negated
 from boatlift.spark.keyed.loop.in_order import RowsInOrder
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.join import JOIN_PARTS, JoinNode
 from boatlift.spark.keyed.network.node import Node, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity
@@ -219,18 +221,53 @@ class _OperatorRounds:
                 self.added[part] = [found[1]]
 
 
+class _Sums:
+    """What the rounds so far have made of each key: the change of the result, and what the step adds to the state.
+
+    Of a key that nothing changes at a round they are the same at that round as before it. So the sums up to a round
+    need not be computed again at the next one.
+
+    Args:
+        node: A node whose result has the columns of the key at the places at which its input has them.
+    """
+
+    def __init__(self, node: AggregateNode | DistinctNode) -> None:
+        self._made = StepChanges()
+        self._added = {part: KeyedSum(codec) for part, codec in node.parts.items()}
+
+    def add(self, made: ZSet | None, hashes: Hashes | None, added: Mapping[str, KeyedRows[Any]]) -> None:
+        """Add what a round makes.
+
+        Args:
+            made: The change of the result.
+            hashes: The hash of the key of each of its rows.
+            added: Part to what the step adds to it at the round.
+        """
+        self._made.begin(made, _NO_HASHES if hashes is None else hashes)
+        for part, rows in added.items():
+            self._added[part].add(rows)
+
+    def of(self, keys: Hashes) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
+        """Return the sums for some keys: the hashes of these are ascending."""
+        sums = {part: each.of(keys) for part, each in self._added.items()}
+        return self._made.now(keys), {part: rows for part, rows in sums.items() if rows is not None}
+
+
 class _KeyedRounds(_OperatorRounds):
     """The rounds of a node whose result for a key is a function of the rows of that key."""
 
     def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
         super().__init__(node, held)
         self._node, self._parts = node, tuple(held)
+        self._sums = _Sums(node) if isinstance(node, AggregateNode | DistinctNode) else None
 
     def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
         super().restore(saved, name, share)
         keys = self._touched.seen
         if len(keys):  # the node meets again the rows that it had met
-            self._until(keys, saved.number, [each.now(keys) for each in self._changes])
+            made, added = self._until(keys, saved.number, [each.now(keys) for each in self._changes])
+            if self._sums is not None:
+                self._sums.add(made, None if made is None else self._hashes(0, made), added)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes = []
@@ -243,13 +280,21 @@ class _KeyedRounds(_OperatorRounds):
             return None
         now, added = self._until(keys, number, [each.now(keys) for each in self._changes])
         earlier = keys[np.logical_or.reduce([each.changed_before(keys) for each in self._changes])]
-        before, added_before = self._until(earlier, number - 1, [each.before(earlier) for each in self._changes])
+        if self._sums is not None:
+            before, added_before = self._sums.of(earlier)
+        else:
+            before, added_before = self._until(earlier, number - 1, [each.before(earlier) for each in self._changes])
+        fresh: dict[str, KeyedRows[Any]] = {}
         for part, codec in self._node.parts.items():
             rows = _less(codec, added.get(part), added_before.get(part))
             if rows is not None:
                 self.added.setdefault(part, []).append(at_round(rows, number))
+                fresh[part] = rows
         pieces = [*([] if now is None else [now]), *([] if before is None else [negated(before)])]
-        return consolidated(concat(pieces), self._schema)
+        made = consolidated(concat(pieces), self._schema)
+        if self._sums is not None:
+            self._sums.add(made, None if made is None else self._hashes(0, made), fresh)
+        return made
 
     def _hashes(self, place: int, change: ZSet) -> Hashes:
         keys = self._node.keys(place)
