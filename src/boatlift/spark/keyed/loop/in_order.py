@@ -5,16 +5,15 @@ The least value of a key rests on its first rows, whatever follows them: of a ke
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged
-from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.spark.keyed.arrangement.codec import ArrangedRows
 from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.group import RowValues
 from boatlift.spark.keyed.loop.rounded import RoundedCodec, rounds_in, without_rounds
 from boatlift.spark.keyed.merge import filtered
@@ -35,8 +34,8 @@ _NO_ROUNDS = np.zeros(0, np.int64)
 class RowsInOrder:
     """The rows of the keys that a step touches, in an ordered part of the state as it was before the step, by round.
 
-    An operator reads the rows up to a round, each time from the runs. Rows that it meets of later rounds are taken note
-    of. So `hashes_at` gives no key that merely has rows at the round, but those of which the operator has met such rows.
+    An operator reads the rows up to a round, each time from the runs. Note is taken of the rows of later rounds that it
+    meets. So `hashes_at` gives the keys of which it has met rows of the round, and no others that have such rows.
 
     Laws:
         - An operator is a function of what it reads. So it would read the same rows of a key at the next round, and

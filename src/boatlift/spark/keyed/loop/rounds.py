@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from boatlift.errors import InternalError
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
 from boatlift.spark.aggregates.kernel.node import AggregateNode
+from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
 from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import join_change
@@ -177,30 +177,31 @@ class _Touched:
             self.seen = np.union1d(self.seen, fresh)
         return touched
 
-    def at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
-        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
-        again = [hashes for part in parts for hashes in self.held[part].hashes_at(number)]
-        return np.unique(np.concatenate([touched, *again])) if again else touched
-
 
 class _OperatorRounds:
-    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch."""
+    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch.
 
-    def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
+    Args:
+        node: The operator.
+        held: Part to its rows.
+        touched: For each input the keys that its changes touch, with the parts that are read for these.
+    """
+
+    def __init__(self, node: Node, held: Mapping[str, _Held], touched: Sequence[_Touched]) -> None:
         (self._schema,) = node.schemas
-        self._touched = _Touched(held)
+        self._parts, self._touched = held, touched
         self._changes = [StepChanges() for _ in range(node.inputs)]
         self.added: dict[str, list[KeyedRows[Any]]] = {}
 
     @property
     def last(self) -> int:
-        return self._touched.last
+        return max(each.last for each in self._touched)
 
     def kept(self) -> NamedRows:
         changes = {f"changes.{place}": each.sum for place, each in enumerate(self._changes)}
         added = {
             f"added.{part}": (held.codec, merge_rows(held.codec, self.added[part]))
-            for part, held in self._touched.held.items()
+            for part, held in self._parts.items()
             if self.added.get(part)
         }
         return {name: rows for name, rows in changes.items() if rows is not None} | {
@@ -214,11 +215,16 @@ class _OperatorRounds:
                 codec, rows = found
                 assert isinstance(codec, ArrangementCodec)
                 changes.restore(codec, rows)
-                self._touched.add([rows.hash])
-        for part in self._touched.held:
+                self._touched[place].add([rows.hash])
+        for part in self._parts:
             found = _saved_rows(saved, f"{name}/added.{part}", share)
             if found is not None:
                 self.added[part] = [found[1]]
+
+    def _at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
+        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
+        again = [hashes for part in parts for hashes in self._parts[part].hashes_at(number)]
+        return np.unique(np.concatenate([touched, *again])) if again else touched
 
 
 class _Sums:
@@ -257,13 +263,14 @@ class _KeyedRounds(_OperatorRounds):
     """The rounds of a node whose result for a key is a function of the rows of that key."""
 
     def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
-        super().__init__(node, held)
-        self._node, self._parts = node, tuple(held)
+        keys = _Touched(held)
+        super().__init__(node, held, [keys] * node.inputs)
+        self._node, self._keys = node, keys
         self._sums = _Sums(node) if isinstance(node, AggregateNode | DistinctNode) else None
 
     def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
         super().restore(saved, name, share)
-        keys = self._touched.seen
+        keys = self._keys.seen
         if len(keys):  # the node meets again the rows that it had met
             made, added = self._until(keys, saved.number, [each.now(keys) for each in self._changes])
             if self._sums is not None:
@@ -275,7 +282,7 @@ class _KeyedRounds(_OperatorRounds):
             own = _NO_HASHES if change is None else self._hashes(place, change)
             self._changes[place].begin(change, own)
             hashes.append(own)
-        keys = self._touched.at(number, self._parts, self._touched.add(hashes))
+        keys = self._at(number, tuple(self._parts), self._keys.add(hashes))
         if not len(keys):
             return None
         now, added = self._until(keys, number, [each.now(keys) for each in self._changes])
@@ -313,7 +320,7 @@ class _KeyedRounds(_OperatorRounds):
         """
         if all(change is None for change in changes):
             return None, {}
-        runs = {part: self._touched.held[part].runs_until(keys, number) for part in self._parts}
+        runs = {part: held.runs_until(keys, number) for part, held in self._parts.items()}
         state = _Captured(runs, _in_memory, 0, ALL_KEY_GROUPS)
         made = self._node.step(changes, state)
         return (made.changes[0] if made.changes else None), state.added
@@ -323,7 +330,9 @@ class _JoinRounds(_OperatorRounds):
     """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
-        super().__init__(node, held)
+        left, right = JOIN_PARTS  # a row of one side is read for the changes of the other
+        touched = [_Touched({right: held[right]}), _Touched({left: held[left]})]
+        super().__init__(node, held, touched)
         self._held = held
         self._sides = (node.left, node.right)
 
@@ -337,7 +346,7 @@ class _JoinRounds(_OperatorRounds):
             rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
             if rows is not None:
                 self.added.setdefault(JOIN_PARTS[place], []).append(at_round(rows, number))
-        self._touched.add(hashes)
+            self._touched[place].add([hashes[place]])
         pieces = [*self._meet(number, 0, np.unique(hashes[0]))]
         if number:
             pieces += self._meet(number, 1, np.unique(hashes[1]))
@@ -353,7 +362,7 @@ class _JoinRounds(_OperatorRounds):
             place: The side.
             fresh: The hashes of the keys that the step changes at the round on this side.
         """
-        keys = self._touched.at(number, [JOIN_PARTS[place]], fresh)
+        keys = self._at(number, [JOIN_PARTS[place]], fresh)
         if not len(keys):
             return []
         changes: list[Arranged | None] = [None, None]
