@@ -7,21 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.group import RowValues
 from boatlift.spark.keyed.loop.rounded import RoundedCodec, rounds_in, without_rounds
 from boatlift.spark.keyed.merge import filtered
 from boatlift.spark.keyed.opened import OpenRun
+from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.segment import Segment
 
 __all__ = ["RowsInOrder"]
 
+V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 ByRound = RoundedCodec[ArrangedRows, ArrangedRows]
@@ -136,15 +138,15 @@ class _UntilRound(Segment[ArrangedRows]):
         """Return the values of a key column, to be read at some rows."""
         return self._segment.key_values(number)
 
-    def read(self, codec: ValueCodec[ArrangedRows, ArrangedRows], places: Ints) -> ArrangedRows:
+    def read(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> V:
         """Return the values of some rows; those of later rounds have weight 0."""
-        values = self._segment.read(codec, places)
+        values: Any = self._segment.read(codec, places)
         rounds = self._segment.key_values(len(codec.keys))[places]
         early = self._held.meet(self._segment.hashes_at(places), rounds, self._number)
-        return ArrangedRows(values.weights * early, values.rows)
+        return cast("V", ArrangedRows(values.weights * early, values.rows))
 
-    def take(self, codec: ValueCodec[ArrangedRows, ArrangedRows], places: Ints) -> Arranged:
+    def take(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> KeyedRows[V]:
         """Return the sums of some rows over the rounds, each row once."""
-        rows = self._segment.take(self._held.codec, places)
+        rows: KeyedRows[Any] = self._segment.take(self._held.codec, places)
         early = self._held.meet(rows.hash, rounds_in(rows), self._number)
         return without_rounds(codec, filtered(self._held.codec, rows, early))
