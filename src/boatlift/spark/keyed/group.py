@@ -100,7 +100,9 @@ def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> 
         differ = unequal_rows(keys, order[repeats], keys, order[repeats - 1])
         if differ.any():
             collides = True
-            order, begins = _tell_apart(hashes, keys, order, begins, in_order, repeats[differ])
+            at = repeats[differ]
+            begins[at] = True
+            order, begins = _tell_apart(hashes, keys, order, begins, in_order, at)
     starts = np.flatnonzero(begins)
     return Grouping(order, starts, in_order if len(starts) == len(order) else in_order[starts], collides)
 
@@ -126,7 +128,18 @@ def _tell_apart(
     in_order: Hashes,
     at: Ints,
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the order and the begins with the rows sorted by key whose hash several keys share."""
+    """Return the order and the begins with the rows sorted by key whose hash several keys share.
+
+    Where the rows of a hash are in order, as those of one sorted piece are, they are left as they are.
+
+    Args:
+        hashes, keys, order, begins: See `group`.
+        in_order: The hashes in the order.
+        at: The places in the order where a key differs from the one before it, which has the same hash.
+    """
+    at = at[_falls(keys, order[at - 1], order[at])]
+    if not len(at):
+        return order, begins
     shared = distinct_sorted(in_order[at])
     places = ranges(in_order.searchsorted(shared, "left"), in_order.searchsorted(shared, "right"))
     rows = order[places]
@@ -136,6 +149,18 @@ def _tell_apart(
     same_hash = hashes[rows[1:]] == hashes[rows[:-1]]
     begins[places[1:]] = ~same_hash | unequal_rows(keys, rows[1:], keys, rows[:-1])
     return order, begins
+
+
+def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> npt.NDArray[np.bool_]:
+    """Return which rows come after others in the order of `sort_rows`, as far as it is seen cheaply: else all."""
+    falls, equal = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    for column in keys:
+        if column.valid is not None or not column.is_whole:
+            return np.ones(len(rows), np.bool_)
+        here, there = column.values[rows], column.values[others]
+        falls |= equal & (here > there)
+        equal &= here == there
+    return falls
 
 
 def distinct_sorted(hashes: Hashes) -> Hashes:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.group import ranges, search_stretches
+from boatlift.spark.keyed.group import grouped_sum, ranges, search_stretches
 from boatlift.spark.keyed.merge import filtered, merge_rows
 from boatlift.spark.keyed.segment import Segment
 
@@ -102,7 +102,8 @@ class FirstRows:
             held, known, complete = _read(codec, segments, stretches, pending, len(keys), most)
             mine = filtered(codec, change, np.isin(changed, pending))
             nothing = filtered(codec, mine, np.zeros(len(mine), np.bool_))
-            sides = merge_rows(codec, held or [nothing]), merge_rows(codec, [*held, mine])
+            summed = merge_rows(codec, held or [nothing])
+            sides = summed, merge_rows(codec, [summed, mine])
             numbers = [keys.numbers(rows) for rows in sides]
             cuts = [self._cuts(rows, own, len(keys)) for rows, own in zip(sides, numbers, strict=True)]
             ready = np.isin(np.arange(len(keys)), pending)
@@ -148,7 +149,10 @@ def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Seg
         first, last = segment.stretches(rows.hash)
         low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
         there = np.flatnonzero(low < high)
-        held[there] += segment.read(codec, low[there]).weights
+        places = ranges(low[there], high[there])
+        if len(places):  # state by round has a row several times
+            weights = segment.read(codec, places).weights
+            held[there] += grouped_sum(weights, np.cumsum(high[there] - low[there]) - (high - low)[there])
     return held
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +12,16 @@ import pyarrow as pa
 
 from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
+from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.group import ranges
+from boatlift.spark.keyed.loop.rounded import taken
 from boatlift.spark.keyed.merge import merge_rows
 from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.spark.keyed.rows import KeyedRows
 
-__all__ = ["StepChanges", "consolidated", "negated"]
+__all__ = ["KeyedSum", "StepChanges", "consolidated", "negated"]
 
+V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -33,6 +38,38 @@ def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
 def negated(change: ZSet) -> ZSet:
     """Return the change that takes a change back."""
     return ZSet(change.columns, -change.weights)
+
+
+@dataclass(slots=True)
+class KeyedSum(Generic[V]):
+    """A sum of rows that grows, found by key.
+
+    Attributes:
+        codec: The form of the rows.
+    """
+
+    codec: ValueCodec[V, Any]
+    _pieces: list[KeyedRows[V]] = field(default_factory=list)
+
+    def add(self, rows: KeyedRows[V]) -> None:
+        """Add rows; pieces of the sum are merged so that there are few, and each row is seldom written again."""
+        while self._pieces and len(rows) and len(self._pieces[-1]) < 2 * len(rows):
+            rows = merge_rows(self.codec, [self._pieces.pop(), rows])
+        if len(rows):
+            self._pieces.append(rows)
+
+    def of(self, keys: Hashes) -> KeyedRows[V] | None:
+        """Return the sum of the rows of some keys; None if there are none.
+
+        Args:
+            keys: The hashes of the keys, ascending, each once.
+        """
+        found = []
+        for rows in self._pieces:
+            places = ranges(rows.hash.searchsorted(keys, "left"), rows.hash.searchsorted(keys, "right"))
+            if len(places):
+                found.append(taken(self.codec, rows, places))
+        return merge_rows(self.codec, found) if found else None
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.segment import Segment
 
-__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round"]
+__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round", "rounds_in", "taken", "without_rounds"]
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -134,7 +134,7 @@ class HeldRows(Generic[V]):
         rows = merge_rows(self.codec, found)
         if not len(rows):
             return
-        rounds = _rounds(rows)
+        rounds = rounds_in(rows)
         for number in np.unique(rounds).tolist():
             self._hashes.setdefault(number, []).append(distinct_sorted(rows.hash[rounds == number]))
             self.last = max(self.last, number)
@@ -148,6 +148,11 @@ class HeldRows(Generic[V]):
         """Return the sum of the rows of some keys up to a round, as the part would hold it without rounds."""
         return self._sum(keys, number, exactly=False)
 
+    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
+        """Return the rows of some keys up to a round, as a node reads runs."""
+        rows = self.until(keys, number)
+        return [] if rows is None else [as_run(self.codec.inner, rows)]
+
     def exactly(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
         """Return the rows of some keys at one round."""
         return self._sum(keys, number, exactly=True)
@@ -157,20 +162,23 @@ class HeldRows(Generic[V]):
         if held is None:
             return None
         places = ranges(held.hash.searchsorted(keys, "left"), held.hash.searchsorted(keys, "right"))
-        rounds = _rounds(held)[places]
+        rounds = rounds_in(held)[places]
         places = places[rounds == number] if exactly else places[rounds <= number]
-        return _without_rounds(self.codec.inner, _taken(self.codec, held, places)) if len(places) else None
+        found = without_rounds(self.codec.inner, taken(self.codec, held, places))
+        return found if len(found) else None
 
     def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
         return segment.take(self.codec, ranges(*segment.stretches(wanted)))
 
 
-def _taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
+def taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
+    """Return some of the rows."""
     columns = [column.take(places) for column in rows.keys]
     return KeyedRows(rows.hash[places], columns, codec.take(rows.values, places), rows.collides)
 
 
-def _rounds(rows: KeyedRows[Any]) -> Ints:
+def rounds_in(rows: KeyedRows[Any]) -> Ints:
+    """Return the round of each row of state by round."""
     rounds: Ints = rows.keys[-1].values
     return rounds
 
@@ -184,7 +192,7 @@ def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[
     return KeyedRows(hashes[order], keys, values, one.collides or other.collides)
 
 
-def _without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V] | None:
+def without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
     """Return the sum of rows over all rounds: rows that differ by their round alone are neighbours."""
     keys = rows.keys[:-1]
     begins = np.ones(len(rows), np.bool_)
@@ -194,5 +202,4 @@ def _without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[
     values = codec.merge([rows.values], np.arange(len(rows)), starts)
     found = KeyedRows(rows.hash[starts], [column.take(starts) for column in keys], values, rows.collides)
     nothing = codec.says_nothing(values)
-    found = found if nothing is None else filtered(codec, found, ~nothing)
-    return found if len(found) else None
+    return found if nothing is None else filtered(codec, found, ~nothing)

@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from boatlift.errors import InternalError
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
+from boatlift.spark.aggregates.kernel.node import AggregateNode
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
 from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
@@ -30,12 +31,15 @@ from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds, rows_of_share
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
-from boatlift.spark.keyed.loop.changes import StepChanges, consolidated, negated
+from boatlift.spark.keyed.loop.changes import KeyedSum, StepChanges, consolidated, negated
+from boatlift.spark.keyed.loop.in_order import RowsInOrder
 from boatlift.spark.keyed.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
 from boatlift.spark.keyed.merge import merge_rows
+from boatlift.spark.keyed.network.distinct import DistinctNode
 from boatlift.spark.keyed.network.join import JOIN_PARTS, JoinNode
 from boatlift.spark.keyed.network.node import Node, ZSet, concat
 from boatlift.spark.keyed.network.sides import arranged_side, by_nullity
+from boatlift.spark.keyed.opened import OpenRun
 from boatlift.spark.keyed.rows import KeyedRows
 from boatlift.spark.keyed.state import Runs, StepState
 from boatlift.storage.records.records import RunRef
@@ -91,8 +95,39 @@ def rounds_of(node: Node, runs: Mapping[str, Runs]) -> Rounds:
         node: The node: its state is a sum over its inputs, and each part of it has the keys of the inputs.
         runs: Part to its runs before the step.
     """
-    held = {part: HeldRows(codec, runs[part]) for part, codec in rounded_parts(node).items()}
-    return _JoinRounds(node, held) if isinstance(node, JoinNode) else _KeyedRounds(node, held)
+    parts = rounded_parts(node)
+    if isinstance(node, JoinNode):
+        return _JoinRounds(node, {part: HeldRows(codec, runs[part]) for part, codec in parts.items()})
+    return _KeyedRounds(node, {part: _held(codec, runs[part]) for part, codec in parts.items()})
+
+
+class _Held(Protocol):
+    """The rows of the keys that a step touches, in a part of the state as it was before the step, by round."""
+
+    codec: RoundedCodec[Any, Any]
+    last: int
+
+    def read(self, wanted: Hashes) -> None:
+        """Touch more keys.
+
+        Args:
+            wanted: The hashes of keys that were not touched yet, ascending, each once.
+        """
+
+    def hashes_at(self, number: int) -> list[Hashes]:
+        """Return the hashes of the keys whose rows at a round may change a result, in arrays without order.
+
+        Args:
+            number: The round; rounds are asked for in order.
+        """
+
+    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
+        """Return the rows of some touched keys up to a round, as a node reads runs."""
+
+
+def _held(codec: RoundedCodec[Any, Any], runs: Runs) -> _Held:
+    inner = codec.inner
+    return RowsInOrder(codec, runs) if isinstance(inner, ArrangementCodec) and inner.ordered else HeldRows(codec, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +157,11 @@ class _Touched:
 
     Attributes:
         held: The parts of the state.
+        seen: The hashes of the keys, ascending.
     """
 
-    held: Mapping[str, HeldRows[Any]]
-    _seen: Hashes = field(default_factory=lambda: _NO_HASHES)
+    held: Mapping[str, _Held]
+    seen: Hashes = field(default_factory=lambda: _NO_HASHES)
 
     @property
     def last(self) -> int:
@@ -134,37 +170,38 @@ class _Touched:
     def add(self, hashes: Sequence[Hashes]) -> Hashes:
         """Touch keys; return their hashes, ascending, each once."""
         touched = np.unique(np.concatenate(hashes))
-        fresh = np.setdiff1d(touched, self._seen, assume_unique=True)
+        fresh = np.setdiff1d(touched, self.seen, assume_unique=True)
         if len(fresh):
             for part in self.held.values():
                 part.read(fresh)
-            self._seen = np.union1d(self._seen, fresh)
+            self.seen = np.union1d(self.seen, fresh)
         return touched
-
-    def at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
-        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
-        again = [hashes for part in parts for hashes in self.held[part].hashes_at(number)]
-        return np.unique(np.concatenate([touched, *again])) if again else touched
 
 
 class _OperatorRounds:
-    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch."""
+    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch.
 
-    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
+    Args:
+        node: The operator.
+        held: Part to its rows.
+        touched: For each input the keys that its changes touch, with the parts that are read for these.
+    """
+
+    def __init__(self, node: Node, held: Mapping[str, _Held], touched: Sequence[_Touched]) -> None:
         (self._schema,) = node.schemas
-        self._touched = _Touched(held)
+        self._parts, self._touched = held, touched
         self._changes = [StepChanges() for _ in range(node.inputs)]
         self.added: dict[str, list[KeyedRows[Any]]] = {}
 
     @property
     def last(self) -> int:
-        return self._touched.last
+        return max(each.last for each in self._touched)
 
     def kept(self) -> NamedRows:
         changes = {f"changes.{place}": each.sum for place, each in enumerate(self._changes)}
         added = {
             f"added.{part}": (held.codec, merge_rows(held.codec, self.added[part]))
-            for part, held in self._touched.held.items()
+            for part, held in self._parts.items()
             if self.added.get(part)
         }
         return {name: rows for name, rows in changes.items() if rows is not None} | {
@@ -178,19 +215,66 @@ class _OperatorRounds:
                 codec, rows = found
                 assert isinstance(codec, ArrangementCodec)
                 changes.restore(codec, rows)
-                self._touched.add([rows.hash])
-        for part in self._touched.held:
+                self._touched[place].add([rows.hash])
+        for part in self._parts:
             found = _saved_rows(saved, f"{name}/added.{part}", share)
             if found is not None:
                 self.added[part] = [found[1]]
+
+    def _at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
+        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
+        again = [hashes for part in parts for hashes in self._parts[part].hashes_at(number)]
+        return np.unique(np.concatenate([touched, *again])) if again else touched
+
+
+class _Sums:
+    """What the rounds so far have made of each key: the change of the result, and what the step adds to the state.
+
+    Of a key that nothing changes at a round they are the same at that round as before it. So the sums up to a round
+    need not be computed again at the next one.
+
+    Args:
+        node: A node whose result has the columns of the key at the places at which its input has them.
+    """
+
+    def __init__(self, node: AggregateNode | DistinctNode) -> None:
+        self._made = StepChanges()
+        self._added = {part: KeyedSum(codec) for part, codec in node.parts.items()}
+
+    def add(self, made: ZSet | None, hashes: Hashes | None, added: Mapping[str, KeyedRows[Any]]) -> None:
+        """Add what a round makes.
+
+        Args:
+            made: The change of the result.
+            hashes: The hash of the key of each of its rows.
+            added: Part to what the step adds to it at the round.
+        """
+        self._made.begin(made, _NO_HASHES if hashes is None else hashes)
+        for part, rows in added.items():
+            self._added[part].add(rows)
+
+    def of(self, keys: Hashes) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
+        """Return the sums for some keys: the hashes of these are ascending."""
+        sums = {part: each.of(keys) for part, each in self._added.items()}
+        return self._made.now(keys), {part: rows for part, rows in sums.items() if rows is not None}
 
 
 class _KeyedRounds(_OperatorRounds):
     """The rounds of a node whose result for a key is a function of the rows of that key."""
 
-    def __init__(self, node: Node, held: Mapping[str, HeldRows[Any]]) -> None:
-        super().__init__(node, held)
-        self._node, self._parts = node, tuple(held)
+    def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
+        keys = _Touched(held)
+        super().__init__(node, held, [keys] * node.inputs)
+        self._node, self._keys = node, keys
+        self._sums = _Sums(node) if isinstance(node, AggregateNode | DistinctNode) else None
+
+    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+        super().restore(saved, name, share)
+        keys = self._keys.seen
+        if len(keys):  # the node meets again the rows that it had met
+            made, added = self._until(keys, saved.number, [each.now(keys) for each in self._changes])
+            if self._sums is not None:
+                self._sums.add(made, None if made is None else self._hashes(0, made), added)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes = []
@@ -198,18 +282,26 @@ class _KeyedRounds(_OperatorRounds):
             own = _NO_HASHES if change is None else self._hashes(place, change)
             self._changes[place].begin(change, own)
             hashes.append(own)
-        keys = self._touched.at(number, self._parts, self._touched.add(hashes))
+        keys = self._at(number, tuple(self._parts), self._keys.add(hashes))
         if not len(keys):
             return None
         now, added = self._until(keys, number, [each.now(keys) for each in self._changes])
         earlier = keys[np.logical_or.reduce([each.changed_before(keys) for each in self._changes])]
-        before, added_before = self._until(earlier, number - 1, [each.before(earlier) for each in self._changes])
+        if self._sums is not None:
+            before, added_before = self._sums.of(earlier)
+        else:
+            before, added_before = self._until(earlier, number - 1, [each.before(earlier) for each in self._changes])
+        fresh: dict[str, KeyedRows[Any]] = {}
         for part, codec in self._node.parts.items():
             rows = _less(codec, added.get(part), added_before.get(part))
             if rows is not None:
                 self.added.setdefault(part, []).append(at_round(rows, number))
+                fresh[part] = rows
         pieces = [*([] if now is None else [now]), *([] if before is None else [negated(before)])]
-        return consolidated(concat(pieces), self._schema)
+        made = consolidated(concat(pieces), self._schema)
+        if self._sums is not None:
+            self._sums.add(made, None if made is None else self._hashes(0, made), fresh)
+        return made
 
     def _hashes(self, place: int, change: ZSet) -> Hashes:
         keys = self._node.keys(place)
@@ -228,10 +320,7 @@ class _KeyedRounds(_OperatorRounds):
         """
         if all(change is None for change in changes):
             return None, {}
-        runs = {}
-        for part, codec in self._node.parts.items():
-            rows = self._touched.held[part].until(keys, number)
-            runs[part] = [] if rows is None else [as_run(codec, rows)]
+        runs = {part: held.runs_until(keys, number) for part, held in self._parts.items()}
         state = _Captured(runs, _in_memory, 0, ALL_KEY_GROUPS)
         made = self._node.step(changes, state)
         return (made.changes[0] if made.changes else None), state.added
@@ -241,7 +330,10 @@ class _JoinRounds(_OperatorRounds):
     """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
-        super().__init__(node, held)
+        left, right = JOIN_PARTS  # a row of one side is read for the changes of the other
+        touched = [_Touched({right: held[right]}), _Touched({left: held[left]})]
+        super().__init__(node, held, touched)
+        self._held = held
         self._sides = (node.left, node.right)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
@@ -254,7 +346,7 @@ class _JoinRounds(_OperatorRounds):
             rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
             if rows is not None:
                 self.added.setdefault(JOIN_PARTS[place], []).append(at_round(rows, number))
-        self._touched.add(hashes)
+            self._touched[place].add([hashes[place]])
         pieces = [*self._meet(number, 0, np.unique(hashes[0]))]
         if number:
             pieces += self._meet(number, 1, np.unique(hashes[1]))
@@ -270,13 +362,13 @@ class _JoinRounds(_OperatorRounds):
             place: The side.
             fresh: The hashes of the keys that the step changes at the round on this side.
         """
-        keys = self._touched.at(number, [JOIN_PARTS[place]], fresh)
+        keys = self._at(number, [JOIN_PARTS[place]], fresh)
         if not len(keys):
             return []
         changes: list[Arranged | None] = [None, None]
         runs: list[list[Any]] = [[], []]
         for each, side in enumerate(self._sides):
-            held, own = self._touched.held[JOIN_PARTS[each]], self._changes[each]
+            held, own = self._held[JOIN_PARTS[each]], self._changes[each]
             if each == place:
                 change, rows = own.newest(keys), held.exactly(keys, number)
             elif place == 0:
