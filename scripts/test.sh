@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 
 # No test selected is no failure of a phase: `make test ARGS="-k name"` may pick from one only.
 phase() {
-    .venv/bin/python -m pytest "$@"
+    .venv/bin/python -m pytest --durations=30 --durations-min=5 "$@"
     status=$?
     [ "$status" -eq 5 ] && status=0
     return "$status"

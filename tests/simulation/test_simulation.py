@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import ProbeRows, SetTimer
 from boatlift.simulation.driver import machine_of
@@ -90,8 +90,10 @@ def test_the_seeds_set_timers_and_probe_rows_and_answer_late_and_twice():
     timers = probes = ended = failed = twice = late = 0
     for seed in range(200):
         simulation = Simulation(seed)
-        batches = [part for part in simulation.recipe.parts.values() if part.role is Role.BATCH]
-        if not any(part.durability.policy.seconds or part.durability.policy.when for part in batches):
+        batches = [
+            batch_of(part.durability.policy) for part in simulation.recipe.parts.values() if part.role is Role.BATCH
+        ]
+        if not any(batch.seconds or batch.when for batch in batches):
             continue
         simulation.run()
         driver = simulation.driver
