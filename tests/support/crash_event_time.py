@@ -62,3 +62,10 @@ kept = flow.sql(
     policy=bl.Lazy(every=3),
 )  # its state goes below the bound
 kept.sink("kept_out", bl.parquet("kept"))
+sessions = flow.sql(
+    "sessions",
+    "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n, max(v) AS v FROM timely "
+    "GROUP BY k, session_window(at, '20 seconds')",
+    policy=bl.Lazy(every=3),
+)  # its rows go with their session
+sessions.sink("sessions_out", bl.parquet("sessions"))

@@ -11,7 +11,7 @@ from support.event_time import drawn_steps
 
 __all__ = ["make_events", "sees_the_same_steps"]
 
-SINKS = ("late", "windows", "first", "silent", "counts", "walks", "kept")
+SINKS = ("late", "windows", "first", "silent", "counts", "walks", "kept", "sessions")
 STEPS = 10
 
 

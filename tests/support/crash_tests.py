@@ -25,7 +25,20 @@ __all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of
 
 TESTS = Path(__file__).parents[1]
 KILLED = -signal.SIGKILL
-SINKS = ("history", "cleaned", "told", "asked", "late", "windows", "first", "silent", "counts", "walks", "kept")
+SINKS = (
+    "history",
+    "cleaned",
+    "told",
+    "asked",
+    "late",
+    "windows",
+    "first",
+    "silent",
+    "counts",
+    "walks",
+    "kept",
+    "sessions",
+)
 EVERY_POINT = os.environ.get("BOATLIFT_CRASH_POINTS") == "all"
 WHOLE_RUNS = 4
 """So many whole runs may pass a point by: a merge that is late leaves nothing to delete."""
