@@ -69,11 +69,14 @@ def test_a_look_asks_for_no_done_file_while_no_folder_changes(tmp_path: Path, mo
     choose, cursor = taken_whole(tmp_path)
     os.utime(tmp_path, (0, 0))
     assert choose(cursor) is None
-    looked: list[str] = []
-    real = Path.stat
-    monkeypatch.setattr(Path, "stat", lambda self, **given: looked.append(self.name) or real(self, **given))
+    listed: list[Path] = []
+    real = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: listed.append(folder) or real(folder))
     assert choose(cursor) is None
-    assert set(looked) == {tmp_path.name}
+    assert listed == [tmp_path], "for files that are not done"
+    os.utime(tmp_path, (1, 1))
+    assert choose(cursor) is None
+    assert listed == [tmp_path] * 3
 
 
 @pytest.mark.parametrize("copies", [1, 3])

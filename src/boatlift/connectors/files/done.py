@@ -100,8 +100,7 @@ class DoneFiles:
         for folder, seen in list(self._folders.items()):
             changed = self._changed_at(folder)
             if changed != seen or changed is None:
-                for name in [name for name in self._files if _folder_of(name) == folder]:
-                    self._refuse_other(name)
+                self._refuse_others_in(folder)
                 self._folders[folder] = changed
 
     def _changed_at(self, folder: str) -> int | None:
@@ -112,16 +111,26 @@ class DoneFiles:
             return 0
         return changed if abs(self._clock() - changed) > _TICK else None
 
-    def _refuse_other(self, name: str) -> None:
-        """Raise if the file of a name is not the one that was taken; a copy may have taken its place."""
-        done, path = self._files[name], self._base / name
-        try:
-            found = Stamp.of(path.stat())
-        except (FileNotFoundError, NotADirectoryError):
+    def _refuse_others_in(self, folder: str) -> None:
+        """Raise if a name in a folder has another file than the one that was taken; take in which names are gone."""
+        gone = {name for name, done in self._files.items() if done.stamp is not None and _folder_of(name) == folder}
+        under = f"{folder}/" if folder else ""
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._base / folder) as entries:
+            for entry in entries:
+                done = self._files.get(name := under + entry.name)
+                if done is None:
+                    continue
+                with suppress(FileNotFoundError):
+                    found = Stamp.of(entry.stat())
+                    gone.discard(name)
+                    if found != done.stamp:
+                        self._refuse_other(name, done, found)
+        for name in gone:
             self._lose(name)
-            return
-        if found == done.stamp:
-            return
+
+    def _refuse_other(self, name: str, done: _Done, found: Stamp) -> None:
+        """Raise if a file is not the one that was taken under its name, nor a copy of it."""
+        path = self._base / name
         if found.size != done.prefix.end or not self._has(name, done.prefix):
             if done.stamp is not None and found.identity == done.stamp.identity and found.size >= done.prefix.end:
                 raise written_when_done(path, found.size, done.prefix.end)
