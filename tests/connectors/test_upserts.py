@@ -195,7 +195,7 @@ def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> 
 
 
 def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
-    """Twenty times as many pushes to ten keys: the same bytes and files, and what is written stays in proportion."""
+    """Twenty times as many pushes to ten keys: the same bytes and files, but for what waits for the next memo."""
     life = Life(store)
     sizes = []
     for turn in range(2000):
@@ -206,7 +206,7 @@ def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
             sizes.append((size_of(store), len([*store.list("")])))
     life.check()
     life.close()
-    assert max(sizes)[0] <= 1.3 * sizes[0][0], sizes
+    assert max(sizes)[0] <= 4 * sizes[0][0], sizes
     assert max(files for _, files in sizes) <= 2 * 8 + 8
 
 
