@@ -350,7 +350,9 @@ def test_the_pages_programs_run_as_printed(spark: SparkSession) -> None:
 
     def write(number: int, *rows: tuple[str, float, int]) -> None:
         lines = [f"{sensor},{celsius},{now - minutes * MINUTE:%Y-%m-%dT%H:%M:%SZ}" for sensor, celsius, minutes in rows]
-        Path(f"readings/{number}.csv").write_text("sensor,celsius,at\n" + "".join(f"{line}\n" for line in lines))
+        draft = Path("readings/_draft")
+        draft.write_text("sensor,celsius,at\n" + "".join(f"{line}\n" for line in lines))
+        draft.rename(f"readings/{number}.csv")
 
     write(0, ("a", 20, 100), ("b", 30, 99), ("a", 22, 100), ("a", 22, 50))
     Path("alarms").mkdir()
