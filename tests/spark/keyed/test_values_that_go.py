@@ -119,7 +119,7 @@ class WithWhatComesAndGoes(Tasks):
 
 
 class BeforeAndAfter(Tasks):
-    """Gives the rows after a step less those before it as the one result of a node that gives both."""
+    """A node whose one result is the rows after a step, less those before it."""
 
     def __init__(self, node: TouchedNode, *args: Any, **options: Any) -> None:
         super().__init__(node, *args, **options)
