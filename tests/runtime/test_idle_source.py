@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boatlift as bl
+from boatlift.runtime.host.sources import LONGEST_QUIET_SECONDS, QUIET_SECONDS, _pause_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,3 +43,10 @@ def test_what_comes_after_a_source_ran_dry_is_taken(spark: SparkSession, tmp_pat
     finally:
         running.stop()
     assert sorted(row.a for row in spark.read.parquet(str(tmp_path / "output")).collect()) == [1, 2]
+
+
+def test_a_source_that_had_nothing_is_left_alone_for_as_long_as_a_poll_costs() -> None:
+    assert _pause_after(0.0, 0.0) == QUIET_SECONDS
+    assert _pause_after(0.05, 0.02) == 0.4, "a poll that works takes a twentieth of a core"
+    assert _pause_after(0.2, 0.001) == 0.2, "a poll that waits is no reason to ask a busy server at once"
+    assert _pause_after(9.0, 9.0) == LONGEST_QUIET_SECONDS

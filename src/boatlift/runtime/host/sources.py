@@ -30,7 +30,7 @@ QUIET_SECONDS = 0.02
 """A source that had nothing is left alone at least so long."""
 
 POLL_PAUSE = 20
-"""And at least so many times as long as the poll took: a folder of many files then takes a twentieth of a core."""
+"""And at least so many times as long as the poll used a core: a folder of many files then takes a twentieth of one."""
 
 LONGEST_QUIET_SECONDS = 1.0
 """But never longer than this, however long the poll took."""
@@ -98,7 +98,7 @@ class SourcePolls:
                 yield from self._cursors.collected(fact)
 
     def _poll(self, order: PollSource, cursor: Any) -> Answer:
-        began = time.monotonic()
+        began, began_to_work = time.monotonic(), time.thread_time()
         try:
             position = self._engine.poll(order.source, cursor)
         except FencedError:
@@ -107,8 +107,8 @@ class SourcePolls:
             cause = error
             return lambda: self._failed(order, cause)
         if position is None:
-            seconds = time.monotonic() - began
-            return lambda: self._idle(order, seconds)
+            pause = _pause_after(time.monotonic() - began, time.thread_time() - began_to_work)
+            return lambda: self._idle(order, pause)
         record = source_record(position, self._clock(), secrets.randbits(63))
         gathers = self._engine.gathers(order.source, position)
         return lambda: self._taken(events.EpochClosed(order.source, order.incarnation, order.time, record, gathers))
@@ -135,20 +135,23 @@ class SourcePolls:
         if rest == self._rests[source]:
             yield events.SourceWoken(source)
 
-    def _idle(self, order: PollSource, seconds: float) -> Iterable[events.Event]:
+    def _idle(self, order: PollSource, pause: float) -> Iterable[events.Event]:
         self._unreachable.reached(order.source)
         if not self._options.available_now:
             self._rests[order.source] += 1
-            pause = ANNOUNCED_QUIET_SECONDS if order.source in self._announcing else _pause_after(seconds)
-            self._queue.after(pause, partial(self._rested, order.source, self._rests[order.source]))
+            rest = ANNOUNCED_QUIET_SECONDS if order.source in self._announcing else pause
+            self._queue.after(rest, partial(self._rested, order.source, self._rests[order.source]))
         self._options.on_progress(Progress("idle", order.source, -1, behind=self._progress.steps_to_go()))
         yield events.SourceIdle(order.source, order.incarnation, order.time, ended=self._options.available_now)
 
 
-def _pause_after(seconds: float) -> float:
+def _pause_after(seconds: float, worked: float) -> float:
     """Return the seconds until the next poll of a source that had nothing.
+
+    A busy machine makes a poll long, and is no reason to look seldom; a slow file server is one.
 
     Args:
         seconds: The duration of the poll.
+        worked: The seconds for which it used a core.
     """
-    return min(max(QUIET_SECONDS, POLL_PAUSE * seconds), LONGEST_QUIET_SECONDS)
+    return min(max(QUIET_SECONDS, POLL_PAUSE * worked, seconds), LONGEST_QUIET_SECONDS)
