@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.operator import Timing
-from boatlift.dataflow.policies import History
+from boatlift.dataflow.policies import History, Policy
 from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
 from boatlift.dataflow.rows import Rows
 from boatlift.dataflow.units import Unit, units_of
@@ -69,13 +70,17 @@ class Plan:
         """Return what the rows of a source or a unit are."""
         return self.rows[name.removesuffix(":rows")]
 
-    def keeps_no_rows(self, source: str) -> bool:
+    def keeps_no_rows(self, source: str, policies: Mapping[str, Policy] = MappingProxyType({})) -> bool:
         """Return whether the rows of a source are kept nowhere, so that it cannot give them again.
 
         The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So
         the rows are kept in the store after all where a processor reads them again (`History`), and where they would
         wait for another processor: before a batch, a union with another source, and a sink that may have a step, or
         a part of one, that the log does not know of.
+
+        Args:
+            source: The source.
+            policies: The policies of some units, in place of their own.
         """
         backed = self.sources[source].source.capabilities.store_backed
         if backed is None or not backed.answers_when_stable:
@@ -83,7 +88,7 @@ class Plan:
         behind = [unit for unit in self.units.values() if source in self.sources_of(unit.name)]
         sinks = [sink.sink for unit in behind for sink in unit.sinks]
         return not (
-            any(source in unit.reads and isinstance(unit.policy, History) for unit in behind)
+            any(source in u.reads and isinstance(policies.get(u.name, u.policy), History) for u in behind)
             or any(unit.timing is Timing.BATCH for unit in behind)
             or any(
                 len(unit.reads) > 1 and unit.timing is not Timing.ARRIVAL and len(self.sources_of(unit.name)) > 1

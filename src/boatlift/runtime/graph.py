@@ -64,7 +64,7 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         policies: The policies of some units, in place of their own.
     """
     other = policies or {}
-    nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name)) for name in plan.sources]
+    nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
     for name, unit in plan.units.items():
         kind = Kind.STATEFUL if unit.keeps_state else Kind.STATELESS
         arrival, batch = unit.timing is Timing.ARRIVAL, unit.timing is Timing.BATCH

@@ -124,3 +124,14 @@ def test_a_history_keeps_those_before_it_from_executing_again_and_buys_nothing_b
     policies = {name: unit.policy for name, unit in direct.units.items()}
     needless = needless_policies(partial(program_of, direct), policies)
     assert needless == ({"taken": bl.Ephemeral()} if kind == "transform" else {})
+
+
+def test_a_history_buys_the_rows_of_a_source_that_keeps_none() -> None:
+    """They are durable nowhere else, and clients wait for that."""
+    flow = bl.Dataflow("pushed")
+    rows = flow.source("rows", bl.push("k LONG NOT NULL", ack="stable"))
+    taken = rows.transform("taken", same, policy=bl.History())
+    taken.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=None)).sink("out", ANY)
+    pushed = plan(flow)
+    policies = {name: unit.policy for name, unit in pushed.units.items()}
+    assert "taken" not in needless_policies(partial(program_of, pushed), policies)

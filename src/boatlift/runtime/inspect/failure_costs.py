@@ -63,9 +63,16 @@ def needless_policies(
         chooses = vertices[name].chooses and not isinstance(policy, History)
         if vertices[name].kind is Kind.STATELESS and chooses:
             continue  # no other policy is possible: its rows could not be made again
-        if costs_of(program_with({**policies, name: cheaper})) == costs:
+        other = program_with({**policies, name: cheaper})
+        # A source may keep rows for this policy alone. No failure costs more without them, but clients push them again.
+        if _keeping_no_rows(other) == _keeping_no_rows(program) and costs_of(other) == costs:
             needless[name] = cheaper
     return needless
+
+
+def _keeping_no_rows(program: Program) -> set[str]:
+    """Return the sources that keep no rows."""
+    return {name for name, vertex in program.graph.vertices.items() if vertex.keeps_no_rows}
 
 
 def _steps_of(policy: Batch) -> int:
