@@ -297,7 +297,14 @@ def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: py
     timely.group_by(bl.window("at", "1 minute"), "k").agg("final", counted, emit="final").sink("a", bl.parquet("a"))
     timely.group_by(bl.window("at", "1 minute"), "k").agg("changes", counted).sink("b", bl.parquet("b"))
     timely.drop_duplicates("first", ["k"], within="1 minute").sink("c", bl.parquet("c"))
-    sizes: dict[str, list[int]] = {"final": [], "changes": [], "first": []}
+    sessions = flow.sql(
+        "sessions",
+        "SELECT k, session_window.end AS ends, count(*) AS n FROM timely GROUP BY k, session_window(at, '20 seconds')",
+    )
+    ended = sessions.final("ended", "ends")
+    ended.sink("d", bl.parquet("d"))
+    ended.drop_duplicates("once", ["k", "n"], within="1 minute").sink("e", bl.parquet("e"))
+    sizes: dict[str, list[int]] = {"final": [], "changes": [], "first": [], "sessions": [], "ended": [], "once": []}
     grown = StateParts.grown
 
     def watch(self: StateParts, held: HeldRuns, step: int, passed: Mapping[str, int]) -> None:
@@ -310,6 +317,9 @@ def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: py
         assert len(each) == count, name
         assert max(each[-10:]) <= max(each[:10]) <= 5 * rows, (name, each)
     assert sum(map(len, steps_of("a"))) == rows * (count - 2)
+    assert rows * (count - 2) < sum(map(len, steps_of("d"))) < rows * count
+    first, ended_rows = ([sorted(step, key=repr) for step in steps_of(path)] for path in ("e", "d"))
+    assert first == ended_rows
     assert sum(map(len, steps_of("b"))) == sum(map(len, steps_of("c"))) == rows * count
 
 

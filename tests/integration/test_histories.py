@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +38,9 @@ def counted(df: DataFrame) -> DataFrame:
     return df.groupBy("k").agg(F.count("*").alias("value"))
 
 
-def made(kind: str, stream: bl.Stream, *, history: bool) -> bl.Stream:
+def made(
+    kind: str, stream: bl.Stream, *, history: bool, function: Callable[[DataFrame], DataFrame] = counted
+) -> bl.Stream:
     """Return the processor under test, which is named `middle`."""
     epochs = bl.Batch(rows=2 * STEP)  # so that both runs have the same epochs
     if kind == "transform":
@@ -44,7 +48,7 @@ def made(kind: str, stream: bl.Stream, *, history: bool) -> bl.Stream:
     policy = bl.History(epochs) if history else epochs
     if kind == "gather":
         return stream.gather("middle", policy=policy)
-    return stream.recompute("middle", counted, over="batch", policy=policy, deterministic=True)
+    return stream.recompute("middle", function, over="batch", policy=policy, deterministic=True)
 
 
 def flow_of(kind: str, *, history: bool = True, steps: int = STEPS) -> bl.Dataflow:
@@ -116,3 +120,34 @@ def test_what_nobody_needs_is_collected(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(tenure, "COLLECT_AFTER", 1)
     run(flow_of("recompute", steps=12), spark)
     assert len(logged("clean->middle")) < 4
+
+
+def test_a_table_that_comes_out_otherwise_stops_the_dataflow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    """Law: `deterministic=True` is believed, and a table that is computed again is compared with the one before."""
+    monkeypatch.chdir(tmp_path)
+    drawn = count(100)
+
+    def drifting(df: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return df.groupBy("k").agg(F.count("*").alias("value")).withColumn("drawn", F.lit(next(drawn)))
+
+    def flow() -> bl.Dataflow:
+        flow = bl.Dataflow("drifting")
+        rows = flow.source("numbers", bl.generator({"k": "id"}, rows_per_step=STEP, steps=STEPS))
+        clean = rows.transform("clean", lambda df: df.filter("k >= 0"))
+        table = made("recompute", clean, history=True, function=drifting)
+        table.sink("out", bl.parquet("out"))
+        joined = clean.lookup("joined", table=table.by("k"), policy=bl.Lazy(every=None))
+        joined.sink("joined_out", bl.parquet("joined"))
+        return flow
+
+    with pytest.raises(DiesError):
+        bl.run(flow(), "store", available_now=True, spark=spark, on_progress=dying_at("commit", "out"))
+    before = out()
+    with pytest.raises(bl.DivergedError, match=r"\[DIVERGED\] middle at time 0 gave digest") as diverged:
+        bl.run(flow(), "store", available_now=True, spark=spark)
+    assert diverged.value.condition == "DIVERGED"
+    assert out() == before
