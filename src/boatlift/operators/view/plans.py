@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
+from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
@@ -23,6 +24,7 @@ from boatlift.spark.incremental.template import Template
 from boatlift.spark.incremental.view_job import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
+from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Feed, Network, part_name
@@ -42,11 +44,11 @@ class ViewStep:
 
     Attributes:
         number: Its number.
-        weight: Bytes of its input, more or less.
-        rows: The rows of each source and unit that the step takes from; one that brings nothing is left out.
+        sent: The messages that it takes, by the source or unit that sent them; one that sent nothing is left out.
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the first step that the view executes.
+        rows: Reads what it takes, by the sources and units that sent it.
         channels: Channel to the files that jobs have left.
         history: Of a view with loops: what identifies the input up to this step.
         rounds: The folder in which the rounds of loops are kept.
@@ -54,11 +56,11 @@ class ViewStep:
     """
 
     number: int
-    weight: int
-    rows: Mapping[str, DataFrame]
+    sent: Mapping[str, Sequence[Message]]
     clock: StepClock
     held: dict[str, list[RunRef]]
     first: bool
+    rows: Callable[[], Mapping[str, DataFrame]]
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
     rounds: str = ""
@@ -96,8 +98,9 @@ class _Small:
 class ViewPlans:
     """Makes the plan of each job of a step.
 
-    A small step's plan is made once for all steps to which the same streams and channels bring something: the rows of
-    streams are put into its gaps, and channels are named by the job's parameters. Planning costs more than running.
+    A small step's plan is made once for all steps to which the same streams and channels bring something. The job's
+    parameters name channels, and the rows of streams where they can (`ToldRows`): then the plan stands. Else the rows
+    of streams are put into its gaps, and it is planned again. Planning costs more than running.
 
     The rows of a query that only appends are staged as Spark gives them. All others meet by key in tasks of a network.
 
@@ -124,43 +127,57 @@ class ViewPlans:
         self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
         self._streams = unit.inputs
         self._of_step = any(columns.of_step for columns in self._streams.values())
-        self._kept: dict[tuple[int, frozenset[str], frozenset[str]], _Small | None] = {}
+        self._told = ToldRows(unit, jobs.inputs)
+        self._kept: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
 
     def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in."""
-        planner = self._jobs.planner
-        one_task = planner.fits_one_task(step.weight) or is_one_task(job)
+        planner, weight = self._jobs.planner, self._jobs.inputs.weight(step.sent)
+        few = planner.fits_one_task(weight)
+        one_task = few or is_one_task(job)
         if step.first or self._of_step or not one_task:
-            streams = self._weighted(step.rows, step.clock)
-            # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
-            read = self._standing_channel if one_task else partial(self._channel, step.channels)
-            frame = self._frame(job, streams, step.there, read, first=step.first, divided=not one_task)
-            if frame is None:
-                return None
-            if self._query.only_appends:
-                return planner.staging(self._unit, self._appended(job, frame), step.number)
-            return planner.updating(self._keyed_job(job), frame, 0 if one_task else step.weight, step.number)
-        small = self._small(job, step)
+            return self._made_anew(job, step, 0 if one_task else weight, divided=not one_task)
+        told = self._told.of(step.sent) if few else None
+        small = self._small(job, step, told=told is not None)
+        if told is not None and small is not None and not small.stands:
+            told, small = None, self._small(job, step, told=False)
         if small is None:
             return None
-        frame = small.frame if small.template is None else small.template.filled(step.rows)
+        frame = small.frame
         if not small.stands:
-            frame = optimised(self._nodes.frame_of(self._nodes.analysed(frame)))
-        return StepPlan(frame, planner.parameters(step.number, state=not self._query.only_appends))
+            filled = frame if small.template is None else small.template.filled(step.rows())
+            frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
+        sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
+        given = bool(channels) or not self._query.only_appends
+        return StepPlan(frame, planner.parameters(step.number, sources, state=given), channels=channels)
+
+    def _made_anew(self, job: ViewJob, step: ViewStep, weight: int, *, divided: bool) -> StepPlan | None:
+        """Return the plan of a job for one step alone."""
+        planner = self._jobs.planner
+        streams = self._weighted(step.rows(), step.clock)
+        # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
+        read = partial(self._channel, step.channels) if divided else self._standing_channel
+        frame = self._frame(job, streams, step.there, read, first=step.first, divided=divided)
+        if frame is None:
+            return None
+        if self._query.only_appends:
+            return planner.staging(self._unit, self._appended(job, frame), step.number)
+        return planner.updating(self._keyed_job(job), frame, weight, step.number)
 
     def forget(self) -> None:
         """Drop the kept plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
         self._kept.clear()
 
-    def _small(self, job: ViewJob, step: ViewStep) -> _Small | None:
-        key = (id(job), frozenset(step.rows), step.there)
+    def _small(self, job: ViewJob, step: ViewStep, *, told: bool) -> _Small | None:
+        key = (id(job), frozenset(step.sent), step.there, told)
         if key not in self._kept:
-            self._kept[key] = self._made(job, step)
+            self._kept[key] = self._made(job, step, told=told)
         return self._kept[key]
 
-    def _made(self, job: ViewJob, step: ViewStep) -> _Small | None:
-        gaps = {name: self._gap(self._unit.leaves[name]) for name in step.rows}
-        streams = self._weighted(gaps, step.clock)
+    def _made(self, job: ViewJob, step: ViewStep, *, told: bool) -> _Small | None:
+        gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
+        rows = self._told.frames(step.sent) if told else gaps
+        streams = self._weighted(rows, step.clock)
         frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False)
         if frame is None:
             return None

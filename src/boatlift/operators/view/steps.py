@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import version
 from typing import Any
 
@@ -76,16 +76,17 @@ class ViewSteps(Steps):
         began, jobs, unit = time.perf_counter(), self._jobs, self._unit
         jobs.begin(unit.name, take)
         jobs.inputs.verify_recorded((take,))
-        frames, weight = jobs.inputs.rows(jobs.spark, unit, take)
-        step = ViewStep(take.number, weight, frames, clock_of(take), self._state.held(state), first=state is None)
+        sent = jobs.inputs.sent(take)
+        rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
+        step = ViewStep(take.number, sent, clock_of(take), self._state.held(state), state is None, rows)
         step.passed = self._times.passed(self._times.heard_before(state))
         if self._loops:
-            step.history = history_of(take, None if state is None else state.get("history"), frames, self._program)
+            step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
             step.rounds = str(self._unfinished.of(step.history))
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
-            for job in self._together if jobs.planner.fits_one_task(weight) else self._apart:
+            for job in self._together if jobs.planner.fits_one_task(jobs.inputs.weight(sent)) else self._apart:
                 receipts = self._job(job, step)
                 rows_in += sum(receipt.rows_in for receipt in receipts) if job.reads_streams else 0
             jobs.inputs.verify(unit.name, (take,))

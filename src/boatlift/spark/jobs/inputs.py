@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from boatlift.dataflow import Json, Plan, Rescannable, Source
+from boatlift.dataflow import Json, ParameterizedRead, Plan, Rescannable, Source
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.errors import InvalidError
 from boatlift.runtime.graph import edge_name
@@ -91,35 +91,46 @@ class Inputs:
             unit, take: The step.
             reader: The name under which `verify` compares the readings, if it is not the unit's.
         """
+        sent = self.sent(take)
+        frames = {name: self.rows_of(spark, name, messages, reader or unit.name) for name, messages in sent.items()}
+        return frames, self.weight(sent)
+
+    def sent(self, take: StepInput) -> dict[str, list[Message]]:
+        """Return the messages that a step takes, by the source or unit that sent them."""
         sent: dict[str, list[Message]] = {}
         for message in take.inputs:
             sent.setdefault(self.sender(message), []).append(message)
-        found = {name: self._rows(spark, name, messages, reader or unit.name) for name, messages in sent.items()}
-        return {name: frame for name, (frame, _) in found.items()}, sum(weight for _, weight in found.values())
+        return sent
 
-    def _rows(
-        self, spark: SparkSession, sender: str, messages: Sequence[Message], reader: str
-    ) -> tuple[DataFrame, int]:
+    def weight(self, sent: Mapping[str, Sequence[Message]]) -> int:
+        """Return the bytes of messages by their senders, more or less."""
+        return sum(self._size_of(sender, message) for sender, messages in sent.items() for message in messages)
+
+    def _size_of(self, sender: str, message: Message) -> int:
+        if sender in self._plan.sources:
+            return self._plan.sources[sender].source.size_bytes(_position(message))
+        return sum(run.size for run in runs_of(message.payload))
+
+    def rows_of(self, spark: SparkSession, sender: str, messages: Sequence[Message], reader: str) -> DataFrame:
+        """Return the rows of messages of one sender; arguments as for `rows`."""
         if sender in self._plan.sources:
             return self._rows_of_source(spark, sender, messages, reader)
-        unit = self._units[sender]
-        runs = [run for message in messages for run in runs_of(message.payload)]
-        files = tuple(str(self.path(run)) for run in runs)
+        files = self.files_of(messages)
         slots = spark.range(0, max(1, len(files)), 1, max(1, min(len(files), self._slots())))
-        frame = slots.mapInArrow(ReadTask(reader, files), unit.columns.weighted_schema)
-        return frame, sum(run.size for run in runs)
+        return slots.mapInArrow(ReadTask(reader, files), self._units[sender].columns.weighted_schema)
 
-    def _rows_of_source(
-        self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str
-    ) -> tuple[DataFrame, int]:
+    def files_of(self, messages: Iterable[Message]) -> tuple[str, ...]:
+        """Return the files with the rows of a unit's messages."""
+        return tuple(str(self.path(run)) for message in messages for run in runs_of(message.payload))
+
+    def _rows_of_source(self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str) -> DataFrame:
         source = self._plan.sources[name].source
-        positions = [_position(message) for message in messages]
-        weight = sum(map(source.size_bytes, positions))
         if source.capabilities.digests_on_read is not None:
-            return self._digested(spark, name, messages, reader, ordinals=False), weight
+            return self._digested(spark, name, messages, reader, ordinals=False)
+        positions = [_position(message) for message in messages]
         if len(positions) > 1 and (many := source.capabilities.reads_many_steps) is not None:
-            return many.load_together(spark, positions).drop(ORDINAL), weight
-        return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions]), weight
+            return many.load_together(spark, positions).drop(ORDINAL)
+        return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions])
 
     def rows_together(self, spark: SparkSession, unit: CompiledUnit, takes: Sequence[StepInput]) -> DataFrame:
         """Return the rows of several steps of a unit that reads one source, with `_ordinal`."""
@@ -142,14 +153,26 @@ class Inputs:
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
         return digests.load_digested(spark, positions, folders, ordinals=ordinals)
 
-    def parameters_for(self, unit: CompiledUnit, take: StepInput) -> bytes | None:
-        """Return the parameters of the task that reads a step; None if more than one task had better read it."""
-        (name,), (message,) = unit.leaves, take.inputs
-        capabilities = self._plan.sources[name].source.capabilities
+    def is_source(self, sender: str) -> bool:
+        """Return whether a sender is a source, and no unit."""
+        return sender in self._plan.sources
+
+    def parameterized(self, source: str) -> ParameterizedRead | None:
+        """Return how the parameters of a job name the rows of a source; None if they cannot."""
+        return self._plan.sources[source].source.capabilities.parameterized_read
+
+    def parameters_for(self, reader: str, source: str, message: Message) -> bytes | None:
+        """Return the parameters of the task that reads a message; None if more than one task had better read it.
+
+        Args:
+            reader: The unit that reads, as for `verify`.
+            source: The source, which has a parameterized read.
+            message: The message.
+        """
+        capabilities = self._plan.sources[source].source.capabilities
         assert capabilities.parameterized_read is not None
-        folder = (
-            self._readings.folder(unit.name, name, message.time) if capabilities.digests_on_read is not None else ""
-        )
+        digested = capabilities.digests_on_read is not None
+        folder = self._readings.folder(reader, source, message.time) if digested else ""
         return capabilities.parameterized_read.parameters_for(_position(message), folder)
 
     def everything(self, spark: SparkSession, unit: CompiledUnit, cursor: Json) -> dict[str, DataFrame]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -88,6 +88,7 @@ class StepPlan:
         parameters: The parameters of the job.
         pieces: For each task the places of its rows, if they have been divided already.
         gang: The number of tasks, if these exchange rows while they run; else 0.
+        channels: The files of each channel whose rows other units have sent, if the plan does not hold them.
         resident: Executes a step in a job that lives, and returns the report of its one task; None: it does not now.
     """
 
@@ -95,6 +96,7 @@ class StepPlan:
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
     gang: int = 0
+    channels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     resident: Callable[[JobParameters], bytes | None] | None = None
 
     def run(
@@ -112,7 +114,7 @@ class StepPlan:
 
         Args:
             held: The runs of the state, by part.
-            channels: The files of each channel that the tasks read.
+            channels: The files of each channel of rows that an earlier job of the step has left.
             first: Whether this is the first step that the processor takes.
             clocks: The time of each step, for tasks that ask for it.
             rounds: The folder in which the rounds of loops are kept.
@@ -130,7 +132,7 @@ class StepPlan:
             gang = running.enter_context(Gang(self.gang, context).running()) if self.gang else None
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
-                left = {name: list(files) for name, files in channels.items()}
+                left = {name: list(files) for each in (self.channels, channels) for name, files in each.items()}
                 task_input = TaskInput(
                     runs, self.pieces, first, left, list(clocks), gang, rounds, list(answers), dict(passed)
                 )

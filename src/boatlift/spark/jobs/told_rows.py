@@ -1,0 +1,106 @@
+"""The rows of a unit's inputs as the parameters of a job name them, so that a plan stands for many steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from boatlift.dataflow import FrameOfTask
+from boatlift.dataflow.columns import MARK
+from boatlift.runtime.machine.instructions import Message
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.spark.jobs.inputs import Inputs
+from boatlift.spark.jobs.planner import ArrowTask
+from boatlift.spark.tasks.network_task import ChannelTask
+from boatlift.spark.tasks.told_source import ReadsToldSource, told_sources
+
+__all__ = ["ToldInputs", "ToldRows"]
+
+MOST_PARAMETERS = 1 << 16
+"""Bytes of parameters at most; they go to the task through the driver's messages."""
+
+Sent = Mapping[str, Sequence[Message]]
+"""The messages that a step takes, by the source or unit that sent them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToldInputs:
+    """What the parameters of a job name.
+
+    Attributes:
+        sources: The positions of the sources (`told_sources`).
+        channels: The files of each unit that is read, by the name of the channel in which the tasks find them.
+    """
+
+    sources: bytes
+    channels: Mapping[str, Sequence[str]]
+
+
+class ToldRows:
+    """Names the rows of small steps by parameters.
+
+    Args:
+        unit: The unit that takes the rows.
+        inputs: Reads the rows that steps take.
+    """
+
+    def __init__(self, unit: CompiledUnit, inputs: Inputs) -> None:
+        self._unit, self._inputs, self._nodes = unit, inputs, PlanNodes(inputs.spark)
+        self._frames: dict[str, DataFrame] = {}
+
+    def frames(self, names: Iterable[str]) -> Mapping[str, DataFrame]:
+        """Return the frame of the rows of each sender, whatever the step: its tasks read what they are told."""
+        return {name: self._frame(name) for name in names}
+
+    def of(self, sent: Sent) -> ToldInputs | None:
+        """Return the parameters that name the rows of a step; None if some rows have to be in the plan."""
+        positions: dict[str, bytes] = {}
+        for name in filter(self._inputs.is_source, sent):
+            if self._inputs.parameterized(name) is None or len(sent[name]) > 1:
+                return None
+            self._frame(name)  # a source may learn from it how it reads
+            position = self._inputs.parameters_for(self._unit.name, name, sent[name][0])
+            if position is None:
+                return None
+            positions[name] = position
+        sources = told_sources(positions)
+        if len(sources) > MOST_PARAMETERS:
+            return None
+        units = (name for name in sent if name not in positions)
+        return ToldInputs(sources, {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units})
+
+    def of_source(self, name: str, frame_of: FrameOfTask) -> DataFrame:
+        """Return the frame of the rows of a source.
+
+        Args:
+            name: The source, which has a parameterized read.
+            frame_of: Makes the frame of the rows of the task that reads; see `ParameterizedRead`.
+        """
+        read = self._inputs.parameterized(name)
+        assert read is not None
+
+        def frame(task: ArrowTask, columns: StructType) -> DataFrame:
+            return frame_of(ReadsToldSource(name, task), columns)
+
+        return read.load_parameterized(self._inputs.spark, frame).drop(MARK)
+
+    def _frame(self, name: str) -> DataFrame:
+        if name not in self._frames:
+            if self._inputs.is_source(name):
+                self._frames[name] = self.of_source(name, self._in_one_task)
+            else:
+                task = ChannelTask(self._unit.name, _channel_of(name), None)
+                self._frames[name] = self._in_one_task(task, self._unit.leaves[name].weighted_schema)
+        return self._frames[name]
+
+    def _in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:
+        return self._nodes.one_row().mapInArrow(task, columns).coalesce(1)
+
+
+def _channel_of(unit: str) -> str:
+    """Return the name of the channel of a unit: no stage of a view leaves one of this name."""
+    return f"of {unit}"

@@ -1,0 +1,42 @@
+"""The rows of one of several sources, as the parameters of a job name them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+import pyarrow as pa
+
+from boatlift.decoders import packed_decoder
+from boatlift.spark.tasks.parameters import as_job, job_parameters
+
+__all__ = ["ReadsToldSource", "told_sources"]
+
+_BY_SOURCE = packed_decoder(dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsToldSource:
+    """Reads the rows of a source, whose position is one of those in the job's parameters.
+
+    Attributes:
+        source: The source.
+        task: Reads the rows that the parameters of a job name, if they have the position of this source alone.
+    """
+
+    source: str
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows: those of a small step, all of them at once."""
+        parameters = job_parameters()
+        position = _BY_SOURCE.decode(parameters.source)[self.source]
+        with as_job(msgspec.structs.replace(parameters, source=position)):
+            rows = list(self.task(batches))
+        yield from rows
+
+
+def told_sources(positions: Mapping[str, bytes]) -> bytes:
+    """Return the positions of sources, each in its own encoding, as the parameters of a job have them."""
+    return msgspec.msgpack.encode(dict(positions))
