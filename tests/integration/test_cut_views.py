@@ -95,15 +95,19 @@ FRESH = {
 
 
 def test_rows_leave_a_view_as_now_passes(spark: SparkSession) -> None:
-    now = datetime.now(UTC)
-    ages = {"old": 3600, "aging": -2, "new": -4, "timeless": None}
-    rows = [{"k": k, "v": 1, "at": None if age is None else now - age * SECOND} for k, age in ages.items()]
-    write_steps([rows])
+    Path("rows").mkdir()
     flow = bl.Dataflow("fresh", tick="1 second")
     rows_of(flow)
     for name, query in FRESH.items():
         flow.sql(name, query).sink(f"{name}_out", bl.parquet(f"out/{name}"))
     running = bl.start(flow, store="store", spark=spark)
+    # The rows are of the time at which the dataflow runs, however long it has taken to begin.
+    now = datetime.now(UTC)
+    ages = {"old": 3600, "aging": -4, "new": -6, "timeless": None}
+    write_steps(
+        [[{"k": k, "v": 1, "at": None if age is None else now - age * SECOND} for k, age in ages.items()]], "new"
+    )
+    Path("new/000.parquet").rename("rows/000.parquet")
 
     def held(name: str) -> Counter[tuple[str, int]]:
         total: Counter[tuple[str, int]] = Counter()

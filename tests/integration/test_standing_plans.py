@@ -132,10 +132,10 @@ def test_a_step_that_is_too_much_to_tell_or_too_large_has_its_own(
     source(flow).transform("same", lambda df: df).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:
         push(0)
-        monkeypatch.setattr("boatlift.spark.jobs.plan_cache.MOST_PARAMETERS", 1)
+        monkeypatch.setattr("boatlift.spark.jobs.told_rows.MOST_PARAMETERS", 1)
         push(1)
         push(2)
-        monkeypatch.setattr("boatlift.spark.jobs.plan_cache.MOST_PARAMETERS", 10_000)
+        monkeypatch.setattr("boatlift.spark.jobs.told_rows.MOST_PARAMETERS", 10_000)
         push(3)
         monkeypatch.setattr("boatlift.spark.jobs.planner.ONE_TASK_BYTES", 1)
         push(4)
