@@ -48,5 +48,6 @@ def test_what_comes_after_a_source_ran_dry_is_taken(spark: SparkSession, tmp_pat
 def test_a_source_that_had_nothing_is_left_alone_for_as_long_as_a_poll_costs() -> None:
     assert _pause_after(0.0, 0.0) == QUIET_SECONDS
     assert _pause_after(0.05, 0.02) == 0.4, "a poll that works takes a twentieth of a core"
-    assert _pause_after(0.2, 0.001) == 0.2, "a poll that waits is no reason to ask a busy server at once"
+    assert _pause_after(0.007, 0.0005) == 0.035, "a poll that waits for a core is no reason to look seldom"
+    assert _pause_after(0.1, 0.001) == 0.5, "a slow file server is left alone"
     assert _pause_after(9.0, 9.0) == LONGEST_QUIET_SECONDS

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.spark.incremental.template import Template
+from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
 from support.event_time import BEGIN
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
@@ -27,6 +30,7 @@ QUERIES = {
     "a unit": "SELECT k, window.start AS begins, sum(v) AS v FROM timely GROUP BY k, window(at, '1 minute')",
     "a unit and a source": "SELECT DISTINCT l.k, r.v FROM timely l JOIN two r ON l.v = r.v",
     "rows alone": "SELECT k, v * 2 AS twice FROM one WHERE v > 3",
+    "a unit left of a source": "SELECT l.k, r.v FROM timely l LEFT JOIN two r ON l.k = r.k AND l.v = r.v",
     "two jobs": "SELECT k, n, rank() OVER (PARTITION BY n ORDER BY k) AS place FROM "
     "(SELECT k, count(*) AS n FROM one GROUP BY k)",
 }
@@ -44,45 +48,71 @@ def _drawn(seed: int) -> list[list[Fields]]:
 
 
 def _run(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[list[dict[str, Any]]]]:
-    """Run all queries over two folders of rows, and return the rows of each step, in their order."""
+    """Run all units over two folders of rows, and return the rows of each step, in their order.
+
+    One folder is empty before the other: then steps bring rows of one alone.
+    """
     place.mkdir()
     monkeypatch.chdir(place)
-    for number, name in enumerate(("one", "two")):
-        write_steps(_drawn(number), name)
+    write_steps(_drawn(0), "one")
+    write_steps(_drawn(1)[:5], "two")
     flow = bl.Dataflow("told")
-    one, _ = rows_of(flow, "one"), rows_of(flow, "two")
-    one.lateness("timely", "at", "1 minute")
+    one, two = rows_of(flow, "one"), rows_of(flow, "two")
+    timely = one.lateness("timely", "at", "1 minute")
+    units = {
+        "rows of a unit": timely.transform("twice", lambda df: df.selectExpr("k", "v * 2 AS twice")),
+        "sums of a unit": timely.group_by("k").agg("sums", F.sum("v").alias("v")),
+        "a union": one.union("both", two),
+        "sums of a union": one.union("each", two).group_by("v").agg("counts", F.count("*").alias("n")),
+    }
+    for name, stream in units.items():
+        stream.sink(f"{name.replace(' ', '_')}_out", bl.parquet(f"out/{name.replace(' ', '_')}"))
     for name, query in QUERIES.items():
         own = name.replace(" ", "_")
         flow.sql(own, query).sink(f"{own}_out", bl.parquet(f"out/{own}"))
     run(flow, spark)
-    return {name: steps_of(f"out/{name.replace(' ', '_')}") for name in QUERIES}
+    return {name: steps_of(f"out/{name.replace(' ', '_')}") for name in [*QUERIES, *units]}
 
 
 def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: the same rows, in the same order, step by step."""
-    filled, told = list[object](), list[ToldInputs]()
-    fill, of = Template.filled, ToldRows.of
+    filled, told, asked = list[object](), list[ToldInputs](), Counter[str]()
+    made = Counter[str]()
+    fill, of, staged, keyed = Template.filled, ToldRows.of, StepPlanner.staged, StepPlanner.keyed
 
     def noted(self: Template, frames: Any) -> Any:
         filled.append(frames)
         return fill(self, frames)
 
     def noted_told(self: ToldRows, sent: Any) -> ToldInputs | None:
-        made = of(self, sent)
-        if made is not None:
-            told.append(made)
-        return made
+        asked[self._unit.name] += 1
+        found = of(self, sent)
+        if found is not None:
+            told.append(found)
+        return found
+
+    def planned(make: Any) -> Any:
+        def noted(self: StepPlanner, job: Any, *arguments: Any) -> DataFrame:
+            made[job.name] += 1
+            return make(self, job, *arguments)
+
+        return noted
 
     with monkeypatch.context() as patched:
         patched.setattr(Template, "filled", noted)
         patched.setattr(ToldRows, "of", noted_told)
+        patched.setattr(StepPlanner, "staged", planned(staged))
+        patched.setattr(StepPlanner, "keyed", planned(keyed))
         standing = _run(spark, tmp_path / "standing", patched)
     assert not filled, "no step was planned again"
     assert len(told) >= len(QUERIES) * (STEPS - 2)
     assert any(each.channels for each in told)
+    assert max(asked.values()) <= STEPS, "a step is told once, for all of its jobs"
+    # The first step of a view has a plan of its own; then there is one for both senders, and one for the first alone.
+    most = {"timely": 1, "twice": 1, "sums": 1, "both": 2, "counts": 2, "two_jobs": 4}
+    assert {name: made[name] for name in most if made[name] > most[name]} == {}, made
     with monkeypatch.context() as patched:
         patched.setattr(ToldRows, "of", lambda _self, _sent: None)
         patched.setattr(Template, "filled", noted)
@@ -90,3 +120,21 @@ def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
     assert filled, "each step was planned again"
     assert standing == apart
     assert all(any(steps) for steps in standing.values())
+
+
+def test_a_file_that_does_not_fit_is_named_though_the_plan_does_not_hold_it(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("one", "two"):
+        Path(name).mkdir()
+        for number, value in enumerate(("1", "2", "three" if name == "two" else "3")):
+            Path(name, f"{number}.csv").write_text(f"a\n{value}\n")
+    flow = bl.Dataflow("named")
+    for name in ("one", "two"):
+        flow.source(name, bl.files(f"{name}/*.csv", schema="a INT", max_files_per_step=1))
+    flow.sql("both", "SELECT one.a FROM one JOIN two ON one.a = two.a").sink("out", bl.parquet("out"))
+    with pytest.raises(bl.DataError, match=r"two/2\.csv.*line 2") as refused:
+        run(flow, spark)
+    assert refused.value.condition == "BAD_ROW"
+    assert [row["a"] for step in steps_of("out") for row in step] == [1, 2]

@@ -176,7 +176,7 @@ class ParameterizedRead(Protocol):
     Planning a step takes Spark as long as running a small one, and is then done only once.
 
     Law: with `parameters_for(p, f)` as its job's parameter, `load_parameterized` returns the rows of `load(spark, p)`,
-    and notes in folder f what `load_digested` notes.
+    and notes in folder f what `load_digested` notes. `load_parameterized` is called before `parameters_for`.
     """
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:

@@ -13,7 +13,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
-from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
@@ -24,7 +23,7 @@ from boatlift.spark.incremental.template import Template
 from boatlift.spark.incremental.view_job import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
-from boatlift.spark.jobs.told_rows import ToldRows
+from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Feed, Network, part_name
@@ -45,10 +44,12 @@ class ViewStep:
     Attributes:
         number: Its number.
         sent: The messages that it takes, by the source or unit that sent them; one that sent nothing is left out.
+        weight: Bytes of its input, more or less.
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the first step that the view executes.
-        rows: Reads what it takes, by the sources and units that sent it.
+        rows: Returns the frames of its rows, by the source or unit that sent them.
+        told: Returns the parameters that name these rows; None if plans hold them. It is asked once for all jobs.
         channels: Channel to the files that jobs have left.
         history: Of a view with loops: what identifies the input up to this step.
         rounds: The folder in which the rounds of loops are kept.
@@ -56,11 +57,13 @@ class ViewStep:
     """
 
     number: int
-    sent: Mapping[str, Sequence[Message]]
+    sent: Sent
+    weight: int
     clock: StepClock
     held: dict[str, list[RunRef]]
     first: bool
     rows: Callable[[], Mapping[str, DataFrame]]
+    told: Callable[[], ToldInputs | None]
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
     rounds: str = ""
@@ -127,31 +130,40 @@ class ViewPlans:
         self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
         self._streams = unit.inputs
         self._of_step = any(columns.of_step for columns in self._streams.values())
-        self._told = ToldRows(unit, jobs.inputs)
+        self._told, self._tells = ToldRows(unit, jobs.inputs), True
         self._kept: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
 
     def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in."""
-        planner, weight = self._jobs.planner, self._jobs.inputs.weight(step.sent)
-        few = planner.fits_one_task(weight)
-        one_task = few or is_one_task(job)
+        planner = self._jobs.planner
+        one_task = planner.fits_one_task(step.weight) or is_one_task(job)
         if step.first or self._of_step or not one_task:
-            return self._made_anew(job, step, 0 if one_task else weight, divided=not one_task)
-        told = self._told.of(step.sent) if few else None
-        small = self._small(job, step, told=told is not None)
-        if told is not None and small is not None and not small.stands:
-            told, small = None, self._small(job, step, told=False)
-        if small is None:
+            return self._made_anew(job, step, divided=not one_task)
+        told = step.told()
+        kept = self._small(job, step, told=told is not None)
+        if kept is None:
             return None
-        frame = small.frame
-        if not small.stands:
-            filled = frame if small.template is None else small.template.filled(step.rows())
+        frame = kept.frame
+        if not kept.stands:
+            self._tells &= (
+                not job.reads_streams
+            )  # from the next step on: the jobs of a step read one and the same input
+            filled = frame if kept.template is None else kept.template.filled(step.rows())
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
         sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
-        given = bool(channels) or not self._query.only_appends
-        return StepPlan(frame, planner.parameters(step.number, sources, state=given), channels=channels)
+        has_input = bool(channels) or not self._query.only_appends
+        return StepPlan(frame, planner.parameters(step.number, sources, state=has_input), channels=channels)
 
-    def _made_anew(self, job: ViewJob, step: ViewStep, weight: int, *, divided: bool) -> StepPlan | None:
+    def told(self, sent: Sent, weight: int) -> ToldInputs | None:
+        """Return the parameters that name the rows of a step; None if its plans hold them.
+
+        Args:
+            sent: The messages that it takes, by the source or unit that sent them.
+            weight: Bytes of its input, more or less.
+        """
+        return self._told.of(sent) if self._tells and self._jobs.planner.fits_one_task(weight) else None
+
+    def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool) -> StepPlan | None:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
         streams = self._weighted(step.rows(), step.clock)
@@ -162,7 +174,7 @@ class ViewPlans:
             return None
         if self._query.only_appends:
             return planner.staging(self._unit, self._appended(job, frame), step.number)
-        return planner.updating(self._keyed_job(job), frame, weight, step.number)
+        return planner.updating(self._keyed_job(job), frame, step.weight if divided else 0, step.number)
 
     def forget(self) -> None:
         """Drop the kept plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""

@@ -77,8 +77,10 @@ class ViewSteps(Steps):
         jobs.begin(unit.name, take)
         jobs.inputs.verify_recorded((take,))
         sent = jobs.inputs.sent(take)
+        weight = jobs.inputs.weight(sent)
         rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
-        step = ViewStep(take.number, sent, clock_of(take), self._state.held(state), state is None, rows)
+        told = cache(partial(self._plans.told, sent, weight))
+        step = ViewStep(take.number, sent, weight, clock_of(take), self._state.held(state), state is None, rows, told)
         step.passed = self._times.passed(self._times.heard_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
@@ -86,7 +88,7 @@ class ViewSteps(Steps):
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
-            for job in self._together if jobs.planner.fits_one_task(jobs.inputs.weight(sent)) else self._apart:
+            for job in self._together if jobs.planner.fits_one_task(weight) else self._apart:
                 receipts = self._job(job, step)
                 rows_in += sum(receipt.rows_in for receipt in receipts) if job.reads_streams else 0
             jobs.inputs.verify(unit.name, (take,))

@@ -32,6 +32,9 @@ QUIET_SECONDS = 0.02
 POLL_PAUSE = 20
 """And at least so many times as long as the poll used a core: a folder of many files then takes a twentieth of one."""
 
+WAIT_PAUSE = 5
+"""And at least so many times as long as the poll took: a slow file server is busy a sixth of the time at most."""
+
 LONGEST_QUIET_SECONDS = 1.0
 """But never longer than this, however long the poll took."""
 
@@ -148,10 +151,10 @@ class SourcePolls:
 def _pause_after(seconds: float, worked: float) -> float:
     """Return the seconds until the next poll of a source that had nothing.
 
-    A busy machine makes a poll long, and is no reason to look seldom; a slow file server is one.
+    A poll that waits for a core on a busy machine is no reason to look seldom.
 
     Args:
         seconds: The duration of the poll.
         worked: The seconds for which it used a core.
     """
-    return min(max(QUIET_SECONDS, POLL_PAUSE * worked, seconds), LONGEST_QUIET_SECONDS)
+    return min(max(QUIET_SECONDS, POLL_PAUSE * worked, WAIT_PAUSE * seconds), LONGEST_QUIET_SECONDS)

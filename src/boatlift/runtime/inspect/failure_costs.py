@@ -64,7 +64,7 @@ def needless_policies(
         if vertices[name].kind is Kind.STATELESS and chooses:
             continue  # no other policy is possible: its rows could not be made again
         other = program_with({**policies, name: cheaper})
-        # A source may keep rows for this policy alone. No failure costs more without them, but clients push them again.
+        # A source may keep rows for this policy alone. Without them no processor executes more, but clients push again.
         if _keeping_no_rows(other) == _keeping_no_rows(program) and costs_of(other) == costs:
             needless[name] = cheaper
     return needless

@@ -36,8 +36,8 @@ class CompiledUnit:
         operators: Its operators by name.
         output: The schema of its output rows, with `_weight` if they are changes.
         unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
-        apart: Whether its steps cannot be run together: its plan has values that are a step's own (`bl.now()`,
-            `bl.rand()`, `bl.uuid()`), or a node that no further column passes through.
+        of_step: Whether its plan has values that are a step's own (`bl.now()`, `bl.rand()`, `bl.uuid()`).
+        threads: Whether a further column passes through its plan.
         shapes: The shape of the plan of each run of row-wise operators, by the name of the last.
     """
 
@@ -46,7 +46,8 @@ class CompiledUnit:
     operators: Mapping[str, Compiled]
     output: pa.Schema
     unique: tuple[str, ...] | None = None
-    apart: bool = False
+    of_step: bool = False
+    threads: bool = True
     shapes: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -64,13 +65,18 @@ class CompiledUnit:
         empties = {name: kit.empty(each, weighted=True) for name, each in leaves.items()}
         shapes: dict[str, str] = {}
         frame = plain._built(empties, StepClock(0, 0), None, shapes)
-        apart = MARK in analysed_text(frame) or not can_thread(analysed(frame))
-        return replace(plain, apart=apart, shapes=shapes)
+        of_step, threads = MARK in analysed_text(frame), can_thread(analysed(frame))
+        return replace(plain, of_step=of_step, threads=threads, shapes=shapes)
 
     @property
     def name(self) -> str:
         """The unit's name."""
         return self.unit.name
+
+    @property
+    def apart(self) -> bool:
+        """Whether its steps cannot be run together."""
+        return self.of_step or not self.threads
 
     @property
     def columns(self) -> Columns:

@@ -23,15 +23,22 @@ from boatlift.storage.records.payloads import StepClock
 
 __all__ = ["PlanCache"]
 
+MOST_PLANS = 16
+"""So many plans of a unit are kept at most: a unit that reads many others takes rows of other ones at each step."""
+
+_UNKNOWN = object()
+
 Small = Callable[[DataFrame, LastStage | None], DataFrame]
 """Returns the planned frame of a small step, of the frame of its rows, with its usual last stage or another."""
 
 
 class PlanCache:
-    """The kept plans of one unit, one for all steps that take rows of the same senders; and the job that lives.
+    """The kept plans of one unit: one for all steps that take rows of the same senders.
+
+    The job that lives for many steps, if the unit has one, is a job of such a plan.
 
     Args:
-        unit: The unit; its steps can be run together.
+        unit: The unit; its plan has no values of a step.
         jobs: The dataflow's jobs.
         small: Plans a small step.
     """
@@ -56,8 +63,11 @@ class PlanCache:
             if self._resident is not None:
                 self._resident.make_room()
             return None
+        names = frozenset(sent)
+        if self._frames.get(names, _UNKNOWN) is None:
+            return None
         told = self._told.of(sent)
-        frame = None if told is None else self._kept(frozenset(sent))
+        frame = None if told is None else self._kept(names)
         if told is None or frame is None:
             return None
         resident = self._resident.step if self._resident is not None and weight <= RESIDENT_BYTES else None
@@ -83,6 +93,8 @@ class PlanCache:
         """Return the plan of steps that take rows of some senders; None if it cannot be run again."""
         with self._making:
             if names not in self._frames:
+                if len(self._frames) == MOST_PLANS:
+                    self._frames.clear()
                 made = self._frame_over(self._told.frames(names), None)
                 self._frames[names] = made if has_one_stage(made) else None
             return self._frames[names]

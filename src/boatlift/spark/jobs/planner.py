@@ -203,7 +203,7 @@ class StepPlanner:
 
         Args:
             number: The step's number.
-            source: The position, if the plan does not hold it.
+            source: The positions of the sources, if the plan does not hold them.
             state: Whether the tasks read runs of a state.
         """
         return JobParameters(number, number, self._given() if state else "", source)

@@ -43,7 +43,7 @@ class JobSteps(Steps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, *, again: bool = True) -> None:
         self._unit, self._jobs = unit, jobs
         self._ahead = PlansAhead(jobs.background)
-        may_stand = again and unit.unit.deterministic and not unit.apart
+        may_stand = again and unit.unit.deterministic and not unit.of_step
         self._cache = PlanCache(unit, jobs, self._small) if may_stand else None
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
 

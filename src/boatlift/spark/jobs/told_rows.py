@@ -18,7 +18,7 @@ from boatlift.spark.jobs.planner import ArrowTask
 from boatlift.spark.tasks.network_task import ChannelTask
 from boatlift.spark.tasks.told_source import ReadsToldSource, told_sources
 
-__all__ = ["ToldInputs", "ToldRows"]
+__all__ = ["Sent", "ToldInputs", "ToldRows"]
 
 MOST_PARAMETERS = 1 << 16
 """Bytes of parameters at most; they go to the task through the driver's messages."""
@@ -29,11 +29,11 @@ Sent = Mapping[str, Sequence[Message]]
 
 @dataclass(frozen=True, slots=True)
 class ToldInputs:
-    """What the parameters of a job name.
+    """The rows of a step, as its tasks are told of them.
 
     Attributes:
-        sources: The positions of the sources (`told_sources`).
-        channels: The files of each unit that is read, by the name of the channel in which the tasks find them.
+        sources: The positions of the sources (`told_sources`), which the parameters of the job have.
+        channels: The files of each unit that is read, by the name of their channel; the job's input file has them.
     """
 
     sources: bytes
@@ -57,12 +57,15 @@ class ToldRows:
         return {name: self._frame(name) for name in names}
 
     def of(self, sent: Sent) -> ToldInputs | None:
-        """Return the parameters that name the rows of a step; None if some rows have to be in the plan."""
+        """Return what names the rows of a step; None if some rows have to be in the plan.
+
+        A source may take note of a reading where the parameters say: a step asks once, for all of its jobs.
+        """
         positions: dict[str, bytes] = {}
         for name in filter(self._inputs.is_source, sent):
             if self._inputs.parameterized(name) is None or len(sent[name]) > 1:
                 return None
-            self._frame(name)  # a source may learn from it how it reads
+            self._frame(name)  # law of `ParameterizedRead`
             position = self._inputs.parameters_for(self._unit.name, name, sent[name][0])
             if position is None:
                 return None

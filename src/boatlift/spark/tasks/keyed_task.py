@@ -37,7 +37,8 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         runs: The runs of the whole state, by part.
         pieces: For each task the places of its rows; None if Spark hands them over.
         first: Whether this is the first step that the processor takes.
-        channels: The files of each channel of rows that an earlier job of the step has left.
+        channels: The files of each channel of rows: those that an earlier job of the step has left, and those that
+            other units have sent.
         clocks: The recorded clock of each step of the job, for a kernel that asks for it.
         gang: Where the tasks meet, if they exchange rows while they run.
         rounds: Where the rounds of loops are kept.

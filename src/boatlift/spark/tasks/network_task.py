@@ -198,13 +198,13 @@ class InputHashes:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTask:
-    """Reads a channel: files that an earlier job of the step has left.
+    """Reads a channel: files that an earlier job of the step has left, or that another unit has sent.
 
     Attributes:
-        processor: The view, for messages.
+        processor: The processor that reads, for messages.
         name: The channel.
-        files: The files, of which the rows that come in have the numbers; None: the job's parameters name them, and the
-            one task reads them all.
+        files: The files, of which the rows that come in have the numbers; None: the job's input file names them, and
+            the one task reads them all.
     """
 
     processor: str

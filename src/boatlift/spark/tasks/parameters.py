@@ -30,8 +30,8 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         first, last: The steps that the job runs.
         input_file: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
-        source: The step's position, in the source's own encoding, if the plan does not hold it; in the jobs of a view
-            the positions of several sources (`told_sources`).
+        source: The positions of the sources of the step, if the plan does not hold them (`told_sources`); for the task
+            that reads a source, its position alone, in the source's own encoding.
     """
 
     first: int

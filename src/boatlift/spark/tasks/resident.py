@@ -33,6 +33,8 @@ READS, TAKES = 0, 1
 PRIME = 1
 """The number of a step before all others: its marks show that the way is open."""
 
+PARTS_OF_PATIENCE = 20
+
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
@@ -87,9 +89,12 @@ class ReadingPart:
 
 
 def _next_order(hub: Connection, patience: float) -> ResidentOrder | None:
-    """Return the next order; None if none comes, or the driver is gone."""
+    """Return the next order; None if none comes, or the driver is gone.
+
+    A machine that sleeps for longer than all patience takes one part of it.
+    """
     try:
-        if not hub.poll(patience):
+        if not any(hub.poll(patience / PARTS_OF_PATIENCE) for _ in range(PARTS_OF_PATIENCE)):
             return None
         order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
     except (OSError, EOFError):

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
+from boatlift.errors import InternalError
 from boatlift.spark.tasks.parameters import as_job, job_parameters
 
 __all__ = ["ReadsToldSource", "told_sources"]
@@ -29,12 +30,17 @@ class ReadsToldSource:
     task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows: those of a small step, all of them at once."""
+        """Return the rows.
+
+        Raises:
+            InternalError: the parameters have no position of this source.
+        """
         parameters = job_parameters()
-        position = _BY_SOURCE.decode(parameters.source)[self.source]
+        position = _BY_SOURCE.decode(parameters.source).get(self.source)
+        if position is None:
+            raise InternalError("INTERNAL", f"a task that reads {self.source} was told no position: please report it")
         with as_job(msgspec.structs.replace(parameters, source=position)):
-            rows = list(self.task(batches))
-        yield from rows
+            yield from self.task(batches)
 
 
 def told_sources(positions: Mapping[str, bytes]) -> bytes:
