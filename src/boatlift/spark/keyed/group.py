@@ -18,6 +18,7 @@ __all__ = [
     "Grouping",
     "RowValues",
     "distinct_sorted",
+    "each_once",
     "group",
     "grouped_sum",
     "ranges",
@@ -168,6 +169,11 @@ def distinct_sorted(hashes: Hashes) -> Hashes:
     begins = np.ones(len(hashes), np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=begins[1:])
     return hashes[begins]
+
+
+def each_once(hashes: Hashes) -> Hashes:
+    """Return hashes in ascending order, each once; NumPy sorts them sooner than `unique` hashes and sorts them."""
+    return distinct_sorted(np.sort(hashes))
 
 
 def ranges(first: Ints, last: Ints) -> Ints:

@@ -100,13 +100,15 @@ class FirstRows:
         most = self.count + self.ahead
         while len(pending):
             held, known, complete = _read(codec, segments, stretches, pending, len(keys), most)
-            mine = filtered(codec, change, np.isin(changed, pending))
+            asked = np.zeros(len(keys), np.bool_)
+            asked[pending] = True
+            mine = filtered(codec, change, asked[changed])
             nothing = filtered(codec, mine, np.zeros(len(mine), np.bool_))
             summed = merge_rows(codec, held or [nothing])
             sides = summed, merge_rows(codec, [summed, mine])
             numbers = [keys.numbers(rows) for rows in sides]
             cuts = [self._cuts(rows, own, len(keys)) for rows, own in zip(sides, numbers, strict=True)]
-            ready = np.isin(np.arange(len(keys)), pending)
+            ready = asked
             for cut in cuts:
                 ready &= (cut < known) | complete
             before, after = (

@@ -29,6 +29,7 @@ from boatlift.spark.keyed.arrangement.arranged import Arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.spark.keyed.arrangement.join import join_change
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.group import each_once
 from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds, rows_of_share
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.loop.changes import KeyedSum, StepChanges, consolidated, negated
@@ -169,12 +170,12 @@ class _Touched:
 
     def add(self, hashes: Sequence[Hashes]) -> Hashes:
         """Touch keys; return their hashes, ascending, each once."""
-        touched = np.unique(np.concatenate(hashes))
-        fresh = np.setdiff1d(touched, self.seen, assume_unique=True)
+        touched = each_once(np.concatenate(hashes))
+        fresh = touched[self.seen.searchsorted(touched, "left") == self.seen.searchsorted(touched, "right")]
         if len(fresh):
             for part in self.held.values():
                 part.read(fresh)
-            self.seen = np.union1d(self.seen, fresh)
+            self.seen = np.sort(np.concatenate([self.seen, fresh]))
         return touched
 
 
@@ -224,7 +225,7 @@ class _OperatorRounds:
     def _at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
         """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
         again = [hashes for part in parts for hashes in self._parts[part].hashes_at(number)]
-        return np.unique(np.concatenate([touched, *again])) if again else touched
+        return each_once(np.concatenate([touched, *again])) if again else touched
 
 
 class _Sums:
@@ -347,9 +348,9 @@ class _JoinRounds(_OperatorRounds):
             if rows is not None:
                 self.added.setdefault(JOIN_PARTS[place], []).append(at_round(rows, number))
             self._touched[place].add([hashes[place]])
-        pieces = [*self._meet(number, 0, np.unique(hashes[0]))]
+        pieces = [*self._meet(number, 0, each_once(hashes[0]))]
         if number:
-            pieces += self._meet(number, 1, np.unique(hashes[1]))
+            pieces += self._meet(number, 1, each_once(hashes[1]))
         return consolidated(concat(pieces), self._schema)
 
     def _meet(self, number: int, place: int, fresh: Hashes) -> list[ZSet]:
