@@ -93,7 +93,7 @@ def test_the_seeds_set_timers_and_probe_rows_and_answer_late_and_twice():
         batches = [
             batch_of(part.durability.policy) for part in simulation.recipe.parts.values() if part.role is Role.BATCH
         ]
-        if not any(batch.seconds or batch.when for batch in batches):
+        if not any(batch.seconds or batch.asks_rows for batch in batches):
             continue
         simulation.run()
         driver = simulation.driver

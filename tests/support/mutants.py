@@ -20,6 +20,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.epochs import Structured
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.release_gate import ReleaseGate
@@ -321,6 +322,10 @@ def _all_determinants(self: Any, _survivors: Any) -> Any:
     return self.determinants
 
 
+def _with_all_rows(_self: Any, end: int) -> int:
+    return end
+
+
 def _stands(_self: Any, _step: Any, _fixed: Any) -> bool:
     return True
 
@@ -452,6 +457,7 @@ MUTANTS: dict[str, Mutant] = {
         "what is being taken is not called off when it comes out differently",
         {(Structured, "stands"): _stands, (MachineProcessor, "stands"): _stands},
     ),
+    "bound": Mutant("a batch takes more rows than its bound", {(BatchEpochs, "_first_end"): _with_all_rows}),
     **MUTANTS_OF_THE_LOG,
 }
 

@@ -12,7 +12,7 @@ from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import CrashError, Disk
-from boatlift.simulation.memory import Memory, clock_of, digest_of
+from boatlift.simulation.memory import Memory, clock_of, digest_of, rows_of
 from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
@@ -272,7 +272,7 @@ class SimulatedDriver:
                 if self._chance.random() < TWICE:
                     self.hear(events.ProbeFailed(processor, incarnation, message))
                 else:
-                    probe = events.RowProbe(None, self._chance.random() < 0.5, rows=1)
+                    probe = events.RowProbe(None, self._chance.random() < 0.5, rows_of(message.payload))
                     self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
             case instructions.Persist():
                 self._world.keep(todo.payloads)

@@ -12,13 +12,16 @@ from boatlift.runtime.machine import instructions
 from boatlift.simulation.nodes import NOTHING, Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
-__all__ = ["Memory", "clock_of", "digest_of"]
+__all__ = ["Memory", "clock_of", "digest_of", "rows_of"]
 
 MILLISECONDS = 1300
 """Clocks are within so much.
 
 Two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer.
 """
+
+MOST_ROWS = 3
+"""Messages have fewer rows than so many."""
 
 
 class Memory:
@@ -96,3 +99,8 @@ def digest_of(payload: Any) -> str:
 def clock_of(payload: Any) -> int:
     """Return the clock of a state or a message, in milliseconds: any number, but always the same one."""
     return int(digest_of(payload), 16) % MILLISECONDS
+
+
+def rows_of(payload: Any) -> int:
+    """Return the number of rows of a message: any small number, but always the same one."""
+    return int(digest_of(payload), 16) % MOST_ROWS

@@ -11,6 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from boatlift.dataflow import batch_of
+from boatlift.simulation.memory import rows_of
 from boatlift.simulation.nodes import NOTHING, SimulatedNode
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
@@ -252,10 +254,21 @@ class _Execution:
         )
         for number, end in enumerate(self._ends[name]):
             taken = [(edge, time, digest) for edge, epoch, time, digest in left if epoch <= end]
+            self._check_bound(name, number, [(epoch, digest) for _, epoch, _, digest in left if epoch <= end])
             left = [message for message in left if message[1] > end]
             self._run(name, number, taken, None)
         if left:
             raise AssertionError(f"{name} never took {left}")
+
+    def _check_bound(self, name: str, number: int, taken: list[tuple[int, str]]) -> None:
+        """Check that an epoch of a batch has ended with the step that brought it to its number of rows."""
+        policy = batch_of(self._recipe.parts[name].durability.policy)
+        if not self._unknown.isdisjoint(digest for _, digest in taken):
+            return  # nothing is known of such a message, its rows neither
+        last = max((epoch for epoch, _ in taken), default=0)
+        rows = sum(rows_of(digest) for epoch, digest in taken if epoch < last)
+        if policy is not None and policy.rows is not None and rows >= policy.rows:
+            raise AssertionError(f"epoch {number} of {name} had {rows} rows before its last step: {policy}")
 
     def _loop(self, head: str) -> None:
         """Execute a loop, epoch by epoch."""

@@ -36,6 +36,12 @@ LOOP_ROUNDS = 3
 PROBED = 0.4
 """The share of batches whose rows are probed."""
 
+BOUNDED = 0.4
+"""The share of batches whose epochs end with so many rows."""
+
+ALONE = 0.3
+"""The share of these that nothing else ends."""
+
 TIMED = 0.3
 """The share of lazy processors whose state becomes durable by the clock, too."""
 
@@ -178,6 +184,17 @@ class Recipe:
             if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < PROBED:
                 probed = replace(policy, when="count(*) > 0")
                 parts[name] = replace(part, durability=replace(part.durability, policy=probed))
+        return replace(self, parts=parts)
+
+    def with_bounds_of_rows(self, chance: random.Random) -> Recipe:
+        """Return the same program in which some batches end with so many rows, whatever else ends them or not."""
+        parts = dict(self.parts)
+        for name, part in self.parts.items():
+            policy = part.durability.policy
+            if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < BOUNDED:
+                others = Batch() if chance.random() < ALONE else policy
+                bounded = replace(others, rows=chance.randint(1, 4))
+                parts[name] = replace(part, durability=replace(part.durability, policy=bounded))
         return replace(self, parts=parts)
 
     def with_checkpoints_by_the_clock(self, chance: random.Random) -> Recipe:

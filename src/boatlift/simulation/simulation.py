@@ -50,6 +50,7 @@ class Simulation:
         self._of_lives = random.Random(f"lives {seed}")
         self._drivers = 0
         self.recipe = random_recipe(of_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
+        self.recipe = self.recipe.with_bounds_of_rows(random.Random(f"rows {seed}"))
         self.recipe = self.recipe.with_checkpoints_by_the_clock(random.Random(f"timed {seed}"))
         self.recipe = self.recipe.with_data_in_flight(random.Random(f"in flight {seed}"))
         self.recipe = self.recipe.with_sinks_without_account(random.Random(f"sinks {seed}"))
