@@ -1,9 +1,9 @@
 """The dataflow of all policies that crash tests kill: a cleaner, totals, a batch, calls to the outside, a lookup.
 
-Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`. Batch: `fits`.
-    Eager:
-`stats`, and `asked`, since it cannot be repeated. What was answered is gathered, `by_four`, in epochs whose end the
-rows are asked of. It runs in the current folder, over `data/*.csv` and `queries/*.csv`.
+Ephemeral: `clean`. Lazy: `live`, and `answers`, which takes things as they come. History: `groups`, which keeps
+state, and `known`, which keeps none. Batch: `fits`. Eager: `stats`, and `asked`, since it cannot be repeated. What was
+answered is gathered, `by_four`, in epochs whose end the rows are asked of; its rows are a history, too. It runs in the
+current folder, over `data/*.csv` and `queries/*.csv`.
 """
 
 import os
@@ -45,7 +45,8 @@ answers = asked.lookup("answers", live=live.by("k"), fit=fits.by("k"), policy=bl
 answers.sink("told", bl.parquet("told"))
 stats = answers.group_by("k").agg("stats", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Eager())
 stats.sink("interest", bl.sqlite("answers.db", table="stats", key=["k"]))
-by_four = answers.gather("by_four", policy=bl.Batch(epochs=4, when="count(*) > 0"))
+known = answers.transform("known", lambda df: df.where("luck IS NOT NULL"), policy=bl.History())
+by_four = known.gather("by_four", policy=bl.History(bl.Batch(epochs=4, when="count(*) > 0")))
 heard = by_four.group_by("k").agg(
     "heard", F.count("*").alias("n"), F.sum("luck").alias("luck"), policy=bl.Lazy(every=2)
 )
