@@ -29,7 +29,7 @@ ATTACKS = (
     ("sink.stage(model):before:1", "batch: in the middle of its job, from inside a task"),
     ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
     ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
-    ("sink.stage(network):before:9", "state of the network: in the middle of a job, from inside a task"),
+    ("sink.stage(network):before:1", "state of the network: in the middle of a job, from inside a task"),
     ("store.create(log):before:40", "the log: just before it takes in another group of records"),
     ("store.delete(log):after:5", "in the middle of collecting garbage"),
 )
