@@ -25,7 +25,7 @@ FLOW = "flights:flow"
 ATTACKS = (
     ("sink.commit(history):before:6", "just before the sixth week becomes visible in the Parquet history"),
     ("sink.commit(answers):after:5", "just after the fifth week was committed in SQLite, before that is known"),
-    ("sink.stage(history):before:9", "in the middle of a Spark job, from inside a task"),
+    ("sink.stage(history):before:1", "in the middle of a Spark job, from inside a task"),
     ("store.create(runs):after:2", "in the middle of a checkpoint: some of its runs are durable, it is not"),
     ("store.create(log):before:12", "just before the log takes in its twelfth group of records"),
     ("store.delete(log):after:3", "in the middle of collecting garbage"),
