@@ -23,11 +23,11 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.console.app import app
 from boatlift.console.plan import show_plan
 from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from support.commands import exit_status
 from support.readme import ROOT, TEXT, Block, block_of_file, blocks, built
 from support.receiver import receiving
 
@@ -442,15 +442,6 @@ def test_a_function_that_is_not_declared_is_refused_as_readme_says(
     said = re.search(r"`(\[NOT_DETERMINISTIC\] [^`…]+)", TEXT)
     with pytest.raises(bl.InvalidError, match=re.escape(said[1])):
         planned(flow, capsys)
-
-
-def exit_status(words: list[str]) -> object:
-    """Run a command in this process; return its exit status."""
-    try:
-        app(words, result_action="return_value", exit_on_error=False)
-    except SystemExit as ended:
-        return ended.code
-    return 0
 
 
 def test_every_command_of_the_table_ends_well(

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["begun", "boatlift", "jvm_of", "without_java"]
+from boatlift.console.app import app
+
+__all__ = ["begun", "boatlift", "exit_status", "jvm_of", "without_java"]
 
 COMMAND = (sys.executable, "-u", "-m", "boatlift.console")
 
@@ -22,6 +24,15 @@ def boatlift(
     return subprocess.run(
         [*COMMAND, *arguments], cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False
     )
+
+
+def exit_status(words: list[str]) -> object:
+    """Run a command in this process; return its exit status."""
+    try:
+        app(words, result_action="return_value", exit_on_error=False)
+    except SystemExit as ended:
+        return ended.code
+    return 0
 
 
 @contextmanager
