@@ -92,7 +92,7 @@ class Inputs:
             reader: The name under which `verify` compares the readings, if it is not the unit's.
         """
         sent = self.sent(take)
-        frames = {name: self.rows_of(spark, name, messages, reader or unit.name) for name, messages in sent.items()}
+        frames = {name: self._rows_of(spark, name, messages, reader or unit.name) for name, messages in sent.items()}
         return frames, self.weight(sent)
 
     def sent(self, take: StepInput) -> dict[str, list[Message]]:
@@ -111,7 +111,7 @@ class Inputs:
             return self._plan.sources[sender].source.size_bytes(_position(message))
         return sum(run.size for run in runs_of(message.payload))
 
-    def rows_of(self, spark: SparkSession, sender: str, messages: Sequence[Message], reader: str) -> DataFrame:
+    def _rows_of(self, spark: SparkSession, sender: str, messages: Sequence[Message], reader: str) -> DataFrame:
         """Return the rows of messages of one sender; arguments as for `rows`."""
         if sender in self._plan.sources:
             return self._rows_of_source(spark, sender, messages, reader)
