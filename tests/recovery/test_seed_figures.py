@@ -1,4 +1,4 @@
-"""Examples of the papers, run: Falkirk Wheel §2.4, Figure 3, and the messages in flight of FLIP-76."""
+"""Examples of the papers, run: Falkirk Wheel §2.3, Figure 3, and the messages in flight of FLIP-76."""
 
 import pytest
 

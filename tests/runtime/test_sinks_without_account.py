@@ -10,15 +10,17 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Outcome, Plan, plan
 from boatlift.errors import InvalidError, UnavailableError
+from boatlift.runtime.graph import program_of
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import refuse_skip
+from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.any_connector import ANY, NO_ACCOUNT
 from support.facts import Unsynced
 from support.hosts import check_store, open_store, run
-from support.memory_engine import MemoryEngine, World, identity_in_memory
+from support.memory_engine import MemoryEngine, World, identity_in_memory, recorded
 from support.mortality import Fate, KilledError, MortalStore
 
 
@@ -29,6 +31,12 @@ def planned() -> Plan:
     clean.sink("alerts", NO_ACCOUNT)
     clean.group_by("k").agg("sums", ANY, policy=bl.Lazy(every=2)).sink("totals", ANY)
     return plan(flow)
+
+
+def test_a_store_records_the_sinks_that_keep_no_account() -> None:
+    in_store, program = recorded_program(recorded(planned())).graph, program_of(planned()).graph
+    assert in_store.vertices == program.vertices
+    assert not in_store.vertices["alerts"].account
 
 
 class Delivering(MemoryEngine):

@@ -283,7 +283,7 @@ class Dataflow:
         """Add a loop: the rows that a body makes of themselves, kept up to date; its rows are changes.
 
         Round 0 has no rows. The rows of each further round are what the body makes of those of the round before. The
-        result is the rows of the round after which no round changes any: the fixed point (`Falkirk Wheel §2.4`).
+        result is the rows of the round after which no round changes any: the fixed point (`Falkirk Wheel §2.3`).
 
         Args:
             name: The name of the loop.

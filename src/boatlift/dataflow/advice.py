@@ -61,9 +61,15 @@ _LOOK = (
 )
 _RUN = 'a dataflow runs as a whole: `bl.run(flow, store="store", available_now=True)`, or the command boatlift run'
 _LOOKUP = (
+    'a view keeps the join of all rows of both: `flow.sql("joined", "SELECT k, {here}.x, {other}.x AS y FROM '
+    '{here} JOIN {other} USING (k)")`; '
     'for a table that does not change `{here}.transform("name", lambda df: '
     'df.join(df.sparkSession.read.parquet("table"), "k"))`; for what another stream holds now '
     '`{here}.lookup("name", newest={other}.group_by("k").agg("newest", F.max("x").alias("x")).by("k"))`'
+)
+_PROCESS = (
+    'a function of a key, its new rows and its state: `{here}.group_by({keys}).process("name", '
+    'lambda key, rows, state, context: [(len(rows),)], output="n LONG")`'
 )
 _UNION = '`{here}.union("name", {other})`, or, as rows come, `{here}.merge("name", {other})`'
 _SAMPLE = _row_wise("df.where(bl.rand() < 0.1)")
@@ -142,15 +148,12 @@ OF_GROUPED: Mapping[str, str] = {
     "max": _kept('F.max("x").alias("greatest")'),
     "pivot": "one aggregate a value: " + _kept('F.sum(F.when(F.col("kind") == "a", F.col("x"))).alias("a")'),
     **dict.fromkeys(
-        (
-            "apply",
-            "applyInPandas",
-            "applyInArrow",
-            "applyInPandasWithState",
-            "transformWithState",
-            "transformWithStateInPandas",
-        ),
-        "a table of everything, computed anew now and then: "
+        ("transformWithState", "transformWithStateInPandas", "applyInPandasWithState"),
+        _PROCESS + "; a StatefulProcessor of PySpark: transform_with_state, or transform_with_state_in_pandas",
+    ),
+    **dict.fromkeys(
+        ("apply", "applyInPandas", "applyInArrow"),
+        _PROCESS + "; a table of everything, computed anew now and then: "
         '`{here}.recompute("name", lambda df: df.groupBy({keys}).agg(F.expr("percentile(x, 0.5) AS median")), '
         "policy=bl.Batch(epochs=10))`, where df has all of Spark, applyInPandas too",
     ),

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.plan import Plan
 from boatlift.decoders import look_up
@@ -96,6 +97,8 @@ def identity_of(
             )
     for name, sink in plan.sinks.items():
         identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
+        if sink.sink.delivery is Delivery.AT_LEAST_ONCE:
+            identity[f"sink {name}"]["account"] = False
         if plan.unit_of_sink(name).timing is Timing.BATCH:
             # Else a store in which such a sink counted the epochs of the batch's input would be taken for this one.
             identity[f"sink {name}"]["counts"] = "epochs of the batch"

@@ -166,7 +166,7 @@ def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: Ab
         time: A time of p.
         known: The knowledge of p.
         inputs: The times fixed on every input: ⋂ φ(d)(f(q)); for a source, every time.
-        survivors: The processors that have not failed: some determinants may live in the memory of peers.
+        survivors: The processors that have not failed. Determinants are in the store, so no answer depends on them yet.
     """
     if not inputs.contains(time):
         return False

@@ -161,7 +161,7 @@ class Knowledge:
         return {**self.logged, **self.in_flight, **both}
 
     def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
-        """Return the times whose determinants are at hand: in the store, or with enough peers that survive.
+        """Return the times whose determinants are in the store.
 
         A source that keeps no rows has none: its closed times and its cursor are known, but its rows cannot be read
         again.

@@ -50,7 +50,11 @@ def _nodes(identity: Mapping[str, Any]) -> list[GraphNode]:
         if key.startswith("source ")
     ]
     nodes += [_node(name, unit, [processors[each] for each in unit.operators]) for name, unit in units.items()]
-    nodes += [GraphNode(sink, (name,), Kind.SINK) for name, unit in units.items() for sink in unit.outputs.values()]
+    nodes += [
+        GraphNode(sink, (name,), Kind.SINK, account=identity[f"sink {sink}"].get("account", True))
+        for name, unit in units.items()
+        for sink in unit.outputs.values()
+    ]
     missing = {key.removeprefix("sink ") for key in identity if key.startswith("sink ")} - {each.name for each in nodes}
     if missing:
         raise ValueError(f"no unit stages {', '.join(sorted(missing))}")

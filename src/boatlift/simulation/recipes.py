@@ -449,19 +449,6 @@ class _Making:
         part = self.parts[stream.name]
         return part.role is Role.SOURCE and not part.deterministic
 
-    def _record_sources_of_batches(self) -> None:
-        """Record the sources of batches: each keeps the rows that a batch holds back.
-
-        Readers that went on could not go back to where the batch is.
-        """
-        for part in [part for part in self.parts.values() if part.role is Role.BATCH]:
-            above = {part.name}
-            for wire in reversed(self.wires):  # senders come first, and no batch is in a loop
-                above |= {wire.source} if wire.target in above else set()
-            for name in above:
-                if self.parts[name].role is Role.SOURCE:
-                    self.parts[name] = replace(self.parts[name], deterministic=True, durability=Durability())
-
     def finished(self) -> Recipe:
         for stream in self.streams[:]:
             if self._keeps_no_rows(stream) and not any(wire.source == stream.name for wire in self.wires):
@@ -469,7 +456,6 @@ class _Making:
                 self.add(
                     self._with_durability(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True
                 )
-        self._record_sources_of_batches()
         read = {wire.source for wire in self.wires if not wire.back}
         for stream in [stream for stream in self.streams if not self._keeps_no_rows(stream)]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):

@@ -136,16 +136,6 @@ def test_a_write_that_was_never_given_cannot_be_durable():
         driver.hear(events.LogDurable(99))
 
 
-def test_a_source_that_keeps_no_rows_is_refused_before_a_batch_however_far_behind():
-    cuts = EpochBoundaries()
-    vertices = [Vertex("in", Kind.SOURCE, deterministic=False), Vertex("q", Kind.STATEFUL)]
-    vertices += [Vertex("p", Kind.STATELESS, coarse=True), Vertex("out", Kind.SINK)]
-    edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p", Coarse(cuts)), Edge("p>out", "p", "out", Fine(cuts))]
-    durabilities = {"q": Durability(Lazy(every=2)), "p": Durability(Batch(epochs=2))}
-    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] source in keeps no rows, and batch p would hold them back"):
-        Program(RecoveryGraph(vertices, edges), durabilities, cuts={"p": cuts})
-
-
 def test_an_order_that_is_not_recorded_is_refused_where_no_state_keeps_it():
     order = ArrivalOrder(Sequence(("a>p", "b>p")))
     vertices = [Vertex("a", Kind.SOURCE), Vertex("b", Kind.SOURCE), Vertex("p", Kind.STATELESS, domain=order.domain)]

@@ -100,13 +100,29 @@ class Liveness:
             self._backpressure.crowded(name) and name not in wanted for name in others
         )
 
+    def _is_held_up(self, sink: SinkEnd) -> bool:
+        """Return whether a sink has to wait until some reader of a source that keeps no rows has taken its times.
+
+        Until then the source has to give these times again after a failure, and it cannot. A reader may wait for
+        another source, or for the end of a batch's epoch, as long as that takes.
+        """
+        above = self._backpressure.above(sink.name)
+        return any(
+            not source.done <= edge.projection.within(reader.done)
+            for source in self._sources
+            if source.vertex.keeps_no_rows and source.name in above
+            for edge, reader in source.receivers
+        )
+
     def _rest(self, *, stopping: bool) -> bool:
         """Wait for sources; or make states durable and collect garbage, if the run is over, or a client waits for that.
 
         Returns:
             Whether the run is over, and nothing is left to do.
         """
-        stuck = [sink.name for sink in self._sinks if sink.waits]
+        ended = self._exhausted() and not any(p.expects for p in self._processors.values())
+        over = stopping or ended
+        stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]
         waits = any(source.idle for source in self._sources) or any(
             isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects) for p in self._processors.values()
         )
@@ -114,7 +130,6 @@ class Liveness:
             raise InternalError(
                 "INTERNAL", f"nothing can be done, though {stuck or 'sources'} wait; {self._transitions}"
             )
-        over = stopping or (self._exhausted() and not any(p.expects for p in self._processors.values()))
         if not (over or self._awaited()):
             return False
         for p in self._processors.values():

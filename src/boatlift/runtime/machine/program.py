@@ -52,28 +52,6 @@ class Program:
                         f"epochs",
                     )
 
-        self._check_sources()
-
-    def _check_sources(self) -> None:
-        """Refuse a source that keeps no rows before a batch.
-
-        Other readers of the source would go on, and could not go back to the beginning of the batch's open epoch. So
-        nothing newer than that could leave until the epoch ends, which it may never do.
-        """
-        above: dict[str, set[str]] = {}
-        for name in self.graph.order:  # a batch is in no loop, so everything above it comes before it
-            senders = {edge.source for edge in self.graph.inputs[name]}
-            above[name] = senders.union(*(above.get(sender, set()) for sender in senders))
-            if not self.graph.vertices[name].coarse:
-                continue
-            for source in sorted(above[name]):
-                if self.graph.vertices[source].keeps_no_rows:
-                    raise InvalidError(
-                        "BAD_POLICY",
-                        f"source {source} keeps no rows, and batch {name} would hold them back: let the source record "
-                        f"them",
-                    )
-
     def forget(self, garbage: GarbageCollection) -> None:
         """Forget the choices that are garbage: arrival orders, and ends of epochs."""
         for name, order in self.orders.items():

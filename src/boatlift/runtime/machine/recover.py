@@ -1,4 +1,4 @@
-"""Carries out a recovery plan (seed 002, section 3.6).
+"""Carries out a recovery plan (Falkirk Wheel §3.6).
 
 S'(p) = S(p, f(p)), and each queue is what its sender still has of it.
 """
