@@ -60,6 +60,10 @@ def test_a_sink_waits_while_a_reader_of_a_source_that_keeps_no_rows_waits(case):
     assert attempt(case) is None
 
 
+def test_a_fenced_driver_may_name_what_its_successor_has_deleted():
+    assert attempt(Case(730_000_549)) is None
+
+
 @pytest.mark.parametrize("seed", [910_011_098, 910_050_431, 910_058_407, 910_063_397])
 def test_what_led_to_nothing_visible_may_be_unknown_to_the_oracle(seed):
     """In these seeds the last messages before a merge, or before a step that sends nothing, led to nothing visible."""
