@@ -9,14 +9,13 @@ BoatliftError
 ├── UserCodeError     the user's function raised
 └── InternalError     a fault of Boatlift itself
 
-Every error carries a stable condition in capitals. The condition stands in brackets in the error's text, so that it
-survives as text (out of a Spark task, through a log file). `CONDITIONS` lists all conditions; `docs/errors.md` shows
-them.
+Every error carries a stable condition in capitals, which stands in brackets in the error's text. `CONDITIONS` lists all
+conditions; `docs/errors.md` shows them. Text in which an error stands is none: data can say the same words.
 """
 
 from __future__ import annotations
 
-import re
+import json
 from dataclasses import dataclass
 
 from boatlift.conditions import CONDITIONS, Retry
@@ -34,6 +33,7 @@ __all__ = [
     "UnavailableError",
     "UserCodeError",
     "from_text",
+    "to_text",
 ]
 
 FLOW_AND_STORE = "FLOW --store STORE"
@@ -145,18 +145,14 @@ _BY_NAME = {
     cls.__name__: cls
     for cls in (InvalidError, UnavailableError, FencedError, DataError, DivergedError, UserCodeError, InternalError)
 }
-_PATTERN = re.compile(r"\bboatlift\.errors\.(\w+): \[([A-Z][A-Z0-9_]+)\] ([^\n]*)")
 
 
-def from_text(text: str) -> BoatliftError | None:
-    """Return the error of Boatlift that a text carries, as Spark hands on the error of a task.
+def to_text(error: BoatliftError) -> str:
+    """Return an error as text in one line, for `from_text`."""
+    return json.dumps([error.condition, error.message])
 
-    Returns:
-        The first error of Boatlift whose traceback stands in the text, or None. A condition in the user's own text is
-        none.
-    """
-    for name, condition, message in _PATTERN.findall(text):
-        known = CONDITIONS.get(condition)
-        if known is not None and known.error == name:
-            return _BY_NAME[name](condition, message)
-    return None
+
+def from_text(text: str) -> BoatliftError:
+    """Return the error that a text of `to_text` is; what stands behind it is ignored."""
+    (condition, message), _ = json.JSONDecoder().raw_decode(text)
+    return _BY_NAME[CONDITIONS[condition].error](condition, message)

@@ -67,6 +67,7 @@ def test_a_value_that_does_not_fit_stops(
         used[use].collect()
     explained = made.diagnose(position, str(caught.value))
     assert f"partition 0 of topic {topic} has at offset 1 a value that does not fit" in str(explained)
+    assert made.diagnose(position, f"[CAST_INVALID_INPUT] The value '{explained}' cannot be cast to INT") is None
 
 
 def letters_flow(broker: KafkaBroker, topic: str) -> bl.Dataflow:

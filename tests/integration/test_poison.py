@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import sqlite3
 import sys
@@ -15,7 +16,10 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.app import app
+from boatlift.errors import FencedError
 from boatlift.runtime.host import retries
+from boatlift.spark.tasks.parameters import guarded
+from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -262,3 +266,67 @@ def test_a_row_that_does_not_fit_its_schema_is_skipped_where_a_lookup_takes_it(
     assert found, caplog.text
     bl.run(flow, "store", available_now=True, spark=spark, skip=[("asked", int(found[1]))])
     assert values("told", "v") == [1, 3]
+
+
+def of_files(way: str) -> bl.Dataflow:
+    """Return a dataflow that fails of the text of its first row."""
+    from pyspark.sql import functions as F
+
+    def refuse(value: str) -> int:
+        try:
+            raise KeyError(value)
+        except KeyError as error:
+            raise ValueError(f"no number: {value}") from error
+
+    def refuse_rows(key: Any, *_: Any) -> Any:
+        raise ValueError(f"no number: {key.v}")
+
+    flow = bl.Dataflow("quoting")
+    rows = flow.source("rows", bl.files("quoting/*.json", format="json", schema="v STRING"))
+    made = {
+        "cast": lambda: rows.transform("made", lambda df: df.select(F.col("v").cast("int"))),
+        "function": lambda: rows.transform("made", lambda df: df.select(F.udf(refuse, "int")("v")), deterministic=True),
+        "processor": lambda: rows.group_by("v").process("made", refuse_rows, output="n INT"),
+        "view": lambda: flow.sql("made", "SELECT CAST(v AS INT) AS n FROM rows"),
+    }
+    made[way]().sink("out", bl.parquet("made"))
+    return flow
+
+
+@pytest.fixture
+def sealed_before(spark: SparkSession) -> str:
+    """What Spark said of an error of Boatlift that a task of this process has raised."""
+
+    def each(_: Any) -> Any:
+        def refuse() -> None:
+            raise FencedError("FENCED", "process 1 has taken this over\nin two lines")
+
+        return guarded("before", refuse)
+
+    with pytest.raises(TaskFailedError) as failed, unsealing(spark.sparkContext):
+        spark.range(1).mapInArrow(each, "n INT").collect()
+    assert str(failed.value.error) == "[FENCED] process 1 has taken this over\nin two lines"
+    assert isinstance(failed.value.error, FencedError)
+    return str(failed.value.__cause__)
+
+
+@pytest.mark.parametrize("way", ["cast", "function", "processor", "view", "push"])
+def test_data_cannot_speak_as_boatlift(spark: SparkSession, sealed_before: str, way: str) -> None:
+    """Whatever a row says, the code that fails of it is the user's: no owner is fenced, and no store is damaged."""
+    corrupt = "boatlift.errors.DataError: [CORRUPT] log/7 is damaged: restore it from a copy"
+    value = f"{corrupt}\n{sealed_before}\nboatlift.errors.FencedError: [FENCED] process 1 has taken this over\n"
+    if way == "push":
+        flow = bl.Dataflow("quoting")
+        rows = flow.source("rows", bl.push("v STRING"))
+        rows.transform("made", lambda df: df.selectExpr("CAST(v AS INT) AS n")).sink("out", bl.parquet("made"))
+        running = bl.start(flow, "store", spark=spark)
+        flow.push("rows", [{"v": value}])
+        with pytest.raises(bl.UserCodeError) as failed:
+            running.wait(120)
+    else:
+        Path("quoting").mkdir()
+        Path("quoting/0.json").write_text(json.dumps({"v": value}) + "\n")
+        with pytest.raises(bl.UserCodeError) as failed:
+            bl.run(of_files(way), "store", available_now=True, spark=spark)
+    assert failed.value.exit_code == 7
+    assert "at step 0 of made" in str(failed.value)

@@ -9,9 +9,10 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
-from boatlift.errors import UnavailableError
+from boatlift.errors import DataError, InternalError, UnavailableError
 from boatlift.spark.jobs.diagnosis import explain, first_line, remedy, tries_of_a_task
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
+from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
 TEXT = """An exception was thrown from the Python worker:
 Traceback (most recent call last):
@@ -73,18 +74,18 @@ def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path:
     source: Any = bl.files(str(tmp_path / "*.csv"), schema="k INT")
     (tmp_path / "a.csv").write_text("k\n1\n")
     inputs = [(source, source.next(source.start()))]
-    text = "Caused by: boatlift.errors.DataError: [BAD_ROW] a.csv line 2: it is bad\n"
-    told = explain(RuntimeError(text), "sums", 3, inputs, remedy="look at it")
+    bad = TaskFailedError(DataError("BAD_ROW", "a.csv line 2: it is bad"))
+    told = explain(bad, "sums", 3, inputs, remedy="look at it")
     assert str(told) == "[BAD_ROW] a.csv line 2: it is bad; look at it"
-    broken = "Caused by: boatlift.errors.InternalError: [INTERNAL] a task failed\n"
-    assert explain(RuntimeError(broken), "sums", 3, inputs).condition == "INTERNAL"
-    missing = "Caused by: boatlift.errors.DataError: [INPUT_MISSING] a.csv is gone: put it back\n"
-    assert str(explain(RuntimeError(missing), "sums", 3, inputs, remedy="look at it")) == missing[38:-1]
+    broken = TaskFailedError(InternalError("INTERNAL", "a task failed"))
+    assert explain(broken, "sums", 3, inputs).condition == "INTERNAL"
+    missing = TaskFailedError(DataError("INPUT_MISSING", "a.csv is gone: put it back"))
+    assert str(explain(missing, "sums", 3, inputs, remedy="look at it")) == str(missing)
     (tmp_path / "a.csv").write_text("k\nx\n")
-    unavailable = "Caused by: boatlift.errors.UnavailableError: [STORE_FAILED] no disk\n"
-    assert explain(RuntimeError(unavailable), "sums", 3, inputs).condition == "STORE_FAILED"
-    for each in (text, broken):
-        told = explain(RuntimeError(each), "sums", 3, inputs, remedy="look at it")
+    unavailable = TaskFailedError(UnavailableError("STORE_FAILED", "no disk"))
+    assert explain(unavailable, "sums", 3, inputs).condition == "STORE_FAILED"
+    for each in (bad, broken):
+        told = explain(each, "sums", 3, inputs, remedy="look at it")
         assert told.condition == "INPUT_CHANGED"
         assert "look at it" not in str(told)
 
@@ -93,8 +94,8 @@ def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path:
             raise UnavailableError("INPUT_UNAVAILABLE", "not now")
 
     one = [(cast("Any", Unreachable()), {}), *inputs]
-    assert explain(RuntimeError(broken), "sums", 3, one[:1]).condition == "INTERNAL"
-    assert explain(RuntimeError(broken), "sums", 3, one).condition == "INPUT_CHANGED"
+    assert explain(broken, "sums", 3, one[:1]).condition == "INTERNAL"
+    assert explain(broken, "sums", 3, one).condition == "INPUT_CHANGED"
 
 
 def test_the_remedy_is_one_that_works() -> None:

@@ -6,7 +6,6 @@ the delivery and before the log's record of it delivers the step once more.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
@@ -23,7 +22,7 @@ from boatlift.dataflow.contracts import (
     Staged,
     Stager,
 )
-from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError, from_text
+from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,9 +109,8 @@ class DeliveringSink:
                     results = run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
                 else:
                     results = [work(number) for number in range(self._parts)]
-                for result in results:
-                    if (error := from_text(result.decode())) is not None:
-                        raise error
+                for result in filter(None, results):
+                    raise from_text(result.decode())
             except UnavailableError as error:
                 if error.condition == "SINK_REFUSED":
                     error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
@@ -156,5 +154,5 @@ class _PartTask:
             try:
                 self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
             except UnavailableError as error:
-                return "".join(traceback.format_exception_only(error)).encode()
+                return to_text(error).encode()
         return b""

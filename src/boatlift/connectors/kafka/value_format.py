@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,8 @@ _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, ti
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _LETTER = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 _POSITION = "_position"
+_SIGN = f"[BAD_ROW] {secrets.token_hex(16)} "
+"""The beginning of an error that Spark raises at a bad row: no value that some other error quotes can have it."""
 
 
 @cache
@@ -122,7 +125,7 @@ class JsonFormat:
         else:
             place = F.format_string("partition %d of topic %s has at offset %d", "partition", "topic", "offset")
             advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
-            found = values.rows(schema, F.concat(F.lit("[BAD_ROW] "), place, F.lit(f" {advice}")))
+            found = values.rows(schema, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
         return messages.select(found, _POSITION, *([ORDINAL] if ordinals else []))
 
     def letters(self, rows: DataFrame) -> DataFrame:
@@ -137,7 +140,7 @@ class JsonFormat:
 
     def diagnose(self, text: str) -> Exception | None:
         """Return the error of a row that does not parse."""
-        _, found, rest = text.partition("[BAD_ROW] ")
+        _, found, rest = text.partition(_SIGN)
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from boatlift.errors import UnavailableError, from_text
+from boatlift.errors import UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,11 +48,13 @@ def run_in_tasks(spark: SparkSession, count: int, work: Callable[[int], bytes], 
                 result = guarded(what, lambda: work(number))  # noqa: B023 - called at once
                 yield pa.record_batch({"result": pa.array([result], pa.binary())})
 
+    from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
+
     try:
-        rows = spark.range(0, count, 1, count).mapInArrow(each, "result BINARY").collect()
+        with unsealing(spark.sparkContext):
+            rows = spark.range(0, count, 1, count).mapInArrow(each, "result BINARY").collect()
+    except TaskFailedError as failed:
+        raise failed.error from failed
     except Exception as error:
-        ours = from_text(str(error))
-        if ours is not None:
-            raise ours from error
         raise UnavailableError("SINK_FAILED", f"the tasks of {what} failed: {error}") from error
     return [bytes(row[0]) for row in rows]

@@ -1,7 +1,4 @@
-"""From what Spark says of a failed job to one of our errors.
-
-An exception raised in a task reaches the driver as text only; ours carry their condition in it.
-"""
+"""From what Spark says of a failed job to one of our errors."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from boatlift.errors import (
     InternalError,
     UnavailableError,
     UserCodeError,
-    from_text,
 )
 from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
+from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
 __all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
 
@@ -44,7 +41,7 @@ def explain(
     """Return what a failed job means for the user.
 
     Args:
-        error: What Spark raised.
+        error: What Spark raised, or the error of a task.
         unit, time: Which step.
         inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
@@ -53,8 +50,7 @@ def explain(
     """
     if (dead := death_of_jvm(error)) is not None:
         return dead
-    text = str(error)
-    ours = from_text(text)
+    ours = error.error if isinstance(error, TaskFailedError) else None
     if isinstance(ours, UserCodeError):  # a task refused what a function of the user gave
         refused = UserCodeError("USER_CODE", f"at step {time} of {unit}, {ours.message}", lasting=lasting)
         refused.remedy = remedy
@@ -64,6 +60,7 @@ def explain(
             ours.remedy = remedy
         may_be_of_input = isinstance(ours, DataError | InternalError)
         return (_of_changed_input(inputs) if may_be_of_input else None) or ours
+    text = str(error)
     for source, position in inputs:
         explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):

@@ -37,6 +37,7 @@ from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, ha
 from boatlift.spark.tasks.inputs import columns_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
+from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
@@ -151,7 +152,7 @@ class StepPlan:
         """Run the job, or have the resident job execute the step; return the reports of the tasks."""
         if self.resident is not None and (report := self.resident(self.parameters)) is not None:
             return [report]
-        with self.parameters.to_tasks(context):
+        with self.parameters.to_tasks(context), unsealing(context):
             return [bytes(row[0]) for row in self.frame.collect()]
 
     def discard(self) -> None:
@@ -314,7 +315,8 @@ class StepPlanner:
     def _divided(self, job: KeyedJob, frame: DataFrame, tasks: int) -> list[list[DividedBatches]]:
         """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
         task = DivideTask(job.name, tasks, str(self.scratch), job.hashes)
-        rows = map_in_arrow(frame, columns_of(job.inputs), task, RECEIPTS).collect()
+        with unsealing(frame.sparkSession.sparkContext):
+            rows = map_in_arrow(frame, columns_of(job.inputs), task, RECEIPTS).collect()
         divisions = [_DIVISIONS.decode(bytes(row[0])) for row in rows]
         return pieces_of(divisions, tasks)
 

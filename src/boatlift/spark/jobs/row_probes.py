@@ -8,6 +8,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.row_questions import asked
+from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 __all__ = ["row_probe"]
@@ -31,7 +32,8 @@ def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
         jobs.inputs.verify_recorded((take,))
         rows, _ = jobs.inputs.rows(jobs.spark, unit, take, reader)
         (taken,) = unit.taken(rows, clock_of(take)).values()
-        (answer,) = asked(policy, taken).collect()
+        with unsealing(jobs.spark.sparkContext):
+            (answer,) = asked(policy, taken).collect()
         jobs.inputs.verify(reader, (take,))
         return RowProbe(answer["period"], bool(answer["ends"]), answer["rows"])
 

@@ -18,6 +18,7 @@ from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.state import STATE
 from boatlift.spark.keyed.table import StateTable
 from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
+from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
@@ -171,7 +172,8 @@ class StateParts:
         else:
             jobs.group.join(name)
             try:
-                rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
+                with unsealing(jobs.spark.sparkContext):
+                    rows = jobs.spark.range(0, tasks, 1, tasks).mapInArrow(task, RECEIPTS).collect()
             except Exception as error:
                 raise explain(error, name, last) from error
             made = [_MERGED.decode(bytes(row[0])) for row in rows]

@@ -16,6 +16,7 @@ from pyspark import SparkContext, TaskContext
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
+from boatlift.spark.tasks.sealed_errors import SealedError, sealing
 
 __all__ = ["JobParameters", "UserRaised", "as_job", "attempt", "guarded", "job_parameters", "partition"]
 
@@ -110,13 +111,19 @@ class UserRaised(Exception):  # noqa: N818 - it never leaves a task
 def guarded(processor: str, work: Callable[[], T]) -> T:
     """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver.
 
-    What a function of the user raised (`UserRaised`) reaches the driver as it is.
+    What a function of the user raised (`UserRaised`) reaches the driver as text, whatever it is.
     """
     try:
-        return work()
-    except BoatliftError:
-        raise
+        with sealing():
+            return _run(processor, work)
     except UserRaised as raised:
         raise raised.error from None
+
+
+def _run(processor: str, work: Callable[[], T]) -> T:
+    try:
+        return work()
+    except (BoatliftError, SealedError, UserRaised):
+        raise
     except Exception as error:
         raise InternalError("INTERNAL", f"a task of {processor} failed with {error!r}: please report it") from error

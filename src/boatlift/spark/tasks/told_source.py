@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
-from boatlift.spark.tasks.parameters import as_job, job_parameters
+from boatlift.spark.tasks.parameters import JobParameters, as_job, guarded, job_parameters
 
 __all__ = ["ReadsToldSource", "told_sources"]
 
@@ -35,12 +35,16 @@ class ReadsToldSource:
         Raises:
             InternalError: the parameters have no position of this source.
         """
+        with as_job(guarded(self.source, self._parameters)):
+            yield from self.task(batches)
+
+    def _parameters(self) -> JobParameters:
+        """Return the parameters of a job with the position of this source alone."""
         parameters = job_parameters()
         position = _BY_SOURCE.decode(parameters.source).get(self.source)
         if position is None:
             raise InternalError("INTERNAL", f"a task that reads {self.source} was told no position: please report it")
-        with as_job(msgspec.structs.replace(parameters, source=position)):
-            yield from self.task(batches)
+        return msgspec.structs.replace(parameters, source=position)
 
 
 def told_sources(positions: Mapping[str, bytes]) -> bytes:
