@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -27,6 +28,15 @@ flow = bl.Dataflow("mine")
 rows = flow.source("rows", bl.generator({{"n": "id"}}, rows_per_step={ROWS}, steps={STEPS}))
 alone = rows.transform("alone", lambda df: df.withColumn("k", F.col("n") % 3).withColumn("at", bl.now()))
 alone.group_by("k").agg("sums", F.sum("n").alias("total"), policy=bl.Lazy(every=4)).sink("out", bl.parquet("history"))
+"""
+
+IDLE = """
+import boatlift as bl
+
+flow = bl.Dataflow("idle")
+rows = flow.source("rows", bl.generator({"n": "id"}, rows_per_step=1, steps=1))
+rows.sink("out", bl.parquet("history"))
+flow.source("none", bl.push("n LONG")).sink("other", bl.parquet("other"))
 """
 
 RUN = ("run", "mine:flow", "--store", "store", "--available-now")
@@ -93,6 +103,22 @@ def test_one_line_tells_that_the_jvm_was_killed_and_the_same_command_goes_on(her
         "boatlift: the input is exhausted",
     ]
     assert boatlift(here, *RUN, "--quiet", environment=warm_jvm.environment()).stderr == ""
+
+
+@pytest.mark.parametrize(("flow", "attached"), [("mine", True), ("idle", True), ("idle", False)])
+def test_it_is_told_also_of_a_jvm_that_was_there_before_and_of_one_without_work(
+    here: Path, flow: str, *, attached: bool
+) -> None:
+    (here / "idle.py").write_text(IDLE)
+    with WarmJvm(warm_up=False) if attached else nullcontext() as jvm:
+        environment = None if jvm is None else jvm.environment()
+        with begun(here, "run", f"{flow}:flow", "--store", "store", environment=environment) as process:
+            until(lambda: len([*here.glob("history/step-*.parquet")]) > 0 or process.poll() is not None, seconds=300)
+            os.kill(jvm_of(process) or 0 if jvm is None else jvm.pid, signal.SIGKILL)
+            _, told = process.communicate(timeout=120)
+    assert process.returncode == 3, told
+    assert told.splitlines()[-1].startswith("boatlift: [JVM_DIED] the JVM of Spark died"), told
+    assert "Traceback" not in told
 
 
 def test_from_python_it_is_an_error_of_ours(here: Path) -> None:

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.serializers import read_int
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.jvm import SECONDS_TO_DIE, death_of_jvm, raising_jvm_died
+from boatlift.spark.session.jvm import SECONDS_TO_DIE, check_jvm, death_of_jvm, raising_jvm_died
 
 
 class Alive:
@@ -109,6 +109,23 @@ def test_an_error_of_py4j_or_pyspark_that_has_lost_its_jvm_waits_for_its_end(
     for each in (error, told):
         assert death_of_jvm(each) is None
     assert alive.waits == [SECONDS_TO_DIE] * 2
+
+
+@pytest.mark.parametrize("looked_at", [True, False])
+def test_the_end_of_a_jvm_that_another_process_has_started(monkeypatch: pytest.MonkeyPatch, looked_at: bool) -> None:
+    """The gateway has none of the attributes that PySpark sets, as that of a notebook."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        gateway = JavaGateway(gateway_parameters=GatewayParameters(port=server.getsockname()[1]))
+        monkeypatch.setattr(SparkContext, "_gateway", gateway)
+        if looked_at:
+            check_jvm()
+            assert death_of_jvm(RuntimeError("a job was cancelled")) is None
+            server.accept()[0].close()
+    told = death_of_jvm(raised_by(says_so))
+    assert told is not None
+    assert told.message.startswith("the JVM of Spark died: run the same command again")
+    with pytest.raises(UnavailableError, match="JVM_DIED"):
+        check_jvm()
 
 
 def test_a_jvm_that_ends_is_one_error_whichever_was_raised(monkeypatch: pytest.MonkeyPatch) -> None:

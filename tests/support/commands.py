@@ -36,10 +36,14 @@ def exit_status(words: list[str]) -> object:
 
 
 @contextmanager
-def begun(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def begun(
+    folder: Path, *arguments: str, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Begin a command in a process group of its own, and kill what is left of it."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    process = subprocess.Popen([*COMMAND, *arguments], cwd=folder, text=True, start_new_session=True, **pipes)
+    process = subprocess.Popen(
+        [*COMMAND, *arguments], cwd=folder, env=environment, text=True, start_new_session=True, **pipes
+    )
     try:
         yield process
     finally:

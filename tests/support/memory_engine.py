@@ -261,6 +261,9 @@ class MemoryEngine:
         assert run_of(read, run.name).digest == run.digest, f"{run.name} has other bytes than is recorded"
         return json.loads(read)
 
+    def check(self) -> None:
+        pass
+
     def path(self, run: RunRef) -> Path:
         here = self._scratch / Path(run.name).name
         kept = self._store.local_path(run.name)

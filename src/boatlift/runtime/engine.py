@@ -172,6 +172,13 @@ class Engine(Protocol):
             As `run`.
         """
 
+    def check(self) -> None:
+        """Raise if what executes steps is gone, also while there is no step; called every few seconds.
+
+        Raises:
+            UnavailableError: `[JVM_DIED]`.
+        """
+
     def path(self, run: RunRef) -> Path:
         """Return where a run can be read."""
 

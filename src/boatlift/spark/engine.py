@@ -33,7 +33,7 @@ from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.session.environment import environment
-from boatlift.spark.session.jvm import death_of_jvm
+from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
@@ -206,6 +206,10 @@ class SparkEngine:
         if not self.plan.read_whole(source) or read.capabilities.store_backed is not None:
             self._readings.forget(source, time)
             read.acknowledge(position)
+
+    def check(self) -> None:
+        """Raise if the JVM is gone."""
+        check_jvm()
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

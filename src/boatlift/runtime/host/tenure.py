@@ -199,21 +199,22 @@ class Tenure:
             instructions.CollectGarbage: log.collect,
             instructions.Finish: log.finish,
         }
-        self._watch_ownership(workers)
+        self._watch(workers)
         EventLoop(machine, self._queue, handlers).run(first, lambda: log.finished)
         if sources.refusals:
             raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):
             watch(left)
 
-    def _watch_ownership(self, workers: Workers) -> None:
-        """Look for a newer owner every now and then.
+    def _watch(self, workers: Workers) -> None:
+        """Look now and then for a newer owner, and whether Spark is there.
 
-        A write finds one too, but this process may have nothing to write.
+        A write and a step find out too, but there may be nothing to write or to execute.
         """
 
         def look() -> Answer:
             self._owner.look()
+            self._engine.check()
             return look_later
 
         def look_later() -> Iterable[events.Event]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from boatlift.spark.session.jvm_output import JvmOutput
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["cause_in_java", "death_of_jvm", "launch", "quiet_when_gone", "raising_jvm_died", "unless_gone"]
+__all__ = ["cause_in_java", "check_jvm", "death_of_jvm", "launch", "quiet_when_gone", "raising_jvm_died", "unless_gone"]
 
 SECONDS_TO_DIE = 10.0
 """A JVM that no longer answers has so long to be gone."""
@@ -31,11 +32,11 @@ SECONDS_TO_DIE = 10.0
 SECONDS_OF_LAST_WORDS = 2.0
 """The last lines of a dead JVM are waited for so long."""
 
-_GOING = ("SparkContext was shut down", "stopped SparkContext")
-"""Words in Spark's errors by which a JVM is about to be gone."""
+_GOING = ("SparkContext was shut down", "stopped SparkContext", "does not exist in the JVM")
+"""Words in errors of Spark and Py4J by which a JVM is about to be gone."""
 
-_OUTPUT = "boatlift_output"
-"""The attribute of a gateway that holds the output of its JVM."""
+_OUTPUT, _CONNECTION = "boatlift_output", "boatlift_connection"
+"""The attributes of a gateway with the output of its JVM, and with a connection that ends with the JVM."""
 
 
 def launch(conf: SparkConf) -> None:
@@ -91,19 +92,33 @@ def death_of_jvm(error: BaseException) -> UnavailableError | None:
         error: The error that was raised. If it shows that Py4J or PySpark has lost its JVM, the end of that JVM is
             waited for.
     """
-    from pyspark import SparkContext
-
     if isinstance(error, UnavailableError) and error.condition == "JVM_DIED":
         return error
+    return _dead(SECONDS_TO_DIE if any(map(_looks_like_the_end, _causes(error))) else 0.0)
+
+
+def _dead(wait_seconds: float) -> UnavailableError | None:
+    """Return the error to raise if the JVM is gone, or will be within some seconds."""
+    from pyspark import SparkContext
+
     gateway: Any = SparkContext._gateway
-    ends = any(map(_looks_like_the_end, _causes(error)))
-    if gateway is None or not _is_gone(gateway, SECONDS_TO_DIE if ends else 0.0):
+    if gateway is None or not _is_gone(gateway, wait_seconds):
         return None
     return UnavailableError(
         "JVM_DIED",
         f"the JVM of Spark died{_how_it_ended(gateway)}: run the same command again in a new process, and it goes on; "
         "if memory ran out, give the JVM (spark.driver.memory) or the machine more",
     )
+
+
+def check_jvm() -> None:
+    """Raise if the JVM is gone; the look costs no call.
+
+    Raises:
+        UnavailableError: `[JVM_DIED]`.
+    """
+    if (dead := _dead(0.0)) is not None:
+        raise dead
 
 
 def cause_in_java(error: Exception) -> str:
@@ -167,26 +182,43 @@ def _is_no_closed_connection(record: logging.LogRecord) -> bool:
 
 
 def _is_gone(gateway: Any, wait_seconds: float) -> bool:
-    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
-    if process is not None:
-        try:
-            process.wait(wait_seconds)
-        except subprocess.TimeoutExpired:
-            return False
-        return True
-    # Another process has started the JVM.
-    address = gateway.java_parameters
+    process: subprocess.Popen[bytes] | None = _of_gateway(gateway, "proc")
+    if process is None:
+        return _has_hung_up(gateway, wait_seconds)
     try:
-        socket.create_connection((address.address, address.port), SECONDS_TO_DIE).close()
-    except OSError:
-        return True
-    return False
+        process.wait(wait_seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _has_hung_up(gateway: Any, wait_seconds: float) -> bool:
+    """Return whether a JVM that another process has started is gone: it says nothing on the connection until then."""
+    connection: socket.socket | None = _of_gateway(gateway, _CONNECTION)
+    if connection is None:
+        address = gateway.gateway_parameters
+        try:
+            connection = socket.create_connection((address.address, address.port), SECONDS_TO_DIE)
+        except TimeoutError:  # it is stopped, or has too much to do
+            return False
+        except OSError:
+            return True
+        setattr(gateway, _CONNECTION, connection)
+    poller = select.poll()
+    poller.register(connection, select.POLLIN)
+    return bool(poller.poll(1000 * wait_seconds))
+
+
+def _of_gateway(gateway: Any, name: str) -> Any:
+    """Return an attribute of a gateway, None if it has none: Py4J makes a method in Java of each name that it asks."""
+    return vars(gateway).get(name)
 
 
 def _how_it_ended(gateway: Any) -> str:
-    output: JvmOutput | None = getattr(gateway, _OUTPUT, None)
+    output: JvmOutput | None = _of_gateway(gateway, _OUTPUT)
     words = output.last_words(SECONDS_OF_LAST_WORDS) if output is not None else ""
-    status = None if gateway.proc is None else gateway.proc.returncode
+    process: subprocess.Popen[bytes] | None = _of_gateway(gateway, "proc")
+    status = None if process is None else process.returncode
     parts = [
         *([] if status is None else [f"exit status {status}" if status >= 0 else f"killed by signal {-status}"]),
         *([f"it said: {words}"] if words else []),
