@@ -66,7 +66,7 @@ class ViewSteps(Steps):
         versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
         fingerprint = None if unit.top is None else unit.top.fingerprint
         self._program = json.dumps([fingerprint, *versions])
-        self._unfinished = UnfinishedRounds(jobs.planner.scratch, unit.name)
+        self._unfinished = UnfinishedRounds(jobs.planner.scratch, unit.name, jobs.planner.token)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         """Execute one step."""
@@ -84,7 +84,7 @@ class ViewSteps(Steps):
         step.passed = self._times.passed(self._times.heard_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
-            step.rounds = str(self._unfinished.of(step.history))
+            step.rounds = str(self._unfinished.of(take.number, step.history))
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
@@ -104,8 +104,8 @@ class ViewSteps(Steps):
         drop_expired(step.held, passed)
         kept = self._state.payload(step.held, history=step.history, heard=heard or None)
         made = jobs.result(unit, take, receipts, kept, time.perf_counter() - began)
-        if self._loops:
-            self._unfinished.done()
+        if step.history is not None:
+            self._unfinished.done(take.number, step.history)
         self._state.grown(step.held, take.number, passed)
         return replace(made, rows_in=rows_in)
 

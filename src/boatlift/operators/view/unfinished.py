@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,23 +48,52 @@ def _content(payload: Any) -> Any:
 
 
 class UnfinishedRounds:
-    """The folder with the rounds of a unit's step under way.
+    """The folders with the rounds of a unit's steps that are not done: `STEP-HISTORY/OWNER`.
+
+    Nothing of a newer owner is removed: a process that was taken for dead may still be at work.
 
     Args:
         scratch: The scratch of the owner.
         unit: The unit.
+        token: The owner's.
     """
 
-    def __init__(self, scratch: Path, unit: str) -> None:
-        self._folder = scratch.parent / ROUNDS / unit
+    def __init__(self, scratch: Path, unit: str, token: int) -> None:
+        self._folder, self._token = scratch.parent / ROUNDS / unit, token
 
-    def of(self, history: str) -> Path:
-        """Return the folder of a step; those of others are removed."""
-        for other in self._folder.iterdir() if self._folder.is_dir() else ():
-            if other.name != history:
-                shutil.rmtree(other, ignore_errors=True)
-        return self._folder / history
+    def of(self, step: int, history: str) -> Path:
+        """Return the folder of a step that begins.
 
-    def done(self) -> None:
-        """Remove the folder: its step is done."""
-        shutil.rmtree(self._folder, ignore_errors=True)
+        Steps begin in order. So the rounds of earlier steps are of no use, nor are those of this one with another
+        history; those of later steps are: a step that was killed is begun again after the steps before it.
+        """
+        own = self._folder / f"{step}-{history}"
+        for other in _entries(self._folder):
+            if other != own and _number(other) <= step:
+                self._remove(other)
+        return own
+
+    def done(self, step: int, history: str) -> None:
+        """Remove the rounds of a step: it is done."""
+        self._remove(self._folder / f"{step}-{history}")
+
+    def _remove(self, folder: Path) -> None:
+        for each in _entries(folder):
+            if _number(each) <= self._token:
+                shutil.rmtree(each, ignore_errors=True)
+        for emptied in (folder, self._folder):
+            with suppress(OSError):
+                emptied.rmdir()
+
+
+def _entries(folder: Path) -> list[Path]:
+    """Return what is in a folder; another owner may remove it meanwhile."""
+    with suppress(OSError):
+        return [*folder.iterdir()]
+    return []
+
+
+def _number(entry: Path) -> int:
+    """Return the number with which a name begins: of a step, or of an owner; -1 if there is none."""
+    number = entry.name.partition("-")[0]
+    return int(number) if number.isdecimal() else -1

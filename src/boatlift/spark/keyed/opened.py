@@ -23,7 +23,7 @@ from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run"]
+__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run", "prove_run"]
 
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
@@ -112,6 +112,25 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
         return run
 
 
+def prove_run(path: str | Path, expected: RunRef) -> None:
+    """Prove all bytes of a run, with whose rows something is done that cannot be undone.
+
+    Args:
+        path: The file.
+        expected: The run as it is recorded.
+
+    Raises:
+        DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as of `open_run`.
+    """
+    name = str(path)
+    whole, covered = _mapped(name, expected)
+    try:
+        proof = Proof(name, whole, BlockTable.of_tail(memoryview(whole.slice(covered))), covered)
+    except ValueError as error:
+        raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
+    proof.prove(np.array([0]), np.array([covered]))
+
+
 def forget_runs(paths: Sequence[str] | None = None) -> None:
     """Close runs (all, if none are named): the space of a removed file is held until then."""
     with _opening:
@@ -129,7 +148,8 @@ def _close_some() -> None:
         _opened.popitem(last=False)
 
 
-def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
+def _mapped(name: str, expected: RunRef) -> tuple[pa.Buffer, int]:
+    """Return the bytes of a file, and how many of them are before its tail, which is proved."""
     try:
         with pa.memory_map(name) as file:  # the mapping lives on as long as a buffer of it
             whole = file.read_buffer()
@@ -145,12 +165,16 @@ def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
             f"the run {name} is of an earlier version of Boatlift: finish with that version, or begin with a new store",
         )
     covered = expected.size - expected.tail
-    tail = whole.slice(covered)
-    digest = xxhash.xxh3_128_hexdigest(tail)
+    digest = xxhash.xxh3_128_hexdigest(whole.slice(covered))
     if digest != expected.digest:
         raise _another(name, digest, expected)
+    return whole, covered
+
+
+def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
+    whole, covered = _mapped(name, expected)
     try:
-        table = BlockTable.of_tail(memoryview(tail))
+        table = BlockTable.of_tail(memoryview(whole.slice(covered)))
         proof = Proof(name, whole, table, covered)
         proof.prove_heads(np.frombuffer(table.starts, "<u8").tolist())
         reader = pa.ipc.open_file(whole)
@@ -168,7 +192,7 @@ def _open(name: str, expected: RunRef, codec: ValueCodec[Any, S]) -> OpenRun[S]:
         segments = _segments(reading, reader, proof, table)
     except (pa.ArrowException, OSError, KeyError, ValueError) as error:
         raise DataError("CORRUPT", f"the run {name} is no run: {error}") from error
-    return OpenRun(name, whole.size, meta, segments, digest)
+    return OpenRun(name, whole.size, meta, segments, expected.digest)
 
 
 def _another(name: str, digest: str, expected: RunRef) -> DataError:

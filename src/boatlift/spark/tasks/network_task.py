@@ -130,8 +130,9 @@ class NetworkTask:
         node = self.network.nodes[self.network.names.index(name)]
         if not folder or not isinstance(node, LoopNode):
             return NOT_KEPT
-        place = Path(folder) / name
-        return RoundFiles(place, node.keep_every, self.processor, node.kept_codecs, time, share, self.token)
+        return RoundFiles(
+            Path(folder), name, node.keep_every, self.processor, node.kept_codecs, time, share, self.token
+        )
 
     def _exchange(self, gang: HubAddress | None, share: Share) -> AbstractContextManager[Exchange]:
         if gang is None:

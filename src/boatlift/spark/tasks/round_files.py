@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import xxhash
 
 from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
@@ -19,7 +21,7 @@ from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
 from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds
 from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import open_run
+from boatlift.spark.keyed.opened import forget_runs, open_run, prove_run
 from boatlift.spark.keyed.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
@@ -47,24 +49,36 @@ class _OfTask(msgspec.Struct, frozen=True):
     files: dict[str, RunRef]
 
 
-_KEPT_RUNS, _OF_TASK = json_decoder(_KeptRuns), json_decoder(_OfTask)
+class _Proved(msgspec.Struct, frozen=True):
+    """What a file of JSON says, and the xxh3-128 of its bytes."""
+
+    digest: str
+    content: msgspec.Raw
+
+
+_KEPT_RUNS, _OF_TASK, _PROVED = json_decoder(_KeptRuns), json_decoder(_OfTask), json_decoder(_Proved)
 
 
 @dataclass(slots=True)
 class RoundFiles:
-    """The rounds of a step, on the side of a task.
+    """The rounds of a loop in a step, on the side of a task.
+
+    Each owner writes into a folder of its own, and so does a process that was taken for dead. A step is begun with the
+    rounds of the newest owner whose files are whole.
 
     Attributes:
-        folder: Where they are kept: the folder is this step's alone.
+        folder: The folder of the step and of all input up to it.
+        loop: The loop, as its folders are named.
         seconds: So long after the step began, or rounds were kept last, rounds are kept.
         processor: The processor, as runs name it.
         codecs: Name to the form of rows, as far as it does not stand in the files.
         step: The time of the step.
         share: The key groups of this task.
-        token: The owner's: a process that was taken for dead writes other files.
+        token: The owner's.
     """
 
     folder: Path
+    loop: str
     seconds: float
     processor: str
     codecs: Mapping[str, ValueCodec[Any, Any]]
@@ -76,14 +90,31 @@ class RoundFiles:
     _failed: bool = False
 
     def read(self) -> SavedRounds | None:
-        """Return the rounds that were kept last; None if there are none, or one of their files is damaged."""
+        """Return the rounds that were kept last; None if no owner has kept any, or none of their files are whole."""
+        for owner in self._owners():
+            try:
+                found = self._read(self._of(owner))
+            except (OSError, msgspec.MsgspecError, BoatliftError):
+                continue
+            self._began = found.number + 1
+            return found
+        return None
+
+    def _owners(self) -> list[int]:
+        """Return the owners that have a folder, the newest first."""
         try:
-            manifest: _KeptRuns = _KEPT_RUNS.decode((self.folder / MANIFEST).read_bytes())
-            runs = {name: self._opened(name, files) for name, files in manifest.files.items()}
-        except (OSError, msgspec.ValidationError, msgspec.DecodeError, pa.ArrowException, BoatliftError):
-            return None
-        self._began = manifest.round + 1
-        return SavedRounds(manifest.round, runs)
+            return sorted((int(each.name) for each in self.folder.iterdir() if each.name.isdecimal()), reverse=True)
+        except OSError:
+            return []
+
+    def _of(self, owner: int) -> Path:
+        return self.folder / str(owner) / self.loop
+
+    def _read(self, place: Path) -> SavedRounds:
+        manifest: _KeptRuns = _proved(place / MANIFEST, _KEPT_RUNS)
+        for run in (each for files in manifest.files.values() for each in files):
+            prove_run(run.name, run)  # in what is read later, damage would stop the step
+        return SavedRounds(manifest.round, {name: self._opened(name, runs) for name, runs in manifest.files.items()})
 
     @property
     def due(self) -> bool:
@@ -111,42 +142,57 @@ class RoundFiles:
             self._failed = True
 
     def _write(self, number: int, rows: NamedRows) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        own = self._of(self.token)
+        own.mkdir(parents=True, exist_ok=True)
         written = {}
-        for place, (name, (codec, own)) in enumerate(rows.items()):
-            path = self.folder / f"{self._stem(number, self.share.residue)}-{place}.arrow"
+        for place, (name, (codec, mine)) in enumerate(rows.items()):
+            path = own / f"{number}-{self.share.residue}-{place}.arrow"
             path.unlink(missing_ok=True)  # of an attempt of this task that failed
             run = write_run(
-                path, codec, [own], processor=self.processor, times=(self.step, self.step), share=self.share
+                path, codec, [mine], processor=self.processor, times=(self.step, self.step), share=self.share
             )
             _sync(path)
             written[name] = run
-        self._put(f"{self._stem(number, self.share.residue)}.json", _OfTask(written))
+        self._put(f"{number}-{self.share.residue}.json", _OfTask(written))
 
     def _count(self, number: int) -> None:
         files: dict[str, list[RunRef]] = {}
         for task in range(self.share.modulus):
-            own: _OfTask = _OF_TASK.decode((self.folder / f"{self._stem(number, task)}.json").read_bytes())
-            for name, run in own.files.items():
+            written: _OfTask = _proved(self._of(self.token) / f"{number}-{task}.json", _OF_TASK)
+            for name, run in written.files.items():
                 files.setdefault(name, []).append(run)
         self._put(MANIFEST, _KeptRuns(number, self._began, files))
-        for file in self.folder.iterdir():
-            if file.name != MANIFEST and not file.name.startswith(f"{number}-{self.token}-"):
+        for file in self._of(self.token).iterdir():
+            if file.name != MANIFEST and not file.name.startswith(f"{number}-"):
                 file.unlink(missing_ok=True)
-
-    def _stem(self, number: int, task: int) -> str:
-        return f"{number}-{self.token}-{task}"
+        for older in (each for each in self._owners() if each < self.token):
+            shutil.rmtree(self.folder / str(older), ignore_errors=True)
 
     def _put(self, name: str, content: msgspec.Struct) -> None:
-        temporary = self.folder / f"{self._stem(0, self.share.residue)}.tmp"
-        temporary.write_bytes(msgspec.json.encode(content))
+        own, encoded = self._of(self.token), msgspec.json.encode(content)
+        temporary = own / f"{self.share.residue}.tmp"
+        temporary.write_bytes(msgspec.json.encode(_Proved(xxhash.xxh3_128_hexdigest(encoded), msgspec.Raw(encoded))))
         _sync(temporary)
-        temporary.rename(self.folder / name)
-        _sync(self.folder)
+        temporary.rename(own / name)
+        _sync(own)
 
-    def _opened(self, name: str, files: list[RunRef]) -> tuple[ValueCodec[Any, Any], list[Any]]:
-        codec = self.codecs.get(name) or _arrangement_in(files[0].name)
-        return codec, [open_run(run.name, run, codec=codec) for run in files]
+    def _opened(self, name: str, runs: list[RunRef]) -> tuple[ValueCodec[Any, Any], list[Any]]:
+        codec = self.codecs.get(name) or _arrangement_in(runs[0].name)
+        opened = [open_run(run.name, run, codec=codec) for run in runs]
+        forget_runs([run.name for run in runs])  # another attempt writes other files of these names
+        return codec, opened
+
+
+def _proved(file: Path, decoder: msgspec.json.Decoder[Any]) -> Any:
+    """Return what a file says.
+
+    Raises:
+        OSError, msgspec.MsgspecError: it cannot be read, or is not as it was written.
+    """
+    proved: _Proved = _PROVED.decode(file.read_bytes())
+    if xxhash.xxh3_128_hexdigest(bytes(proved.content)) != proved.digest:
+        raise msgspec.DecodeError(f"{file} is damaged")
+    return decoder.decode(proved.content)
 
 
 def _arrangement_in(file: str) -> ArrangementCodec:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
+from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.kept_rounds import KeptRounds, NamedRows, SavedRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.loop.node import LoopNode
+from boatlift.spark.keyed.loop.rounded import RoundedCodec, at_round
 from boatlift.spark.keyed.network.node import NodeOutput, ZSet
 from boatlift.spark.keyed.opened import RunsOnDemand
 from boatlift.spark.keyed.state import StepState
 from boatlift.spark.tasks.round_files import MANIFEST, RoundFiles
+from boatlift.storage.blocks import BLOCK_BYTES
 from boatlift.storage.records.records import RunRef
 from spark.keyed.loop import test_loops as loops
 from spark.keyed.node_laws import Rows as Bag
@@ -48,13 +52,14 @@ class Dying:
     files: RoundFiles
     after: int | None
     rounds: list[int]
+    blind: bool = False
 
     @property
     def due(self) -> bool:
         return self.files.due
 
     def read(self) -> SavedRounds | None:
-        found = self.files.read()
+        found = None if self.blind else self.files.read()
         self.rounds.append(-1 if found is None else found.number)
         return found
 
@@ -74,17 +79,21 @@ class Steps:
         self.node, self.folder, self.time = node, folder, 0
         self.runs: dict[str, list[tuple[RunRef, str]]] = {part: [] for part in node.parts}
         self.restored: list[int] = []
+        self.blind = -1  # the number of a task that cannot read what was kept
+
+    def files(self, time: int, share: Share, token: int) -> RoundFiles:
+        place = self.folder / "rounds" / str(time)
+        return RoundFiles(place, "loop", 0.0, "p", self.node.kept_codecs, time, share, token)
 
     def take(self, step: Sequence[Bag], tasks: int, *, token: int = 1, die_after: int | None = None) -> Bag:
         """Return the change of the result."""
         exchanges = exchanges_of(tasks)
-        place = self.folder / "rounds" / str(self.time)
         self.restored = []
 
         def run(task: int) -> tuple[NodeOutput, dict[str, Path]]:
             share, written = Share(tasks, task), dict[str, Path]()
-            files = RoundFiles(place, 0.0, "p", self.node.kept_codecs, self.time, share, token)
-            keeping: KeptRounds = Dying(files, die_after, self.restored)
+            files = self.files(self.time, share, token)
+            keeping: KeptRounds = Dying(files, die_after, self.restored, task == self.blind)
 
             def write_to(part: str) -> Path:
                 written[part] = self.folder / f"{self.time}-{token}-{task}-{part.replace('/', '-')}"
@@ -129,30 +138,95 @@ def test_a_step_goes_on_from_the_rounds_that_were_kept(tmp_path: Path, case: str
         assert min(killed.restored) >= 9
 
 
-def test_what_is_damaged_is_not_there(tmp_path: Path) -> None:
+def test_all_tasks_go_on_from_the_same_round(tmp_path: Path) -> None:
     node, first, _ = CASES["components"]
     assert isinstance(node, LoopNode)
     whole = Steps(node, make(tmp_path / "expected")).take(first, 1)
-    for damage in (_cut, _lose, _no_manifest):
-        killed = Steps(node, make(tmp_path / damage.__name__))
+    killed = Steps(node, make(tmp_path / "killed"))
+    with pytest.raises(KilledError):
+        killed.take(first, 2, die_after=5)
+    killed.blind = 1
+    assert killed.take(first, 2, token=2) == whole
+    assert sorted(killed.restored) == [-1, 5]
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> RoundFiles:
+    """The rounds of a step that an owner kept before it was killed, as a later owner finds them."""
+    node, first, _ = CASES["components"]
+    assert isinstance(node, LoopNode)
+    steps = Steps(node, tmp_path_factory.mktemp("killed"))
+    with pytest.raises(KilledError):
+        steps.take(first, 2, die_after=5)
+    return steps.files(0, Share(1, 0), token=2)
+
+
+def kept_in(rounds: RoundFiles) -> int:
+    found = rounds.read()
+    return -1 if found is None else found.number
+
+
+def test_a_file_of_which_any_byte_is_another_is_not_there(killed: RoundFiles) -> None:
+    folder = killed.folder / "1" / "loop"
+    files = [folder / MANIFEST, *folder.glob("*.arrow")]
+    assert len(files) > 6
+    for file in files:
+        content = file.read_bytes()
+        step = 1 if file.name == MANIFEST else 331
+        for place in {*range(0, len(content), step), len(content) - 1}:
+            flipped = bytearray(content)
+            flipped[place] ^= 1
+            file.write_bytes(flipped)
+            assert kept_in(killed) == -1, f"byte {place} of {file.name}"
+        for damaged in (b"", content[:-100], content + b"x"):
+            file.write_bytes(damaged)
+            assert kept_in(killed) == -1
+        file.unlink()
+        assert kept_in(killed) == -1
+        file.write_bytes(content)
+    assert kept_in(killed) == 5
+
+
+def test_a_folder_that_cannot_be_read_is_not_there_and_an_older_owners_is(killed: RoundFiles) -> None:
+    newer = replace(killed, folder=killed.folder, token=7)
+    for folder in (killed.folder / "7", killed.folder / "7" / "loop"):
+        folder.parent.mkdir(exist_ok=True)
+        folder.write_text("no folder")
+        assert kept_in(newer) == 5
+        folder.unlink()
+    nowhere = killed.folder.parent / "file"
+    nowhere.write_text("no folder")
+    assert kept_in(replace(killed, folder=nowhere)) == -1
+    assert kept_in(replace(killed, folder=nowhere / "below")) == -1
+
+
+def test_a_file_that_is_damaged_where_nothing_is_read_at_first_is_not_there(tmp_path: Path) -> None:
+    node, *_ = CASES["paths"]
+    assert isinstance(node, LoopNode)
+    files = Steps(node, tmp_path).files(0, Share(1, 0), token=1)
+    codec, columns = ArrangementCodec(node.circuit.variable), (pa.array(range(5000)), pa.array(range(5000)))
+    rows = arranged(codec, columns, np.ones(5000, np.int64), key_hashes(columns, 5000))
+    files.write(3, {"moved": (RoundedCodec(codec), at_round(rows, 3))})
+    files.written(3)
+    assert kept_in(files) == 3
+    (file,) = files.folder.rglob("*.arrow")
+    content = file.read_bytes()
+    assert len(content) > 5 * BLOCK_BYTES
+    for place in range(BLOCK_BYTES // 2, len(content), BLOCK_BYTES):
+        file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+        assert kept_in(files) == -1, f"byte {place}"
+
+
+def test_owners_remove_what_older_ones_have_kept_and_nothing_of_newer_ones(tmp_path: Path) -> None:
+    node, first, _ = CASES["components"]
+    assert isinstance(node, LoopNode)
+    steps = Steps(node, make(tmp_path / "killed"))
+    folder = tmp_path / "killed" / "rounds" / "0"
+    for token, after, there in ((4, 3, {"4"}), (9, 8, {"9"}), (4, 5, {"4", "9"})):
         with pytest.raises(KilledError):
-            killed.take(first, 2, die_after=5)
-        damage(killed.folder / "rounds" / "0")
-        assert killed.take(first, 2, token=2) == whole
-        assert min(killed.restored) == -1
-
-
-def _cut(folder: Path) -> None:
-    file = max(folder.glob("*.arrow"), key=lambda each: each.stat().st_size)
-    file.write_bytes(file.read_bytes()[:-100])
-
-
-def _lose(folder: Path) -> None:
-    min(folder.glob("*.arrow")).unlink()
-
-
-def _no_manifest(folder: Path) -> None:
-    (folder / MANIFEST).write_text("{")
+            steps.take(first, 2, token=token, die_after=after)
+        assert {each.name for each in folder.iterdir()} == there
+    assert kept_in(steps.files(0, Share(1, 0), token=10)) == 8
 
 
 def make(folder: Path) -> Path:
