@@ -197,6 +197,12 @@ CONDITIONS: dict[str, Condition] = {
     "KEY_REUSED": Condition(
         "InvalidError", "other rows were pushed with this key before", "give what is new a key of its own"
     ),
+    "KEYS_FULL": Condition(
+        "UnavailableError",
+        "a source remembers as many keys of pushes as it may, and none is old enough to be forgotten",
+        "push again later, with the same key; or run with a shorter remember_keys or more max_remembered_keys",
+        retry=Retry.AGAIN,
+    ),
     "NOT_RUNNING": Condition(
         "UnavailableError",
         "rows were pushed to a source that takes none now: its dataflow does not run here, or is stopping",

@@ -18,9 +18,36 @@ import uvicorn
 import boatlift as bl
 from boatlift.connectors.push.address import address_of
 from boatlift.connectors.push.limits import Limits
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.local import LocalStore
+from boatlift.storage.records.codec import Push
+from support.facts import Unsynced
 from support.push_server import request, serving
 from support.push_source import Source
 from support.waiting import until
+
+
+def test_six_hundred_thousand_keys_later_a_push_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 1000)
+    store = LocalStore.open(tmp_path, create=True, filesystem=Unsynced())
+    with serving(tmp_path, source={"store": store}) as served:
+        assert served.push(b'{"id": 1}', "Idempotency-Key: first").told["repeated"] is False
+    log = InputLog(store, "0" * 32, "orders")
+    log.claim(2, 0)
+    for batch in range(1200):
+        log.append([Push(f"{500 * batch + number:036}", 1, b"", 0) for number in range(500)], b"")
+        log.remember(0)
+    log.free(log.last, 0)
+    assert not log.parts(0), "the rows are gone"
+    assert log.keys.unpacked < 250_000 < 500_000 < len(log.keys)
+    with serving(tmp_path, source={"store": store, "token": 3}) as served:
+        assert served.push(b'{"id": 1}', "Idempotency-Key: first").told["repeated"] is True
+        assert served.push(b'{"id": 2}', "Idempotency-Key: first").told["condition"] == "KEY_REUSED"
+        assert served.push(b'{"id": 1}', f"Idempotency-Key: {599_999:036}").told["condition"] == "KEY_REUSED"
+        url = f"http://127.0.0.1:{served.server.address[1]}/orders/keys"
+        assert ask(f"{url}/first") == (200, {"rows": 1, "repeated": True, "stable": False})
+        assert ask(f"{url}/{250_000:036}")[0] == 200
+        assert ask(f"{url}/{600_000:036}")[0] == 404
 
 
 def ask(url: str, body: bytes | None = None, key: str | None = None) -> tuple[int, dict[str, Any]]:

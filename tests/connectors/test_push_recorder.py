@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from pathlib import Path
@@ -13,6 +13,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.push import recorder
+from boatlift.connectors.push.refusals import refusal_of
 from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
 from boatlift.storage.local import LocalStore
@@ -209,6 +210,62 @@ def test_keys_are_forgotten_when_their_time_is_over(tmp_path: Path, monkeypatch:
     assert [following.pushed(f"at {at}") is not None for at in (0, 50, 100)] == [False, True, True]
     assert following.pushed("at 50").stable is False, "the log does not tell what is free; the dataflow's does"
     following.close()
+
+
+@pytest.mark.parametrize(("forgets", "packed"), [(False, 4), (True, 3)])
+def test_keys_that_are_packed_are_known_and_no_further_one_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool, packed: int
+) -> None:
+    """A key whose rows may be lost is not packed."""
+    monkeypatch.setattr("boatlift.storage.remembered_keys.PACK_AFTER", 4)
+    options: Any = {"forgets": forgets, "remember": timedelta(milliseconds=100), "most_keys": 10}
+    source = Source(tmp_path, **options)
+    cursor = source.start()
+
+    def put(number: int) -> Receipt:
+        nonlocal cursor
+        answer = source.put_json(b'{"id": %d}' % number, f"k{number}")
+        position = until(lambda: answer.done() or source.next(cursor)) if forgets else True
+        if position is not True:
+            cursor = source.advance(cursor, position)
+            source.acknowledge(position)
+        return answer.result(30)
+
+    for number in range(10):
+        source.now = number
+        assert not put(number).repeated
+    until(lambda: sum(pack.keys for pack in source.log.keys.packed) == 10 // packed * packed)
+    with pytest.raises(bl.UnavailableError, match=r"\[KEYS_FULL\]") as caught:
+        source.put(10, key="k10")
+    refusal = refusal_of(caught.value)
+    assert (refusal.status, refusal.headers["retry-after"]) == (429, "60")
+    assert source.put_json(b'{"id": 11}', None) is not None, "rows without a key need no memory"
+    assert put(0).repeated
+    with pytest.raises(bl.InvalidError, match=r"\[KEY_REUSED\]"):
+        source.put(5, key="k0")
+    assert source.pushed("k1").repeated
+    source.close()
+    source = Source(tmp_path, 2, cursor=cursor, **options)
+    source.next(cursor)
+    assert source.pushed("k1").repeated
+    assert put(2).repeated
+    source.now = packed - 1 + 100
+    with pytest.raises(bl.UnavailableError, match=r"\[KEYS_FULL\]"):
+        source.put(10, key="k10")
+    source.now += 1
+    until(lambda: not refused(lambda: put(10)))
+    assert [source.pushed(f"k{number}") is not None for number in range(11)] == [
+        number >= packed for number in range(11)
+    ]
+    source.close()
+
+
+def refused(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except bl.UnavailableError as error:
+        return error.condition == "KEYS_FULL"
+    return False
 
 
 def test_an_owner_that_was_fenced_takes_nothing(source: Source, tmp_path: Path) -> None:

@@ -272,6 +272,7 @@ def test_types_that_cannot_be_pushed_are_refused() -> None:
         {"listen": "nowhere"}, {"listen": ":80"}, {"listen": "host:port"}, {"listen": "h:70000"}, {"ack": "never"},
         {"remember_keys": timedelta(0)}, {"max_rows_per_step": 0}, {"max_waiting_bytes": 0.5}, {"schema": "id"},
         {"listen": 8080}, {"remember_keys": 5}, {"max_rows_per_step": "x"}, {"max_waiting_bytes": None},
+        {"max_remembered_keys": 0},
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:

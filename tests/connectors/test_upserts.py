@@ -17,7 +17,7 @@ from boatlift.connectors.push import integrals
 from boatlift.connectors.push.integrals import last_rows, numbered
 from boatlift.dataflow import Upserts
 from boatlift.storage import input_log
-from boatlift.storage.input_log import rows_in
+from boatlift.storage.input_objects import rows_in
 from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify_input import verify_input

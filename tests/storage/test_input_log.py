@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding
-from boatlift.storage import input_log
-from boatlift.storage.input_log import MEMO_AFTER, InputLog, rows_in
+from boatlift.storage import input_log, key_packs, remembered_keys
+from boatlift.storage.input_log import MEMO_AFTER, InputLog
+from boatlift.storage.input_objects import rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, checksum_of
 from boatlift.storage.store import Store
@@ -146,14 +151,78 @@ def test_large_rows_go_soon(store: LocalStore, monkeypatch: pytest.MonkeyPatch) 
     assert there(store) == [1, 4, 5], "after two there was enough"
 
 
-def test_only_the_newest_keys_are_remembered(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_log, "MEMO_AFTER", 2)
-    monkeypatch.setattr(input_log, "MOST_KEYS", 3)
+def append_keys(log: InputLog, numbers: range, at: int = 0) -> None:
+    """Push a key for each number, as a source does."""
+    for number in numbers:
+        log.append([pushed(f"{number:036}", at=at)], b"")
+        log.remember(0)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembered_keys, "PACK_AFTER", 4)
+    monkeypatch.setattr(key_packs, "BLOCK", 2)
+
+
+@pytest.mark.usefixtures("few")
+def test_packs_go_when_all_that_they_have_is_old(store: LocalStore) -> None:
     log = claimed(store)
-    for number in range(5):
-        log.append([pushed(f"k{number}")], b"")
-    log.free(log.last, 0)
-    assert [log.find(f"k{number}") is not None for number in range(5)] == [False, False, True, True, True]
+    append_keys(log, range(4), at=100)
+    append_keys(log, range(4, 8), at=50)  # the clock was set back
+    append_keys(log, range(8, 10), at=101)
+    log.remember(100)
+    assert len(log.keys) == 10, "no key goes before those that were recorded earlier"
+    log.remember(101)
+    assert [log.find(f"{number:036}") is not None for number in (0, 3, 4, 7, 8, 9)] == 4 * [False] + 2 * [True]
+    assert [*store.list("keys/")] == [log.keys.packed[0].name], "the others are deleted"
+    append_keys(log, range(10, 12), at=103)
+    following = claimed(store, 2)
+    for owner in (log, following):
+        assert [owner.find(f"{number:036}") is not None for number in range(7, 12)] == [False] + 4 * [True]
+    following.remember(104)
+    assert (following.keys.packed, following.keys.unpacked, [*store.list("keys/")]) == ((), 0, [])
+    assert list(verify_input(store, STORE, {})) == []
+
+
+@pytest.mark.usefixtures("few")
+def test_every_damage_of_a_pack_is_found_when_it_is_read(store: LocalStore) -> None:
+    log = claimed(store)
+    append_keys(log, range(4))
+    (name,) = store.list("keys/")
+    path = store.local_path(name)
+    content, keys = path.read_bytes(), [f"{number:036}" for number in range(4)]
+    for at in range(len(content)):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1 << at % 8]) + content[at + 1 :])
+        assert [(each.name, each.condition) for each in verify_input(store, STORE, {})] == [(name, "CORRUPT")], at
+        if at < log.keys.packed[0].head:
+            with pytest.raises(DataError, match=r"\[CORRUPT\] keys/orders/"):
+                log_of(store).key_packs.open(log.keys.packed)
+        else:
+            assert [key for key in keys if reads(log, key)] in (
+                keys[:2],
+                keys[2:],
+                *([a, b] for a in keys for b in keys),
+            )
+            with pytest.raises(DataError, match=r"\[CORRUPT\] keys/orders/"):
+                [log.find(key) for key in keys]
+    path.unlink()
+    assert [(each.name, each.condition) for each in verify_input(store, STORE, {})] == [(name, "MISSING_OBJECT")]
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\] keys/orders/"):
+        claimed(store, 2)
+    path.write_bytes(content)
+    (path.parent / "000000000009-000000000009").write_bytes(content)
+    assert [(each.name, each.condition) for each in verify_input(store, STORE, {})] == [
+        ("keys/orders/000000000009-000000000009", None)
+    ]
+    claimed(store, 3)
+    assert [*store.list("keys/")] == [name]
+
+
+def reads(log: InputLog, key: str) -> bool:
+    try:
+        return log.find(key) is not None
+    except DataError:
+        return False
 
 
 def test_a_log_whose_end_is_gone_is_missed_if_a_step_took_it(store: LocalStore) -> None:
@@ -227,11 +296,12 @@ def test_a_reader_that_finds_things_deleted_looks_again(store: LocalStore) -> No
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(acts=st.lists(st.sampled_from(["append", "free", "claim", "stale", "read"]), max_size=40), data=st.data())
+@given(acts=st.lists(st.sampled_from(["append", "free", "claim", "stale", "read", "die"]), max_size=40), data=st.data())
 def test_whatever_happens_what_was_acknowledged_is_there_once(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, acts: list[str], data: st.DataObject
 ) -> None:
     monkeypatch.setattr(input_log, "MEMO_AFTER", 3)
+    monkeypatch.setattr(remembered_keys, "PACK_AFTER", 3)
     store = LocalStore.open(tmp_path_factory.mktemp("s"), create=True, filesystem=Unsynced())
     owner, token, freed, rows = claimed(store), 1, 0, 0
     older: InputLog | None = None
@@ -241,6 +311,21 @@ def test_whatever_happens_what_was_acknowledged_is_there_once(
             case "append":
                 held[owner.append([pushed(f"{step}", 2)], b"")] = f"{step}"
                 rows += 2
+                owner.remember(0)
+            case "die":  # at an act on the store, while keys are packed
+                dying = Dying(store, data.draw(st.integers(0, 3)))
+                owner._store = owner.key_packs._store = dying
+                with suppress(Died):
+                    while True:
+                        key = f"{step} {dying.acts}"
+                        held[owner.append([pushed(key, 2)], b"")] = key
+                        rows += 2
+                        owner.remember(0)
+                token += 1
+                older, owner = None, claimed(store, token, freed)
+                if key not in held.values() and (unanswered := owner.find(key)):
+                    held[unanswered.number] = key
+                    rows += 2
             case "free":
                 freed = data.draw(st.integers(freed, owner.last))
                 owner.free(freed, 0)
@@ -256,6 +341,8 @@ def test_whatever_happens_what_was_acknowledged_is_there_once(
         assert all(owner.find(key) for key in held.values())
         assert owner.waiting == sum(part.size for number, part in owner.parts(freed))
         assert owner._base == rows
+        assert len(owner.keys) == len(held), "none twice"
+        assert list(verify_input(store, STORE, {})) == []
 
 
 def log_of_readers(store: Store) -> InputLog:
@@ -265,7 +352,30 @@ def log_of_readers(store: Store) -> InputLog:
 
 
 def log_of_all_keys(store: Store) -> set[str]:
-    return {push.key for push in log_of_readers(store)._keys}
+    return {push.key for push in log_of_readers(store).keys.pushes}
+
+
+class Died(BaseException):
+    pass
+
+
+class Dying:
+    """A store whose process dies at one of its creates or deletes: before it or, every second time, after it."""
+
+    def __init__(self, store: LocalStore, lives: int) -> None:
+        self._store, self._lives, self.acts = store, lives, 0
+
+    def __getattr__(self, name: str) -> Any:
+        act = getattr(self._store, name)
+        return partial(self._do, act) if name in ("create", "delete") else act
+
+    def _do(self, act: Callable[..., None], *arguments: Any) -> None:
+        self.acts += 1
+        if self.acts > self._lives // 2 + 1:
+            if self._lives % 2:
+                act(*arguments)
+            raise Died
+        act(*arguments)
 
 
 def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:

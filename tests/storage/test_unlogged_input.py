@@ -8,7 +8,8 @@ import pytest
 
 from boatlift.errors import DataError, FencedError
 from boatlift.storage import input_log
-from boatlift.storage.input_log import InputLog, rows_in
+from boatlift.storage.input_log import InputLog
+from boatlift.storage.input_objects import rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, decode_input
 from boatlift.storage.unlogged_input import UnloggedInput

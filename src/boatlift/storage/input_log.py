@@ -6,7 +6,8 @@ loses a number is fenced. So the next owner reads every row that a client knows 
 an owner that slept tries the number after its last.
 
 A push may have a key. The log remembers keys for a while, also when the rows are long gone: a *memo* repeats them, so
-that the objects before it can be deleted. `docs/formats/input-log.md` describes the bytes.
+that the objects before it can be deleted. Once they are many, a *pack* has them: an object `keys/SOURCE/…`, which the
+memo names. `docs/formats/input-log.md` describes the bytes.
 
 A batch reads the whole log, again and again. Where rows replace one another, *integrals* take the place of rows that no
 failure needs: objects of their own, `integrals/SOURCE/…`, which the newest memo names. They are durable before that
@@ -17,20 +18,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from boatlift.errors import DataError, FencedError, InvalidError
+from boatlift.storage.input_objects import InputPart, number_in
 from boatlift.storage.integral_parts import IntegralParts, LogSpan, checksum_in, read_known, sum_of
+from boatlift.storage.key_packs import KeyPacks
 from boatlift.storage.records.codec import InputObject, Integral, Push, checksum_of, decode_input, encode_input
 from boatlift.storage.records.damage import RESTORE
-from boatlift.storage.remembered_pushes import RememberedPushes
+from boatlift.storage.remembered_keys import RememberedKeys
 from boatlift.storage.store import Store
 
-__all__ = ["CLAIM", "INPUT", "InputLog", "InputPart", "rows_in"]
+__all__ = ["CLAIM", "INPUT", "InputLog"]
 
 INPUT = "input/"
 
@@ -44,26 +46,6 @@ keys."""
 
 KEY_BYTES = 256
 """For each key that a memo repeats, so many bytes must be free."""
-
-MOST_KEYS = 500_000
-"""How many keys are remembered: the newest."""
-
-
-@dataclass(frozen=True, slots=True)
-class InputPart:
-    """The facts about an object with rows that need no second read.
-
-    Attributes:
-        base: How many rows were ever pushed before its first.
-        rows: How many rows it has.
-        size: Its bytes.
-        checksum: Its checksum, 16 bytes.
-    """
-
-    base: int
-    rows: int
-    size: int
-    checksum: bytes
 
 
 class InputLog:
@@ -90,6 +72,8 @@ class InputLog:
         keeps_rows: Whether later owners read the appended rows.
         begun: Whether rows can be appended, and keys looked up.
         integral_parts: The objects with the rows of integrals.
+        key_packs: The objects with packed keys.
+        keys: The keys that are remembered.
     """
 
     keeps_rows = begun = True
@@ -99,6 +83,7 @@ class InputLog:
         self.keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
         self.integral_parts = IntegralParts(store, store_id, source)
+        self.key_packs = KeyPacks(store, store_id, source)
         self._held: frozenset[str] = frozenset()
         self._changing = threading.Lock()
         self._token: int | None = None
@@ -111,7 +96,7 @@ class InputLog:
         self._parts: dict[int, InputPart] = {}
         self._present: set[int] = set()
         self._integrals: tuple[Integral, ...] = ()
-        self._keys = RememberedPushes()
+        self.keys = RememberedKeys()
 
     @property
     def claims(self) -> tuple[int, ...]:
@@ -134,6 +119,7 @@ class InputLog:
         """
         numbers = self._numbers()
         self.integral_parts.look()
+        self.key_packs.look()
         for tries_left in reversed(range(READ_ATTEMPTS)):
             try:
                 self._load(numbers, freed)
@@ -155,7 +141,7 @@ class InputLog:
                 return
             self.last = max(numbers)
             self._present, self._freed = numbers, freed
-            memo = self._read(self.last).memo
+            self._memo = memo = self._read(self.last).memo
             begin = 1 + (self._read(memo).freed if memo else 0)  # without a memo no object was deleted
             for number in range(begin, self.last + 1):
                 if number not in numbers:
@@ -168,9 +154,13 @@ class InputLog:
             return [(number, part) for number, part in self._parts.items() if number > after]
 
     def find(self, key: str) -> Push | None:
-        """Return the push with a key; None if the log knows none."""
+        """Return the push with a key; None if the log knows none. Before it is claimed it knows no packed keys.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]` a pack cannot be read.
+        """
         with self._changing:
-            return self._keys.find(key)
+            return self.keys.find(key) or self.key_packs.find(key)
 
     def is_freed(self, number: int) -> bool:
         """Return whether no failure needs the rows of an object."""
@@ -205,7 +195,7 @@ class InputLog:
         """
         with self._changing:
             numbers = tuple(number for number in self._parts if number <= self._freed)
-            size, keys = sum(self._parts[number].size for number in numbers), len(self._keys)
+            size, keys = sum(self._parts[number].size for number in numbers), self.keys.unpacked
             many = len(numbers) >= max(MEMO_AFTER, keys // MEMO_AFTER)
             if not self.keeps_all or not (many or size >= max(MEMO_BYTES, KEY_BYTES * keys)):
                 return None
@@ -282,6 +272,7 @@ class InputLog:
                 continue
             if max(self._numbers()) == number:
                 self._token = token
+                self.key_packs.open(self.keys.packed)
                 self._tidy()
                 return
         raise FencedError("FENCED", f"other processes keep taking over the pushes to {self.source}: stop this process")
@@ -315,32 +306,52 @@ class InputLog:
     def void(self, after: int) -> None:
         """Remove the keys that were recorded after a number: the results of their rows were lost."""
         with self._changing:
-            kept = RememberedPushes(push for push in self._keys if push.number <= after)
-            void = len(kept) < len(self._keys)
+            kept = self.keys.up_to(after)
+            void = len(kept) < len(self.keys)
             self._freed = self.last if void else self._freed
         if void:
             self._write_memo(kept, self.last)
             self._tidy()
+
+    def remember(self, since: int, up_to: int | None = None) -> None:
+        """Pack keys once they are many, and forget packs whose time is over.
+
+        Args:
+            since: Keys that are older than this (milliseconds since 1970) may be forgotten.
+            up_to: No later key is packed, since it may become void; None: none may.
+
+        Raises:
+            FencedError: `[FENCED]`.
+            UnavailableError: `[STORE_FAILED]`.
+        """
+        last = self.last if up_to is None else up_to
+        with self._changing:
+            if not self.keys.is_due(since, last):
+                return
+            keys = self.keys.newest(since)
+        assert self._token is not None, "claim comes first"
+        keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
+        self._write_memo(keys, self._gone)
+        self._tidy()
 
     def free(self, number: int, remember: int) -> None:
         """Free rows up to a number, and delete objects that no owner needs.
 
         Args:
             number: The number of an object.
-            remember: Keys that are older than this (milliseconds since 1970) are forgotten.
+            remember: Keys that are older than this (milliseconds since 1970) may be forgotten.
         """
         with self._changing:
             for each in range(self._freed + 1, number + 1):
                 size = self._parts[each].size if each in self._parts else 0
                 self.waiting, self._free_bytes = self.waiting - size, self._free_bytes + size
             self._freed = max(self._freed, number)
-            keys = len(self._keys)
+            keys = self.keys.unpacked
             many = self._freed - self._gone >= max(MEMO_AFTER, keys // MEMO_AFTER)
             wanted = not self.keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
-            if wanted:
-                self._keys = self._keys.newest(MOST_KEYS, remember)
-        if wanted:
-            self._write_memo(self._keys, self._freed)
+            kept = self.keys.newest(remember) if wanted else None
+        if kept is not None:
+            self._write_memo(kept, self._freed)
             self._tidy()
 
     def read_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -360,7 +371,7 @@ class InputLog:
 
         Args:
             integral: The integral; its span ends with an object that is free.
-            remember: Keys that are older than this (milliseconds since 1970) are forgotten.
+            remember: Keys that are older than this (milliseconds since 1970) may be forgotten.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -369,8 +380,8 @@ class InputLog:
         with self._changing:
             assert integral.last <= self._freed
             kept = tuple(each for each in self._integrals if each.last < integral.first)
-            self._keys = self._keys.newest(MOST_KEYS, remember)
-        self._write_memo(self._keys, integral.last, (*kept, integral))
+            keys = self.keys.newest(remember)
+        self._write_memo(keys, integral.last, (*kept, integral))
         self._tidy()
 
     def release(self) -> None:
@@ -399,45 +410,48 @@ class InputLog:
         memo = number if kind == MEMO else self._memo
         return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
 
-    def _write_memo(self, keys: RememberedPushes, freed: int, integrals: tuple[Integral, ...] = ()) -> None:
-        memo = self._object(MEMO, claims=self._claims, freed=freed, pushes=keys.packed(), integrals=integrals)
-        self._write(memo, keys)
+    def _write_memo(self, keys: RememberedKeys, freed: int, integrals: tuple[Integral, ...] | None = None) -> None:
+        named = self._integrals if integrals is None else integrals
+        content: dict[str, Any] = {"pushes": keys.pushes, "packed": keys.packed, "integrals": named}
+        self._write(self._object(MEMO, claims=self._claims, freed=freed, **content))
+        with self._changing:
+            self.key_packs.open(keys.packed)  # lets go of those that it does not name, before they are deleted
 
-    def _write(self, written: InputObject, keys: RememberedPushes | None = None) -> None:
-        """Write the next object; of a memo `keys` are its pushes, which it has packed."""
+    def _write(self, written: InputObject) -> None:
+        """Write the next object."""
         try:
-            self._create(written, keys)
+            self._create(written)
         except FencedError as error:
             if error.condition != "OBJECT_EXISTS":
                 raise
             raise self._fenced(self._read(written.number).token) from error
 
-    def _create(self, written: InputObject, keys: RememberedPushes | None = None) -> None:
+    def _create(self, written: InputObject) -> None:
         content = encode_input(written)
         self._store.create(self._name(written.number), content)
         with self._changing:
             self.last = written.number
             self._present.add(written.number)
-            self._apply(written, content, keys)
+            self._apply(written, content)
 
     def _take(self, number: int) -> None:
         name = self._name(number)
         content = self._store.read(name)
         self._apply(self._checked(decode_input(content, name), number), content)
 
-    def _apply(self, found: InputObject, content: bytes, keys: RememberedPushes | None = None) -> None:
+    def _apply(self, found: InputObject, content: bytes) -> None:
         if found.kind == ROWS:
             self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
             self.waiting += len(content) if found.number > self._freed else 0
         elif found.kind != KEYS:
             self._claims = found.claims
         if found.kind == MEMO:
-            self._keys, self._memo = RememberedPushes(found.pushes) if keys is None else keys, found.number
+            self.keys, self._memo = RememberedKeys(found.pushes, found.packed), found.number
             self._gone, self._free_bytes, self._integrals = found.freed, 0, found.integrals
             self._parts = {number: part for number, part in self._parts.items() if number > found.freed}
         self._base = found.base + found.count
-        if found.kind != MEMO:
-            self._keys.add(found.pushes)
+        if found.number > self._memo:  # a memo has repeated the others
+            self.keys.add(found.pushes)
 
     def _read(self, number: int) -> InputObject:
         return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)
@@ -452,7 +466,7 @@ class InputLog:
         return found
 
     def _tidy(self) -> None:
-        """Delete the objects that the newest memo covers, but no claims, and parts of integrals that it does not name.
+        """Delete the objects that the newest memo covers, but no claims, and parts and packs that it does not name.
 
         No part of an integral is being written meanwhile.
         """
@@ -464,6 +478,7 @@ class InputLog:
         for number in sorted(gone):
             self._store.delete(self._name(number))
         self.integral_parts.keep(kept)
+        self.key_packs.keep({pack.name for pack in self.keys.packed})
 
     def _numbers(self) -> set[int]:
         return {number_in(name) for name in self._store.list(self._prefix)}
@@ -473,25 +488,3 @@ class InputLog:
 
     def _fenced(self, token: int) -> FencedError:
         return FencedError("FENCED", f"owner {token} takes the pushes to {self.source} now: stop this process")
-
-
-def rows_in(path: Path) -> tuple[int, bytes]:
-    """Return how many rows were pushed before an object's, and the object's rows as an Arrow stream.
-
-    Raises:
-        DataError: `[CORRUPT]`.
-    """
-    found = decode_input(path.read_bytes(), str(path))
-    return found.base, found.rows
-
-
-def number_in(name: str) -> int:
-    """Return the number in an object's name.
-
-    Raises:
-        DataError: `[CORRUPT]` no object of an input log has such a name.
-    """
-    digits = name.rpartition("/")[2]
-    if len(digits) != 12 or not digits.isdecimal():
-        raise DataError("CORRUPT", f"{name} is no object of an input log: move it away")
-    return int(digits)

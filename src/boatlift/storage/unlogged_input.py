@@ -15,8 +15,10 @@ from pathlib import Path
 import msgspec
 
 from boatlift.errors import DataError, UnavailableError
-from boatlift.storage.input_log import ROWS, InputLog, InputPart
+from boatlift.storage.input_log import ROWS, InputLog
+from boatlift.storage.input_objects import InputPart
 from boatlift.storage.records.codec import InputObject, Push, checksum_of, encode_input
+from boatlift.storage.remembered_keys import RememberedKeys
 
 __all__ = ["UnloggedInput"]
 
@@ -134,6 +136,15 @@ class UnloggedInput:
             self._recorded[number] = recorded
             self.last, self._base, self.waiting = number, self._base + made.count, self.waiting + len(content)
         return number
+
+    @property
+    def keys(self) -> RememberedKeys:
+        """The keys that are remembered, and those that may become void."""
+        return self._log.keys
+
+    def remember(self, since: int) -> None:
+        """Pack keys whose rows are free, and forget packs; see `InputLog.remember`."""
+        self._log.remember(since, self.keys_up_to(self._freed))
 
     def free(self, number: int, remember: int) -> None:
         """Free rows up to a number."""

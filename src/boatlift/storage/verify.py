@@ -12,6 +12,7 @@ from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.integral_parts import INTEGRALS
+from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, name_of
 from boatlift.storage.names import NAMES
@@ -119,7 +120,7 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
     needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        belongs = name.startswith((INPUT, INTEGRALS, STOPS)) or (name.startswith(LOG) and name >= begin)
+        belongs = name.startswith((INPUT, INTEGRALS, KEYS_FOLDER, STOPS)) or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: no live record names it")
 

@@ -41,6 +41,7 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
             continue
         yield from _lost_claims(store, log)
         yield from _integrals(store, log)
+        yield from _packs(store, log)
         if log.last < taken.get(source, 0):
             name = f"{INPUT}{source}/{taken[source]:012}"
             yield Finding(name, "MISSING_OBJECT", f"{name} is not there, and a step took it: {RESTORE}")
@@ -69,4 +70,17 @@ def _integrals(store: Store, log: InputLog) -> Iterator[Finding]:
             yield Finding(part.name, error.condition, error.message)
     for name in store.list(f"{INTEGRALS}{log.source}/"):
         if name not in parts:
+            yield Finding(name, None, f"{name} is left over: no live record names it")
+
+
+def _packs(store: Store, log: InputLog) -> Iterator[Finding]:
+    """Yield each pack of keys that is gone or damaged, and each that is left over."""
+    packs = {pack.name: pack for pack in log.keys.packed}
+    for pack in packs.values():
+        try:
+            log.key_packs.check(pack)
+        except BoatliftError as error:
+            yield Finding(pack.name, error.condition, error.message)
+    for name in store.list(log.key_packs.prefix):
+        if name not in packs:
             yield Finding(name, None, f"{name} is left over: no live record names it")

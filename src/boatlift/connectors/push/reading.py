@@ -14,7 +14,7 @@ import pyarrow as pa
 from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.connectors.push.integrals import numbered
 from boatlift.connectors.push.upserts import PUSHED
-from boatlift.storage.input_log import rows_in
+from boatlift.storage.input_objects import rows_in
 
 __all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
 

@@ -53,6 +53,7 @@ class Recorder:
         rows: Encodes rows.
         clock: Returns milliseconds since 1970.
         remember: How many milliseconds keys are remembered.
+        most_keys: How many keys are remembered; while they are so many, no other key is taken.
         most_waiting: How many bytes of rows may wait until they are free.
         until_stable: See the laws.
         integrals: Makes integrals of the log, and calls a function when one is there; None: rows stay as they are.
@@ -66,17 +67,19 @@ class Recorder:
         *,
         clock: Callable[[], int],
         remember: int,
+        most_keys: int,
         most_waiting: int,
         until_stable: bool,
         integrals: Callable[[Callable[[], None]], Integrals] | None = None,
     ) -> None:
         self._source, self._log, self._rows, self._clock = source, log, rows, clock
-        self._remember, self._most, self._until_stable = remember, most_waiting, until_stable
+        self._remember, self._most_keys = remember, most_keys
+        self._most, self._until_stable = most_waiting, until_stable
         self._changed = threading.Condition()
         self._waiting: list[_Waiting] = []
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
         self._freed = self._acted_free = self._queued = 0
-        self._full = False
+        self._full = self._forgets = False
         self._failure: BoatliftError | None = None
         self._closed = False
         self._told: Callable[[], None] = lambda: None
@@ -132,6 +135,15 @@ class Recorder:
             known = self._log.find(key) if key and self._log.begun else None
             if known is not None:
                 self._refuse_other(known, digest)
+            elif key and len(self._log.keys) >= self._most_keys:
+                self._forgets = True
+                self._changed.notify_all()
+                raise UnavailableError(
+                    "KEYS_FULL",
+                    f"{self._source} remembers {self._most_keys:,} keys, and none is old enough to be forgotten: push "
+                    "again later, with the same key; or let its dataflow run with a shorter remember_keys or more "
+                    "max_remembered_keys",
+                )
             elif self._log.waiting + self._queued > self._most:
                 self._full = True
                 raise UnavailableError(
@@ -187,10 +199,10 @@ class Recorder:
                     lambda: (
                         (self._closed and not self._integrates)
                         or self._has_integral
-                        or (self._log.begun and (self._waiting or self._freed > self._acted_free))
+                        or (self._log.begun and (self._waiting or self._forgets or self._freed > self._acted_free))
                     )
                 )
-                group, freed = self._next_group(), self._freed
+                group, freed, self._forgets = self._next_group(), self._freed, False
                 if not group and freed == self._acted_free and self._closed and not self._integrates:
                     break
             try:
@@ -200,6 +212,7 @@ class Recorder:
                     self._write(group)
                     self._free(freed)
                     self._integrate(freed)
+                    self._log.remember(self._clock() - self._remember)
             except BoatliftError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - every client gets the error: this thread must not die silently

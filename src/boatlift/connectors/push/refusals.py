@@ -14,6 +14,7 @@ __all__ = ["Refusal", "as_response", "refusal_of"]
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1
+KEYS_RETRY_SECONDS = 60
 
 _STATUS = {
     "BAD_ROW": 400,
@@ -25,6 +26,7 @@ _STATUS = {
     "TOO_SLOW": 408,
     "PUSH_TOO_LARGE": 413,
     "KEY_REUSED": 422,
+    "KEYS_FULL": 429,
     "HEADERS_TOO_LARGE": 431,
 }
 
@@ -52,7 +54,7 @@ def refusal_of(error: Exception) -> Refusal:
     status = _STATUS.get(error.condition, 503 if passes else 500)
     headers = {"content-type": "application/json"}
     if passes:
-        headers["retry-after"] = str(RETRY_SECONDS)
+        headers["retry-after"] = str(KEYS_RETRY_SECONDS if error.condition == "KEYS_FULL" else RETRY_SECONDS)
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return Refusal(status, headers, msgspec.json.encode({"condition": error.condition, "message": error.message}))

@@ -33,6 +33,7 @@ __all__ = ["PushSource", "push"]
 
 LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
+MOST_KEYS = 100_000_000
 KEY_LENGTH = 200
 
 
@@ -46,6 +47,7 @@ def push(
     remember_keys: timedelta = timedelta(days=1),
     max_rows_per_step: int = LARGEST_STEP,
     max_waiting_bytes: int = MOST_WAITING,
+    max_remembered_keys: int = MOST_KEYS,
     upsert: Sequence[str] | None = None,
 ) -> PushSource:
     """Return a source of pushed rows: by `flow.push(…)` in the process that runs the dataflow, or over HTTP.
@@ -62,9 +64,11 @@ def push(
             recorded all the same if a processor has to read them again (`History`), or if they would wait for other
             input: for a batch, a union with another source, a sink with several writers. While no new input comes,
             checkpoints are made for the clients that wait. A store keeps its choice.
-        remember_keys: How long, at least, the keys of pushes are remembered: the newest half a million of them.
+        remember_keys: How long, at least, the keys of pushes are remembered.
         max_rows_per_step: A step ends with the object of the input log that brings it to so many.
         max_waiting_bytes: Pushes are refused while more than this waits until it is stable.
+        max_remembered_keys: While so many keys are remembered, pushes with other keys are refused (`[KEYS_FULL]`). Most
+            keys take some 80 bytes of the store, and 4 of memory.
         upsert: The columns of a key, none of which may be NULL: a row replaces the one of its key that was pushed
             before, and a row with `_deleted` true, which needs the key alone, deletes it. The stream of the source is
             then changes: of the rows that hold.
@@ -77,6 +81,7 @@ def push(
     if ack not in ("recorded", "stable"):
         raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
     limits: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
+    limits["max_remembered_keys"] = max_remembered_keys
     for name, value in limits.items():
         if not isinstance(value, int) or value < 1:
             raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1")
@@ -92,7 +97,7 @@ def push(
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
     return PushSource(
         schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret,
-        upserts=upserts,
+        upserts=upserts, most_keys=max_remembered_keys,
     )  # fmt: skip
 
 
@@ -100,7 +105,7 @@ class PushSource(PushedSteps):
     """Records pushes, and makes steps of them.
 
     Args:
-        schema, remember, limit, most_waiting: As `push` takes them, checked.
+        schema, remember, limit, most_waiting, most_keys: As `push` takes them, checked.
         upserts: How rows replace one another; None: they do not.
         address: Where to listen; None: no HTTP.
         bearer: The token of HTTP requests; None: none.
@@ -123,10 +128,12 @@ class PushSource(PushedSteps):
         *,
         bearer: PushToken | None = None,
         upserts: Upserts | None = None,
+        most_keys: int = MOST_KEYS,
     ) -> None:
         super().__init__(schema, limit, upserts)
         self._address, self._bearer, self._until_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
+        self._most_keys = most_keys
         self._recorder: Recorder | None = None
         self._server: Server | None = None
         self._rows: PushedRows | None = None
@@ -200,6 +207,7 @@ class PushSource(PushedSteps):
             self._rows,
             clock=self._clock,
             remember=self._remember // timedelta(milliseconds=1),
+            most_keys=self._most_keys,
             most_waiting=self._most,
             until_stable=self._until_stable,
             integrals=partial(Integrals, log, token, key) if key and isinstance(log, InputLog) else None,

@@ -49,7 +49,7 @@ class Pushable(Protocol):
             DataError: `[BAD_ROW]` a row does not fit the schema; no row was recorded.
             InvalidError: `[KEY_REUSED]`, `[PUSH_TOO_LARGE]`.
             FencedError: another process takes the rows now.
-            UnavailableError: `[NOT_RUNNING]`, `[PUSH_FULL]`.
+            UnavailableError: `[NOT_RUNNING]`, `[PUSH_FULL]`, `[KEYS_FULL]`.
         """
 
     def pushed(self, key: str) -> Receipt | None:

@@ -14,12 +14,15 @@ from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.integral_parts import INTEGRALS
+from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.store import Store
 
 __all__ = ["KeptReport", "kept_in"]
 
+
+_OF_PUSHES = (INPUT, INTEGRALS, KEYS_FOLDER)
 
 _OF_THE_LOG = {
     "log": "every owner: to know what was done",
@@ -68,7 +71,7 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
             source = not graph.inputs[name]
             why = f"{readers}: to read the same again" if source else f"{name}: to choose the same again"
             reports.append(KeptReport("positions" if source else "choices", name, len(chosen), 0, 0, why))
-        if pushed := [*store.list(f"{INPUT}{name}/"), *store.list(f"{INTEGRALS}{name}/")]:
+        if pushed := [each for folder in _OF_PUSHES for each in store.list(f"{folder}{name}/")]:
             why = f"{readers}; and to know keys again"
             reports.append(KeptReport("pushes", name, 0, len(pushed), tally.size_of(pushed), why))
         if states := live.states.get(name):

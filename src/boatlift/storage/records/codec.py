@@ -27,6 +27,8 @@ __all__ = [
     "InputObject",
     "Integral",
     "IntegralPart",
+    "PackHead",
+    "PackedKeys",
     "Push",
     "StoreIdentity",
     "checksum_of",
@@ -35,18 +37,20 @@ __all__ = [
     "decode_identity",
     "decode_input",
     "decode_names",
+    "decode_pack_head",
     "encode_facts",
     "encode_group",
     "encode_identity",
     "encode_input",
     "encode_names",
+    "encode_pack_head",
 ]
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 """The version that is written."""
 OLDEST_VERSION = 3
 """The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object; before
-5, no input log had integrals."""
+5, no input log had integrals; before 6, none had packed keys."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -56,6 +60,7 @@ _IDENTITY = b"I"
 _INPUT = b"P"
 _FACTS = b"F"
 _NAMES = b"N"
+_PACK_HEAD = b"K"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
 """The number of an object: its name has twelve digits."""
@@ -154,6 +159,41 @@ class Integral(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         return sum(part.size for part in self.parts)
 
 
+class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """An object with keys that a memo does not repeat.
+
+    Attributes:
+        name: The object's name.
+        keys: How many pushes it has.
+        head: The bytes of its head.
+        checksum: The checksum of its head, 16 bytes.
+        newest: The newest time of its pushes, in milliseconds since 1970.
+    """
+
+    name: str
+    keys: _Count
+    head: _Count
+    checksum: bytes
+    newest: int
+
+
+class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The head of an object with packed keys.
+
+    Attributes:
+        store, source: The store's id, and the source.
+        hashes: The upper half of each key's xxh3-64, in order: four bytes, little-endian.
+        ends: The end of each block, counted from the end of the head: eight bytes, little-endian.
+        checksums: The xxh3-128 of each block.
+    """
+
+    store: str
+    source: str
+    hashes: bytes
+    ends: bytes
+    checksums: bytes
+
+
 class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An object of an input log.
 
@@ -166,9 +206,10 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
             place among the log's numbers; its `number` is that of the last object of its span.
         claims: Of a claim or memo: the numbers of all claims up to it.
         freed: Of a memo: all objects up to this number but claims are gone, or may go.
-        pushes: Of rows: those it holds; of a memo: all that have keys; of keys: those with the keys.
+        pushes: Of rows: those it holds; of a memo: all that have keys and are not packed; of keys: those with the keys.
         rows: All rows of these pushes, in order: an Arrow stream.
         integrals: Of a memo: what stands for the rows up to `freed`, one span behind the other.
+        packed: Of a memo: the packed keys, the oldest first.
     """
 
     store: str
@@ -183,6 +224,7 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     pushes: tuple[Push, ...] = ()
     rows: bytes = b""
     integrals: tuple[Integral, ...] = ()
+    packed: tuple[PackedKeys, ...] = ()
 
     @property
     def count(self) -> int:
@@ -195,6 +237,7 @@ _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
 _inputs = msgspec.msgpack.Decoder(InputObject)
 _facts = msgspec.msgpack.Decoder(tuple[str, tuple[Fact, ...]])
+_pack_heads = msgspec.msgpack.Decoder(PackHead)
 _names = msgspec.msgpack.Decoder(tuple[str, str, TakenNames])
 
 
@@ -282,6 +325,16 @@ def decode_input(content: bytes, name: str) -> InputObject:
     if any(number > found.number for number in named):
         raise _corrupt(name, "names objects that come after it")
     return found
+
+
+def encode_pack_head(head: PackHead) -> bytes:
+    """Return the bytes of the head of an object with packed keys."""
+    return _framed(_PACK_HEAD, _encoder.encode(head))
+
+
+def decode_pack_head(content: bytes, name: str) -> PackHead:
+    """Return the head of an object with packed keys; see `decode_group`."""
+    return _decoded(_pack_heads, _payload(content, name, _PACK_HEAD), name)
 
 
 def checksum_of(content: bytes) -> bytes:
