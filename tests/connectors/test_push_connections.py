@@ -117,13 +117,33 @@ def test_a_body_that_stops_coming_ends_the_connection(tmp_path: Path) -> None:
     with serving(tmp_path, body_seconds=10, body_rate=10_000) as served:
         client = half_body(served)
         until(lambda: served.server._bodies._under_way == 70_000)
-        served.let_pass(16)
+        served.let_pass(9)
         assert phase(served) == "BODY", "there is time left"
         served.let_pass(2)
         assert too_slow(client.answer())
         assert client.ended()
         until(lambda: served.server._bodies._under_way == 0)
         assert served.recorded == 0
+
+
+def test_bodies_that_lack_a_few_bytes_keep_no_other_out_for_long(tmp_path: Path) -> None:
+    """Eight of them have all bytes of bodies."""
+    size, rest = 1 << 20, 6
+    with serving(tmp_path, body_bytes=size, bodies_bytes=8 * size, body_rate=4096) as served:
+        large = b'{"id": 1}' + b" " * 100_000
+        clients = [half_body(served, size, size - rest) for _ in range(8)]
+        until(lambda: served.server._bodies._under_way == 8 * (size - rest))
+        assert busy(served.push(large))
+        served.let_pass(9)
+        for client in clients[:rest]:
+            client.send(b" ")
+        until(lambda: served.server._bodies._under_way == 8 * (size - rest) + rest)
+        served.let_pass(9)
+        assert [too_slow(client.answer()) for client in clients[rest:]] == [True, True]
+        served.let_pass(2)
+        assert all(too_slow(client.answer()) for client in clients[:rest])
+        until(lambda: served.server._bodies._under_way == 0)
+        assert served.push(large).status == 200
 
 
 def test_a_body_that_comes_slowly_but_steadily_is_taken(tmp_path: Path) -> None:

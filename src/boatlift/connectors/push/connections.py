@@ -93,6 +93,7 @@ class Connection(HttpToolsProtocol):
         self._connections, self._limits = connections, connections.limits
         self._phase, self._since = _Phase.NOTHING, connections.clock()
         self._head = self._body = self._events = self._unparsed = 0
+        self._due = 0.0
         self._stalled: float | None = None
         self._answering: RequestResponseCycle | None = None
         self._deaf = False
@@ -164,12 +165,15 @@ class Connection(HttpToolsProtocol):
         """Start to answer the request, or queue it behind others."""
         super().on_headers_complete()
         self._enter(_Phase.BODY)
-        self._body = 0
+        self._body, self._due = 0, self._since + self._limits.body_seconds
 
     def on_body(self, body: bytes) -> None:
         """Add a part of a body. One that is too large gets an answer; a client that sends on is cut off."""
         self._body += len(body)
         self._events += 1
+        # What came quickly buys no more time than a body may take without it: its bytes are in memory.
+        latest = self._connections.clock() + self._limits.body_seconds
+        self._due = min(latest, self._due + len(body) / self._limits.body_rate)
         if self._body > 2 * self._limits.body_bytes:
             self._raise(InvalidError("PUSH_TOO_LARGE", f"a push is at most {self._limits.body_bytes:,} bytes"))
         super().on_body(body)
@@ -205,7 +209,7 @@ class Connection(HttpToolsProtocol):
         elif self.transport.is_closing():
             self._leave()
         elif self.flow.read_paused or self._deaf:
-            self._since = now  # the server does not read, so the client is not late
+            self._since, self._due = now, now + limits.body_seconds  # the server does not read: the client is not late
         elif self._phase is _Phase.ANSWERED:
             if took > limits.idle_seconds and not self._is_answering:
                 self._close()
@@ -221,12 +225,12 @@ class Connection(HttpToolsProtocol):
                     f"a request's headers come within {limits.head_seconds:g} s: push again, with the same key",
                 )
             )
-        elif self._phase is _Phase.BODY and took > limits.body_seconds + self._body / limits.body_rate:
+        elif self._phase is _Phase.BODY and now > self._due:
             self.refuse(
                 UnavailableError(
                     "TOO_SLOW",
-                    f"a body comes within {limits.body_seconds:g} s and one more for each {limits.body_rate:,} bytes: "
-                    "push it again, with its key",
+                    f"the bytes of a body come without a pause of {limits.body_seconds:g} s, and at least "
+                    f"{limits.body_rate:,} of them a second: push it again, with its key",
                 )
             )
 

@@ -25,7 +25,7 @@ class Limits:
             if that one's client owes a request.
         leaving: Refused connections that stay open for a moment, so that their clients can read why.
         head_seconds: How long a request's line and headers may take to come.
-        body_seconds: How long a body may take to come, besides a second for each `body_rate` bytes.
+        body_seconds: How long the next bytes of a body may take to come, and how far a body may lag behind `body_rate`.
         body_rate: Bytes a second of the slowest client.
         idle_seconds: How long a connection is kept after an answer.
         write_seconds: How long a client may leave answers unread.
