@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
+from pyspark import SparkConf, SparkContext, cloudpickle
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -27,7 +27,8 @@ from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
-from boatlift.spark.jobs.slots import Slots
+from boatlift.spark.jobs.gang_hub import gang_size
+from boatlift.spark.jobs.slots import Slots, slot_count
 from boatlift.spark.tasks.resident import PRIME
 from support.kafka import new_topic, send, values_of
 from support.resident_jobs import is_resident
@@ -309,7 +310,12 @@ def test_it_ends_when_no_steps_come_and_begins_again(
 def test_too_few_slots_leave_each_step_its_own_job(
     spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boatlift.spark.jobs.resident.slot_count", lambda _context: 1)
+    """As on a cluster whose network is encrypted, which counts one: no task may connect to the driver in plain."""
+    conf = {"spark.master": "spark://host:7077", "spark.network.crypto.enabled": "true"}
+    here = spark.sparkContext.getConf()
+    assert min(slot_count(spark.sparkContext), gang_size(spark.sparkContext)) > 1
+    monkeypatch.setattr(SparkContext, "getConf", lambda _: SparkConf(_jconf=here._jconf.clone()).setAll(conf.items()))
+    assert (slot_count(spark.sparkContext), gang_size(spark.sparkContext)) == (1, 1)
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:

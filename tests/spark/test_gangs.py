@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,14 @@ import pyarrow as pa
 import pytest
 
 from boatlift.errors import UnavailableError
+from boatlift.spark.jobs.doors import open_door
 from boatlift.spark.jobs.gang_hub import Meeting
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
 from boatlift.spark.keyed.key_groups import Share, residues
 from boatlift.spark.keyed.network.node import ZSet
 from boatlift.spark.tasks.gang import joined
-from boatlift.spark.tasks.hub_connection import HubAddress
+from boatlift.spark.tasks.hub_connection import HubAddress, connected
+from support.waiting import until
 
 HOST = "127.0.0.1"
 TASKS = 4
@@ -96,6 +100,38 @@ def test_tasks_of_an_attempt_that_was_given_up_join_no_other(tmp_path: Path) -> 
         older.result(30)
         new += [pool.submit(run, address, task) for task in range(1, TASKS)]
         assert [each.result(30) for each in new] == [[TASKS - 1]] * TASKS
+
+
+def ended(connection: socket.socket) -> bool:
+    """Wait until the door ends a connection."""
+    connection.settimeout(60)
+    with suppress(ConnectionError):
+        while connection.recv(1000):
+            pass
+    return True
+
+
+def strangers(address: HubAddress) -> list[socket.socket]:
+    """Forty connections that say nothing, but for one whose message does not come to its end."""
+    made = [socket.create_connection((address.host, address.port)) for _ in range(40)]
+    made[-1].sendall(b"\x00\x00\x00\xff#")
+    return made
+
+
+def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
+    came: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
+    before = threading.active_count()
+    with open_door(
+        HOST, lambda number, attempt, _: came.put((number, attempt)), patience=600, most_strangers=8
+    ) as door:
+        many = strangers(door)
+        assert all(ended(each) for each in many[:-8])
+        with connected(door, 3, 7):
+            assert came.get(timeout=60) == (3, 7)
+    assert all(ended(each) for each in many), "they go with the job"
+    with open_door(HOST, lambda *_: None, patience=0.1) as door:
+        assert all(ended(each) for each in strangers(door))
+    until(lambda: threading.active_count() == before)
 
 
 def test_a_stranger_holds_up_nobody(tmp_path: Path) -> None:

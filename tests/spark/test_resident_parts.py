@@ -126,6 +126,16 @@ def test_each_step_has_its_own_rows_and_parameters(monkeypatch: pytest.MonkeyPat
     assert step(hub, 3) is None
 
 
+def test_a_task_is_ready_though_its_reading_part_is_let_in_last() -> None:
+    hub = ResidentHub()
+    with hub.answering(HOST) as address, connected(address, TAKES, 7) as taking:
+        taking.send_bytes(b"")  # the marks of the reading part have come
+        until(lambda: hub._marked == 7)
+        assert not hub.is_ready
+        with connected(address, READS, 7):
+            until(lambda: hub.is_ready)
+
+
 def test_a_part_that_fails_answers_nothing_and_another_attempt_does(monkeypatch: pytest.MonkeyPatch) -> None:
     def failing(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if job_parameters().first == 2:

@@ -104,7 +104,7 @@ class Meeting:
     @contextmanager
     def answering(self, host: str) -> Iterator[HubAddress]:
         """Let tasks join, and hand out their messages, at an address of this machine."""
-        with open_door(host, 2 * self._tasks, self._join) as address:
+        with open_door(host, self._join) as address:
             try:
                 yield address
             finally:

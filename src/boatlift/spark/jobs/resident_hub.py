@@ -30,12 +30,13 @@ class ResidentHub:
         self._lock = threading.Lock()
         self._there: dict[int, dict[int, Connection]] = {}  # attempt to its parts
         self._ready: int | None = None
+        self._marked: int | None = None  # the attempt whose marks have come, maybe before its reading part joined
         self._number = PRIME
 
     @contextmanager
     def answering(self, host: str) -> Iterator[HubAddress]:
         """Let parts join at an address of this machine until the end of the block."""
-        with open_door(host, 4, self._join) as address:
+        with open_door(host, self._join) as address:
             try:
                 yield address
             finally:
@@ -89,6 +90,7 @@ class ResidentHub:
                 connection.recv_bytes()  # the marks that the reading part has sent ahead have come
             except (OSError, EOFError):
                 return
-            with self._lock:
-                if len(self._there.get(attempt, {})) == 2:
-                    self._ready, self._number = attempt, PRIME
+        with self._lock:
+            self._marked = attempt if part == TAKES else self._marked
+            if self._marked == attempt and len(self._there.get(attempt, {})) == 2:
+                self._ready, self._number = attempt, PRIME

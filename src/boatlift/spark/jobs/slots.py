@@ -11,11 +11,19 @@ from pyspark import SparkContext
 
 __all__ = ["Slots", "slot_count"]
 
+_ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
+
 
 def slot_count(context: SparkContext) -> int:
-    """Return how many tasks of one job run at once for certain; 1 if executors come and go."""
-    java = context._jsc.sc()
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
+    """Return how many tasks of one job run at once for certain, and may connect to the driver.
+
+    It is 1 if executors come and go, and if Spark encrypts what it sends over a network: a door of the driver does not.
+    """
+    java, conf = context._jsc.sc(), context.getConf()
+    encrypted = not str(conf.get("spark.master")).startswith("local") and any(
+        conf.get(each) == "true" for each in _ENCRYPTED
+    )
+    if encrypted or conf.get("spark.dynamicAllocation.enabled") == "true":
         return 1
     return max(1, int(java.maxNumConcurrentTasks(java.resourceProfileManager().defaultResourceProfile())))
 
