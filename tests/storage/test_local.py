@@ -6,6 +6,7 @@ import errno
 import functools
 import os
 import re
+import stat
 import subprocess
 import sys
 import textwrap
@@ -123,8 +124,8 @@ class Failing(RealFileSystem):
     def unlink(self, path: Path) -> None:
         self._around("unlink", lambda: super(Failing, self).unlink(path))
 
-    def make_folder(self, path: Path) -> None:
-        self._around("make_folder", lambda: super(Failing, self).make_folder(path))
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
+        self._around("make_folder", lambda: super(Failing, self).make_folder(path, private=private))
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EROFS])
@@ -385,3 +386,15 @@ def test_what_cannot_be_read_is_said_with_its_condition(tmp_path: Path, ask: Cal
     (store.root / "runs").symlink_to("runs")  # a loop: no such thing can be opened, whoever asks
     with pytest.raises(UnavailableError, match=r"STORE_FAILED.*symbolic links"):
         ask(store)
+
+
+def test_a_store_is_its_users_alone_unless_its_folder_was_there(tmp_path: Path) -> None:
+    umask = os.umask(0o022)
+    try:
+        made = LocalStore.open(tmp_path / "above" / "made", create=True)
+        (tmp_path / "shared").mkdir(0o755)
+        shared = LocalStore.open(tmp_path / "shared", create=True)
+    finally:
+        os.umask(umask)
+    modes = [stat.S_IMODE(path.stat().st_mode) for path in (made.root, made.root.parent, shared.root)]
+    assert modes == [0o700, 0o755, 0o755]

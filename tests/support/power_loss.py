@@ -85,8 +85,8 @@ class Recorder(Unsynced):
         super().unlink(path)
         self.acts.append(Act("unlink", path))
 
-    def make_folder(self, path: Path) -> None:
-        super().make_folder(path)
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
+        super().make_folder(path, private=private)
         self.acts.append(Act("make_folder", path))
 
     def rename(self, source: Path, target: Path) -> None:

@@ -41,8 +41,8 @@ class FileSystem(Protocol):
     def rename(self, source: Path, target: Path) -> None:
         """Replace the name of a file or a folder by another, atomically."""
 
-    def make_folder(self, path: Path) -> None:
-        """Make one folder; its parent must exist."""
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
+        """Make one folder, which only this user may enter if it is private; its parent must exist."""
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder with all that is in it."""
@@ -98,9 +98,9 @@ class RealFileSystem:
         """Rename a file or a folder."""
         source.rename(target)
 
-    def make_folder(self, path: Path) -> None:
+    def make_folder(self, path: Path, *, private: bool = False) -> None:
         """Make a folder."""
-        path.mkdir()
+        path.mkdir(0o700 if private else 0o777)
 
     def remove_tree(self, path: Path) -> None:
         """Remove a folder and everything below it."""

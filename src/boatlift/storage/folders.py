@@ -19,10 +19,13 @@ class DurableFolders:
         base: The place; a folder whose name or a name below which cannot be synced is an error.
         files: The file system.
         sync: Syncs a folder, if the place has a way of its own.
+        private: Whether the place, if it is made here, may be entered by this user alone.
     """
 
-    def __init__(self, base: Path, files: FileSystem, sync: Callable[[Path], None] | None = None) -> None:
-        self._base = base
+    def __init__(
+        self, base: Path, files: FileSystem, sync: Callable[[Path], None] | None = None, *, private: bool = False
+    ) -> None:
+        self._base, self._private = base, private
         self._files = files
         self._sync = sync or files.sync_folder
         self._durable: set[Path] = set()
@@ -42,7 +45,7 @@ class DurableFolders:
         if not self._files.is_folder(folder):
             self.make(folder.parent)
             with suppress(FileExistsError):
-                self._files.make_folder(folder)
+                self._files.make_folder(folder, private=self._private and folder == self._base)
             if not self._files.is_folder(folder):
                 raise NotADirectoryError(errno.ENOTDIR, "is no folder", str(folder))
         if folder.is_relative_to(self._base) or self._files.may_list(folder.parent):

@@ -55,13 +55,13 @@ class _Pack:
         if checksum_of(content) != packed.checksum or (head.store, head.source) != log:
             raise self._corrupt()
         # `array` holds what `bisect` compares in C, in the order of bytes of this machine
-        self._hashes = array("I", np.frombuffer(head.hashes, "<u4").astype(np.uintc).tobytes())
+        self.hashes = array("I", np.frombuffer(head.hashes, "<u4").astype(np.uintc).tobytes())
         self._ends = array("Q", np.frombuffer(head.ends, "<u8").astype(np.ulonglong).tobytes())
         self._checksums = head.checksums
 
-    def find(self, key: str, hashed: int) -> Push | None:
-        at = bisect_left(self._hashes, hashed)
-        while at < len(self._hashes) and self._hashes[at] == hashed:
+    def find(self, key: str, hashed: int, at: int) -> Push | None:
+        """Return the push with a key, or None; no hash before the place `at` is that of the key."""
+        while at < len(self.hashes) and self.hashes[at] == hashed:
             block = at // BLOCK
             for push in self._read(block):
                 if push.key == key:
@@ -151,8 +151,12 @@ class KeyPacks:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
         """
         hashed = _hash_of(key)
-        found = (pack.find(key, hashed) for pack in reversed(self._opened.values()))
-        return next(filter(None, found), None)
+        for pack in reversed(self._opened.values()):
+            hashes = pack.hashes
+            at = bisect_left(hashes, hashed)
+            if at < len(hashes) and hashes[at] == hashed and (found := pack.find(key, hashed, at)):
+                return found
+        return None
 
     def check(self, pack: PackedKeys) -> None:
         """Prove that all that a pack has is what was written.

@@ -47,7 +47,7 @@ class LocalStore:
         self.root = root.absolute()
         self._files: FileSystem = filesystem or RealFileSystem()
         self._failure: str | None = None
-        self._folders = DurableFolders(self.root, self._files, self._sync_folder)
+        self._folders = DurableFolders(self.root, self._files, self._sync_folder, private=True)
         self._has_temporary = False
         # The system reports a failed sync of a folder to one caller only, so no two may sync, and fail, at once.
         self._naming = threading.Lock()
@@ -58,7 +58,8 @@ class LocalStore:
 
         Args:
             root: The folder.
-            create: Make the folder, with its parents, if it is absent.
+            create: Make the folder, with its parents, if it is absent. Only this user may enter it then: objects and
+                scratch have rows. The mode of a folder that is there stays as it is.
             filesystem: See the class.
 
         Raises:
