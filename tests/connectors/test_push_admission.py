@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -176,8 +179,10 @@ def test_a_token_is_of_the_option_or_else_of_the_environment(monkeypatch: pytest
     assert fits(bl.push("id LONG"), SECRET) is None
 
 
-@pytest.mark.parametrize("token", ["", " ", "two words", "new\nline", "é", "a\x7f", 5, b"bytes"])
-def test_a_token_that_no_header_can_carry_is_refused_unseen(token: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("token", ["", " ", "two words", "new\nline", "é", "a\x7f", 5, b"bytes", "fifteen-letters"])
+def test_a_token_that_is_short_or_that_no_header_can_carry_is_refused_unseen(
+    token: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] token ") as caught:
         bl.push("id LONG", listen="127.0.0.1:0", token=token)
     assert str(token) not in caught.value.message.replace(" ", "") or not str(token).strip()
@@ -187,6 +192,14 @@ def test_a_token_that_no_header_can_carry_is_refused_unseen(token: Any, monkeypa
             bl.push("id LONG", listen="127.0.0.1:0")
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
         bl.push("id LONG", token="a-token-for-nothing")
+
+
+def test_a_short_token_is_refused_with_the_way_to_make_one() -> None:
+    with pytest.raises(bl.InvalidError, match=r"15 characters") as caught:
+        bl.push("id LONG", listen="127.0.0.1:0", token="fifteen-letters")
+    command = shlex.split(caught.value.message.split("`")[1])
+    made = subprocess.run([sys.executable, *command[1:]], capture_output=True, text=True, check=True).stdout.strip()
+    bl.push("id LONG", listen="127.0.0.1:0", token=made)
 
 
 def test_a_token_is_shown_nowhere(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

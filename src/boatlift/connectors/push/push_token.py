@@ -14,6 +14,9 @@ __all__ = ["TOKEN_VARIABLE", "PushToken", "token_of"]
 
 TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
+SHORTEST = 16
+"""So many characters a token has at least."""
+
 _BEARER = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
 _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
@@ -47,7 +50,7 @@ def token_of(given: str | None) -> PushToken | None:
     """Return the token given, or that of the environment; None if neither has one.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the token cannot be sent in a header. The error does not show the token.
+        InvalidError: `[BAD_OPTION]` the token is short, or no header can carry it. The error does not show the token.
     """
     where, found = "token", given
     if given is None:
@@ -60,5 +63,11 @@ def token_of(given: str | None) -> PushToken | None:
     if not _SENDABLE.fullmatch(text):
         raise InvalidError(
             "BAD_OPTION", f"{where} has characters that no header can carry: give visible ASCII without blanks"
+        )
+    if len(text) < SHORTEST:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{where} has {len(text)} characters, and can be guessed: give {SHORTEST} or more, as "
+            '`python -c "import secrets; print(secrets.token_urlsafe(32))"` prints them',
         )
     return PushToken(text)

@@ -55,9 +55,9 @@ def push(
     Args:
         schema: The columns. A row may leave out those that are not `NOT NULL`.
         listen: `host:port` for `POST /SOURCE` and `GET /SOURCE/keys/KEY`; None: no HTTP.
-        token: The token of each HTTP request, as `Authorization: Bearer …`. None: the environment's
-            `BOATLIFT_PUSH_TOKEN`; if that is not set either, a push needs no token. No store keeps the token, and no
-            command shows it.
+        token: The token of each HTTP request, as `Authorization: Bearer …`: 16 characters or more. None: that of the
+            environment, `BOATLIFT_PUSH_TOKEN`; if that is not set either, a push needs no token. No store keeps the
+            token, and no command shows it.
         ack: When a client gets its answer: once its rows are `recorded`, or once their results are `stable`, so that no
             failure can make a processor read the rows again. With `stable` only keys are recorded, results leave with
             the checkpoints of the processors that read the rows, and a client without an answer pushes again. Rows are
