@@ -16,10 +16,13 @@ import boatlift as bl
 from boatlift.connectors.push import integrals
 from boatlift.connectors.push.integrals import last_rows, numbered
 from boatlift.dataflow import Upserts
-from boatlift.storage import input_log
+from boatlift.storage import input_log, remembered_keys
+from boatlift.storage.input_log import InputLog
 from boatlift.storage.input_objects import rows_in
 from boatlift.storage.integral_parts import INTEGRALS
+from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.local import LocalStore
+from boatlift.storage.records.codec import Push
 from boatlift.storage.verify_input import verify_input
 from support.facts import Unsynced
 from support.logs import Meanwhile
@@ -37,6 +40,7 @@ Held = dict[int, str | None]
 @pytest.fixture(autouse=True)
 def _integrals_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_log, "MEMO_AFTER", 8)
+    monkeypatch.setattr(remembered_keys, "PACK_AFTER", 8)
     monkeypatch.setattr(integrals, "PART_BYTES", 200)
 
 
@@ -48,9 +52,11 @@ def store(tmp_path: Path) -> LocalStore:
 class Life:
     """A life of a source whose rows have a key, beside a dictionary of the rows that hold."""
 
-    def __init__(self, store: Any, token: int = 1, before: Life | None = None) -> None:
+    def __init__(self, store: Any, token: int = 1, before: Life | None = None, *, keyed: bool = False) -> None:
+        self._keyed = keyed
         self.held: Held = {} if before is None else before.held
         self.tried: tuple[list[tuple[int, str | None]], tuple[int, ...]] = ([], ()) if before is None else before.tried
+        self.keys: list[str] = [] if before is None else before.keys
         self.stable: Any = None if before is None else before.stable
         self.cursor: Any = None if before is None else before.cursor
         self.source = Source(
@@ -62,7 +68,9 @@ class Life:
         """Push rows, and then deletions, and take a step of them."""
         given = [{"id": key, "item": item} for key, item in rows] + [{"id": key, "_deleted": True} for key in deleted]
         self.tried = rows, deleted
-        self.source.push(given, None, 0)
+        key = f"{len(self.keys)} of {self.source.log.claims[-1]}" if self._keyed else None
+        self.source.push(given, key, 0)
+        self.keys += [key] if key else []
         assert self.take()
 
     def take(self) -> bool:
@@ -105,6 +113,8 @@ class Life:
 
     def check(self) -> None:
         assert self.everything() == self.held
+        known = [self.source.pushed(key) for key in self.keys]
+        assert all(known)
 
     def close(self) -> None:
         self.source.close()
@@ -415,6 +425,16 @@ def test_keys_of_pushes_are_remembered_beyond_their_rows(store: LocalStore, life
     following.close()
 
 
+def test_keys_are_packed_while_an_integral_is_written(store: LocalStore) -> None:
+    log = InputLog(store, "0" * 32, "orders", keeps_all=True)
+    log.claim(1, 0)
+    part = log.integral_parts.write(1, 1, 0, 0, b"rows")
+    log.append([Push(f"{number}", 1, b"", 0) for number in range(8)], b"")
+    log.remember(0)
+    assert len(log.keys.packed) == 1
+    assert parts(store) == [part.name], "no memo names it yet"
+
+
 # --- on Spark ---
 
 
@@ -466,8 +486,10 @@ class Killed:
 
 
 @pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize(("verb", "prefix"), [("create", "input/"), ("create", INTEGRALS), ("delete", "")])
-def test_an_owner_that_is_killed_at_any_call_leaves_all_rows(
+@pytest.mark.parametrize(
+    ("verb", "prefix"), [("create", "input/"), ("create", INTEGRALS), ("create", KEYS_FOLDER), ("delete", "")]
+)
+def test_an_owner_that_is_killed_at_any_call_leaves_all_rows_and_keys(
     store: LocalStore, verb: str, prefix: str, after: bool
 ) -> None:
     """Life after life, each killed one call later; the next finds what a dictionary holds."""
@@ -478,7 +500,7 @@ def test_an_owner_that_is_killed_at_any_call_leaves_all_rows(
     for nth in range(1, 10):
         killed: Any = Killed(store, verb, prefix, nth, after=after)
         try:
-            life = Life(killed, 2 * nth, life)
+            life = Life(killed, 2 * nth, life, keyed=True)
             for turn in range(80):
                 key = (nth * 7 + turn) % 9
                 life.push([(key, f"{nth} {turn}")], *([key - 1] if turn % 5 == 0 else []))

@@ -205,12 +205,14 @@ def test_who_cannot_listen_fences_nobody(spark: SparkSession) -> None:
 
 def test_rows_that_are_stable_are_deleted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 3)
+    monkeypatch.setattr("boatlift.storage.remembered_keys.PACK_AFTER", 4)
     flow = orders(bl.Lazy(every=1), ack="stable")
     with running(flow, spark):
         for number in range(12):
             flow.push("pushed", row(number), key=f"{number}")
     left = [*LocalStore.open(Path("store"), create=False).list("input/")]
     assert len(left) < 9
+    assert len([*LocalStore.open(Path("store"), create=False).list("keys/")]) > 1
     flow = orders(bl.Lazy(every=1), ack="stable")
     with running(flow, spark):
         assert flow.push("pushed", row(0), key="0").repeated

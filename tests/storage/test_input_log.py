@@ -169,19 +169,31 @@ def test_packs_go_when_all_that_they_have_is_old(store: LocalStore) -> None:
     log = claimed(store)
     append_keys(log, range(4), at=100)
     append_keys(log, range(4, 8), at=50)  # the clock was set back
-    append_keys(log, range(8, 10), at=101)
+    log.append([pushed(f"{number:036}", at=101) for number in range(8, 12)], b"")
     log.remember(100)
-    assert len(log.keys) == 10, "no key goes before those that were recorded earlier"
+    assert [pack.keys for pack in log.keys.packed] == [4, 4, 4], "no key goes before those that were recorded earlier"
     log.remember(101)
     assert [log.find(f"{number:036}") is not None for number in (0, 3, 4, 7, 8, 9)] == 4 * [False] + 2 * [True]
     assert [*store.list("keys/")] == [log.keys.packed[0].name], "the others are deleted"
-    append_keys(log, range(10, 12), at=103)
+    append_keys(log, range(12, 14), at=103)
     following = claimed(store, 2)
     for owner in (log, following):
-        assert [owner.find(f"{number:036}") is not None for number in range(7, 12)] == [False] + 4 * [True]
+        assert [owner.find(f"{number:036}") is not None for number in range(7, 14)] == [False] + 6 * [True]
     following.remember(104)
     assert (following.keys.packed, following.keys.unpacked, [*store.list("keys/")]) == ((), 0, [])
     assert list(verify_input(store, STORE, {})) == []
+
+
+@pytest.mark.usefixtures("few")
+def test_keys_whose_hashes_are_equal_are_told_apart(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_packs, "_hash_of", lambda key: len(key) % 2)
+    log = claimed(store)
+    log.append([pushed(key) for key in ("a", "bb", "c", "d", "ee", "f")], b"")
+    log.remember(0)
+    assert (log.keys.unpacked, len(log.keys)) == (0, 6)
+    for key in ("a", "bb", "c", "d", "ee", "f"):
+        assert log.find(key) == Push(key, 1, key.encode(), 0, 2)
+    assert log.find("g") is log.find("gg") is None
 
 
 @pytest.mark.usefixtures("few")

@@ -1,4 +1,4 @@
-"""A dataflow with pushes over HTTP; the environment names port and kind of answers; memos are frequent.
+"""A dataflow with pushes over HTTP; the environment names port and kind of answers; memos and packs are frequent.
 
 Its steps share a job that lives as soon as they can.
 """
@@ -10,9 +10,9 @@ from typing import Any
 
 import boatlift as bl
 from boatlift.spark.jobs import resident
-from boatlift.storage import input_log
+from boatlift.storage import input_log, remembered_keys
 
-input_log.MEMO_AFTER = 4
+input_log.MEMO_AFTER = remembered_keys.PACK_AFTER = 4
 resident.STEPS_BEFORE = 1
 
 flow = bl.Dataflow("pushed")

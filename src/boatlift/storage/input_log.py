@@ -332,7 +332,7 @@ class InputLog:
         assert self._token is not None, "claim comes first"
         keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
         self._write_memo(keys, self._gone)
-        self._tidy()
+        self._drop_packs()  # and nothing else: parts of an integral may be written meanwhile
 
     def free(self, number: int, remember: int) -> None:
         """Free rows up to a number, and delete objects that no owner needs.
@@ -447,7 +447,8 @@ class InputLog:
             self._claims = found.claims
         if found.kind == MEMO:
             self.keys, self._memo = RememberedKeys(found.pushes, found.packed), found.number
-            self._gone, self._free_bytes, self._integrals = found.freed, 0, found.integrals
+            self._free_bytes = self._free_bytes if found.freed == self._gone else 0
+            self._gone, self._integrals = found.freed, found.integrals
             self._parts = {number: part for number, part in self._parts.items() if number > found.freed}
         self._base = found.base + found.count
         if found.number > self._memo:  # a memo has repeated the others
@@ -478,6 +479,9 @@ class InputLog:
         for number in sorted(gone):
             self._store.delete(self._name(number))
         self.integral_parts.keep(kept)
+        self._drop_packs()
+
+    def _drop_packs(self) -> None:
         self.key_packs.keep({pack.name for pack in self.keys.packed})
 
     def _numbers(self) -> set[int]:
