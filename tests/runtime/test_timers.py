@@ -1,9 +1,11 @@
-"""Timers of a host: a deadline by a clock that tests set, alarms by the real one."""
+"""Timers of a host, by a clock that tests set; alarms go by the real one. And the clock of steps, which is steady."""
 
 from __future__ import annotations
 
 import threading
 from pathlib import Path
+
+import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
@@ -11,11 +13,12 @@ from boatlift.runtime.host.event_queue import EventQueue
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.steady_clock import SteadyClock
 from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.machine import events, instructions
 from support.any_connector import ANY
 from support.hosts import PATIENCE, Background, open_store
-from support.memory_engine import World
+from support.memory_engine import MemoryEngine, World
 from support.memory_flows import FlowEngine
 
 
@@ -79,3 +82,35 @@ def test_a_state_is_saved_by_the_clock_though_nothing_comes_any_more(tmp_path: P
     running = Background(host.run)
     assert saved.wait(PATIENCE)
     assert running.result() is None
+
+
+def test_a_clock_that_was_set_back_goes_on_at_half_its_speed_until_it_has_caught_up() -> None:
+    passed = [0]
+    readings = Clock(10_000, 4_000, 4_000, 4_001, 9_000, 12_000)
+    clock = SteadyClock(readings, 1_000_000, elapsed=lambda: passed[0] * 1_000_000)
+    given = []
+    for milliseconds in (0, 0, 3, 4, 5_000, 6_000):
+        passed[0] = milliseconds
+        given.append(clock())
+    assert given == [10_000, 10_000, 10_001, 10_002, 12_500, 13_000], "no half of a millisecond is lost"
+    clock.at_least(20_000)
+    assert clock() == 20_000
+
+
+def test_steps_have_clocks_that_do_not_go_back_within_a_run_and_from_run_to_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(rows=8)
+    options = RunOptions(available_now=True)
+    back = Clock(*(10**12 - 60_000 * n for n in range(40)))
+    Host(MemoryEngine(world), open_store(tmp_path), options, clock=back).run()
+    assert [r.getMessage() for r in caplog.records if "clock of this machine" in r.getMessage()]
+    within = len(world.held["all"])
+    world.rows = 16
+    caplog.clear()
+    Host(MemoryEngine(world), open_store(tmp_path), options, clock=lambda: 10**12 - 86_400_000).run()
+    assert any("is 1 day, 0:0 the last step's" in r.getMessage() for r in caplog.records)
+    clocks = [held["clock"] for held in world.held["all"]]
+    assert 1 < within < len(clocks)
+    assert clocks == sorted(clocks)
+    assert 10**12 <= clocks[0] <= clocks[-1] < 10**12 + 600_000, "half of the time that the test took"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.runtime.host.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -22,14 +23,14 @@ class TicksSource:
 
     Args:
         period: Microseconds.
-        clock: Returns microseconds since 1970.
+        clock: Returns microseconds since 1970. After it was set back ticks come at half their speed.
     """
 
     delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, period: int, clock: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
-        self._period, self._clock = period, clock
+        self._period, self._clock = period, SteadyClock(clock, unit=1000)
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -49,7 +50,8 @@ class TicksSource:
         return {"next": 0}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the current period, unless it is taken already; a clock that goes back brings no tick."""
+        """Take the current period, unless it is taken already."""
+        self._clock.at_least((int(cursor["next"]) - 1) * self._period)
         number = self._clock() // self._period
         return {"number": number} if number >= int(cursor["next"]) else None
 

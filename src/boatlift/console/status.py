@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from boatlift.console.tables import moment, print_json, show, table
+from boatlift.runtime.host.steady_clock import LEAST_SECONDS, behind
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
 from boatlift.runtime.inspect.status import status_of
@@ -34,6 +36,8 @@ def show_status(path: Path, *, as_json: bool) -> None:
     if status.owner is not None:
         print(f"last owner: process {status.owner.pid} on {status.owner.host}, since {moment(status.owner.at)}")
         print(f"last record: {moment(status.last_record_at)}")
+    if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
+        print(behind(ahead))
     for source, step in status.closed.items():
         print(f"{source}: steps up to {step} are closed and recorded")
     rows = table("processor", "executed", "checkpoint", "stable", "steps executed again if everything failed now")

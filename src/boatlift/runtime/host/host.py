@@ -16,6 +16,7 @@ from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.event_queue import EventQueue
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.steady_clock import SteadyClock
 from boatlift.runtime.host.tenure import Tenure
 from boatlift.runtime.machine import events
 from boatlift.storage.store import Store
@@ -30,7 +31,7 @@ class Host:
         engine: Executes steps.
         store: Where everything durable is.
         options: Of the run.
-        clock: Milliseconds since 1970; a determinant of each step.
+        clock: Milliseconds since 1970; a determinant of each step, which never goes back.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Host:
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._engine, self._store, self._clock = engine, store, clock
+        self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._queue = EventQueue()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing
 
 from boatlift.runtime.division import division_of
@@ -25,6 +25,7 @@ from boatlift.runtime.host.sink_commits import SinkCommits
 from boatlift.runtime.host.sinks import SinkCalls
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
+from boatlift.runtime.host.steady_clock import SteadyClock
 from boatlift.runtime.host.steps import StepRuns
 from boatlift.runtime.host.stuck_batches import StuckBatches
 from boatlift.runtime.host.timers import HostTimers, clock_of
@@ -63,12 +64,13 @@ class Tenure:
     """
 
     def __init__(
-        self, engine: Engine, store: Store, options: RunOptions, queue: EventQueue, clock: Callable[[], int]
+        self, engine: Engine, store: Store, options: RunOptions, queue: EventQueue, clock: SteadyClock
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = plan = engine.plan
         self._program = program_of(plan)
         self._log = Log.open(store, plan.dataflow, clock=clock)
+        clock.at_least(self._log.written_at)  # no recorded reading is later
         self._owner = Ownership(self._log, clock)
         program = {**engine.program(), UNITS: division_of(plan)}
         token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
