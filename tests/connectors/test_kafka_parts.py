@@ -257,6 +257,29 @@ def test_json_reads_as_what_was_written(rows: list[tuple[int, str, float, bool]]
             assert str(float(read["c"].replace("Infinity", "inf"))) == str(value)
 
 
+def test_json_has_times_as_iso_8601_inside_lists_structs_and_maps_too_whatever_the_year() -> None:
+    far = [1_700_000_000_000_000_000, 0, None, -62_135_596_800_000_001]
+    texts = ["+55840-11-08T22:13:20.000000Z", "1970-01-01T00:00:00.000000Z", None, "0000-12-31T23:59:59.999999Z"]
+    times = pa.array(far, pa.timestamp("us", "Europe/Berlin"))
+    days = pa.array([19_675_925, 0, None, -719_163], pa.date32())
+    offsets = pa.array([0, 3, 3, 4], pa.int32())
+    lists = pa.ListArray.from_arrays(offsets, times, mask=pa.array([False, True, False]))
+    columns = [
+        pa.StructArray.from_arrays([times[:3], days[:3]], ["t", "d"]),
+        pa.MapArray.from_arrays(offsets, pa.array(["a", "b", "c", "d"]), days),
+        lists,
+        times[1:],
+    ]
+    told = [json.loads(each) for each in json_objects(list("abcd"), columns).to_pylist()]
+    written = ["+55840-11-08", "1970-01-01", None, "0000-12-31"]
+    assert [row["a"] for row in told] == [{"t": t, "d": d} for t, d in zip(texts[:3], written[:3], strict=True)]
+    assert [row["b"] for row in told] == [[["a", written[0]], ["b", written[1]], ["c", None]], [], [["d", written[3]]]]
+    assert [row["c"] for row in told] == [texts[:3], None, texts[3:]]
+    assert [row["d"] for row in told] == texts[1:]
+    sliced = [json.loads(each) for each in json_objects(["c"], [lists[2:]]).to_pylist()]
+    assert sliced == [{"c": texts[3:]}]
+
+
 def test_speculation_is_refused_where_tasks_write() -> None:
     speculating: Any = SimpleNamespace(conf={"spark.speculation": "true"})
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] spark.speculation is true"):

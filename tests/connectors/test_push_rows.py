@@ -250,6 +250,24 @@ def test_tables_are_taken_as_they_are() -> None:
     assert rows.of_python([]).num_rows == rows.of_json(b"").num_rows == rows.of_json(b"[]").num_rows == 0
 
 
+def test_tables_with_times_that_python_has_not_are_taken() -> None:
+    kind = pa.timestamp("us", "UTC")
+    rows = PushedRows(
+        T.StructType().add("item", "string").add("at", "timestamp").add("all", T.ArrayType(T.TimestampType()))
+    )
+
+    def batch(at: int, item: str = "a") -> pa.RecordBatch:
+        times = pa.array([at], pa.int64()).cast(kind)
+        return rows.of_python(pa.table({"item": [item], "at": times, "all": pa.ListArray.from_arrays([0, 1], times)}))
+
+    far = batch(1_700_000_000_000_000_000)
+    assert far["at"].cast(pa.int64()).to_pylist() == [1_700_000_000_000_000_000]
+    assert rows.digest(far) == rows.digest(batch(1_700_000_000_000_000_000))
+    assert len({rows.digest(batch(at)) for at in (0, 1, 1_700_000_000_000_000_000, 1_700_000_000_000_000_001)}) == 4
+    with pytest.raises(bl.DataError, match="BAD_ROW"):
+        batch(1_700_000_000_000_000_000, "a\0b")
+
+
 def test_the_same_rows_have_the_same_digest() -> None:
     rows = PushedRows(SCHEMA)
     one = rows.of_json(b'[{"id": 1, "item": "a"}, {"id": 2}]')

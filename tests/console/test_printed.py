@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,19 @@ def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture
     text = capsys.readouterr().out
     assert text.startswith(f"flow: stopped in good order\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
     assert "If everything failed now" not in text
+
+
+def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert tables.moment(1_700_000_000_000_000) == "+55840-11-08 22:13:20 UTC"
+    assert tables.moment(-100_000_000_000_000) == "-1199-02-15 14:13:20 UTC"
+    assert tables.moment(1_700_000_000_999) == "2023-11-14 22:13:20 UTC"
+    later = int(time.time() + 3600) * 1000
+    log = Log.open(open_store(tmp_path), "flow", clock=lambda: later)
+    log.claim(Claim("host", 1, later, PROGRAM, {}))
+    show_status(tmp_path, as_json=False)
+    assert "the clock of this machine is 0:59:" in capsys.readouterr().out.replace("1:00:00", "0:59:60")
 
 
 @pytest.mark.parametrize(

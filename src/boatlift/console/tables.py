@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from boatlift.connectors.kit.arrow_text import time_of
 
 __all__ = ["console", "moment", "print_json", "show", "table"]
 
@@ -43,4 +44,4 @@ def table(*headings: str, title: str | None = None) -> Table:
 
 def moment(milliseconds: int | None) -> str:
     """Return a time of day in UTC; a dash if it is not known."""
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC" if milliseconds else "-"
+    return f"{time_of(milliseconds * 1000)[:-7].replace('T', ' ')} UTC" if milliseconds else "-"

@@ -1,25 +1,106 @@
-"""Arrow's values as text, for sinks that keep text."""
+"""Arrow's values as text, for sinks that keep text.
+
+Dates and times are ISO 8601. As Spark has it, a year beyond 9999 has a sign, `+55840-11-08`, and so has one before the
+year 0, `-1199-02-15`.
+"""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["is_string", "timestamps_as_text"]
+__all__ = ["dates_as_text", "has_times", "is_string", "time_of", "times_as_text", "timestamps_as_text"]
 
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
+
+_DAY = 86_400_000_000
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""The years 1 to 9999 in microseconds since 1970; Arrow writes others wrongly, or a complaint in their place."""
+
+_CYCLE, _YEARS = 146_097, 400
+"""The days and the years after which the calendar repeats."""
 
 
 def timestamps_as_text(values: Values) -> Values:
     """Return timestamps as ISO 8601, with microseconds; instants are in UTC, with a `Z`."""
     # Arrow formats a zoned timestamp only if it finds a zone database; its microseconds are UTC already.
-    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64()).cast(pa.timestamp("us"))
-    texts = pc.replace_substring(micros.cast(pa.string()), " ", "T")
+    micros = values.cast(pa.timestamp("us", values.type.tz)).cast(pa.int64())
+    texts = _texts(micros, pa.timestamp("us"), (_FIRST, _END), time_of)
     return texts if values.type.tz is None else pc.binary_join_element_wise(texts, pa.scalar("Z"), pa.scalar(""))
+
+
+def dates_as_text(values: Values) -> Values:
+    """Return dates as ISO 8601."""
+    days = values.cast(pa.date32()).cast(pa.int32())
+    return _texts(days, pa.date32(), (_FIRST // _DAY, _END // _DAY), lambda day: time_of(day * _DAY)[:-16])
+
+
+def times_as_text(column: pa.Array) -> pa.Array:
+    """Return a column with text for all dates and times, those within lists, structs and maps too."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return timestamps_as_text(column)
+    if pa.types.is_date(kind):
+        return dates_as_text(column)
+    if pa.types.is_time(kind):
+        return column.cast(pa.string())
+    if not has_times(kind):
+        return column
+    none = column.is_null()
+    if pa.types.is_struct(kind):
+        parts = [times_as_text(part) for part in column.flatten()]
+        fields = [field.with_type(part.type) for field, part in zip(kind, parts, strict=True)]
+        return pa.StructArray.from_arrays(parts, fields=fields, mask=none)
+    begin, end = column.offsets[0].as_py(), column.offsets[-1].as_py()
+    offsets = pc.subtract(column.offsets, begin)
+    if pa.types.is_map(kind):
+        keys, items = (times_as_text(part.slice(begin, end - begin)) for part in (column.keys, column.items))
+        return pa.MapArray.from_arrays(offsets, keys, items, mask=none)
+    return pa.ListArray.from_arrays(offsets, times_as_text(column.values.slice(begin, end - begin)), mask=none)
+
+
+def has_times(kind: pa.DataType) -> bool:
+    """Return whether a type is of dates or times, or has one inside."""
+    if pa.types.is_nested(kind):
+        return any(has_times(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
+
+
+def time_of(micros: int) -> str:
+    """Return a time in microseconds since 1970 as ISO 8601, in UTC, without a `Z`."""
+    cycles, day = divmod(micros // _DAY, _CYCLE)
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day, microseconds=micros % _DAY)
+    year = at.year + _YEARS * cycles
+    sign = "+" if year > 9999 else "-" if year < 0 else ""
+    return f"{sign}{abs(year):04}-{at:%m-%dT%H:%M:%S.%f}"
 
 
 def is_string(kind: pa.DataType) -> bool:
     """Return whether a type is of text."""
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+def _texts(numbers: Any, kind: pa.DataType, years: tuple[int, int], far: Callable[[int], str]) -> Any:
+    """Return numbers of a type of time as text.
+
+    Args:
+        numbers: Since 1970.
+        kind: The type of time.
+        years: The first number that Arrow can write, and the first after these that it cannot.
+        far: Returns the text of a number that it cannot write.
+    """
+    if isinstance(numbers, pa.ChunkedArray):
+        return pa.chunked_array([_texts(chunk, kind, years, far) for chunk in numbers.chunks], pa.string())
+    near = pc.and_(pc.greater_equal(numbers, years[0]), pc.less(numbers, years[1]))
+    written = pc.replace_substring(
+        pc.if_else(near, numbers, pa.scalar(None, numbers.type)).cast(kind).cast(pa.string()), " ", "T"
+    )
+    if pc.all(near, min_count=0).as_py():
+        return written
+    beyond = pc.fill_null(pc.invert(near), False)
+    texts = [far(number) for number in numbers.filter(beyond).to_pylist()]
+    return pc.replace_with_mask(written, beyond, pa.array(texts, pa.string()))

@@ -8,7 +8,7 @@
 | booleans | `true`, `false` |
 | strings | text |
 | binary | text, in base64 |
-| dates, timestamps, times | text as ISO 8601; instants in UTC, with a `Z` |
+| dates, timestamps, times | text as ISO 8601 (`arrow_text`); instants in UTC, with a `Z` |
 | lists, structs, maps | arrays, objects, arrays of pairs |
 
 NULL is `null`.
@@ -25,7 +25,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.connectors.kit.arrow_text import is_string, timestamps_as_text
+from boatlift.connectors.kit.arrow_text import has_times, is_string, times_as_text
 
 __all__ = ["json_objects", "json_values", "plain_texts"]
 
@@ -65,10 +65,9 @@ def _texts(column: pa.Array) -> pa.StringArray:
         return _floats(column)
     if is_string(kind):
         return _strings(column.cast(pa.string()))
-    if pa.types.is_timestamp(kind):
-        return _quoted(timestamps_as_text(column))
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
-        return _quoted(column.cast(pa.string()))
+    if has_times(kind):
+        texts = times_as_text(column)
+        return _texts(texts) if _is_nested(kind) else _quoted(texts)
     encoded = [None if value is None else msgspec.json.encode(_plain(value)).decode() for value in column.to_pylist()]
     return pa.array(encoded, pa.string())
 

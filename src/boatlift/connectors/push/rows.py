@@ -112,7 +112,7 @@ class PushedRows:
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
         """Return a digest of the values of rows, by which equal rows are recognised in whatever form they came."""
-        return xxhash.xxh3_128_digest(msgspec.msgpack.encode([column.to_pylist() for column in batch.columns]))
+        return xxhash.xxh3_128_digest(msgspec.msgpack.encode([_values(column) for column in batch.columns]))
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
         try:
@@ -190,9 +190,33 @@ def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
 
 
 def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
-    if any(map(may_have_nul, batch.columns)) and (flaw := flaw_in(batch.to_pylist())):
-        raise _bad_row(flaw)
+    if any(map(may_have_nul, batch.columns)):
+        values = zip(*map(_values, batch.columns), strict=True)
+        if flaw := flaw_in([dict(zip(batch.schema.names, row, strict=True)) for row in values]):
+            raise _bad_row(flaw)
     return batch
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Return values as Python has them; dates and times as numbers if one is of a year that Python has not."""
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return list(column.cast(_as_numbers(column.type)).to_pylist())
+
+
+def _as_numbers(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind):
+        return pa.int64()
+    if pa.types.is_date(kind):
+        return pa.int32()
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_as_numbers(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, kind.item_field.with_type(_as_numbers(kind.item_type)))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_as_numbers(kind.value_type)))
+    return kind
 
 
 def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:

@@ -12,6 +12,8 @@
 | timestamps | TEXT | `2013-01-31T06:05:00.000000`, with a `Z` at the end if they are instants (UTC) |
 | times of day | TEXT | `06:05:00.000000` |
 
+A year beyond 9999 has a sign, `+55840-11-08`, and so has one before the year 0, `-1199-02-15`.
+
 All other types are refused with `[TYPE_REFUSED]`: cast them.
 """
 
@@ -22,7 +24,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.connectors.kit.arrow_text import is_string, timestamps_as_text
+from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, timestamps_as_text
 from boatlift.errors import DataError, InvalidError
 
 __all__ = ["column_type", "column_values"]
@@ -71,7 +73,9 @@ def column_values(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list
         return [None if value is None else format(value, "f") for value in values.to_pylist()]
     if pa.types.is_timestamp(kind):
         return list(timestamps_as_text(values).to_pylist())
-    if pa.types.is_date(kind) or pa.types.is_time(kind):
+    if pa.types.is_date(kind):
+        return list(dates_as_text(values).to_pylist())
+    if pa.types.is_time(kind):
         return list(values.cast(pa.string()).to_pylist())
     return list(values.to_pylist())
 

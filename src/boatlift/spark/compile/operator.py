@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StructField, StructType
@@ -15,6 +16,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.dataflow.identity import OwnState
 from boatlift.dataflow.operator import Operator
+from boatlift.errors import InvalidError
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
 
@@ -107,8 +109,23 @@ class Kit:
         return schema.append(pa.field(WEIGHT, pa.int64(), nullable=False)) if columns.changes else schema
 
     def arrow_of(self, schema: StructType) -> pa.Schema:
-        """Return the Arrow schema of a schema of Spark's."""
-        return to_arrow_schema(schema, timezone=self.spark.conf.get("spark.sql.session.timeZone"))
+        """Return the Arrow schema of a schema of Spark's.
+
+        Raises:
+            InvalidError: `[TYPE_REFUSED]` Arrow has no such type.
+        """
+        zone = self.spark.conf.get("spark.sql.session.timeZone")
+        fields: list[pa.Field] = []
+        for column in schema.fields:
+            try:
+                fields += to_arrow_schema(StructType([column]), timezone=zone)
+            except PySparkException as error:
+                raise InvalidError(
+                    "TYPE_REFUSED",
+                    f"column {column.name} is {column.dataType.simpleString()}, which steps cannot hand on: "
+                    f"CAST({column.name} AS STRING), or drop it",
+                ) from error
+        return pa.schema(fields)
 
     def pin(self, frame: DataFrame) -> None:
         """Persist the static tables of a frame, so that all steps of this process see the same rows."""
