@@ -44,7 +44,11 @@ def _in_order(rows: pa.Table) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    from boatlift.connectors.kit.arrow_text import times_as_text
+
     names = [field.name for field in rows.schema if not pa.types.is_nested(field.type)]
     ordered = rows.take(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in names])) if names else rows
     for batch in ordered.to_batches(_AT_ONCE):
-        yield from batch.to_pylist()
+        # As text: Python has not all years.
+        texts = [times_as_text(column) for column in batch.columns]
+        yield from pa.RecordBatch.from_arrays(texts, names=batch.schema.names).to_pylist()

@@ -11,6 +11,7 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.spark.aggregates.kernel.codec import PartialsCodec
 from boatlift.spark.aggregates.rows_until import LeavingRows, RowsUntil
+from boatlift.spark.keyed.column import shown
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.expiry import ExpiryColumn
 from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
@@ -116,7 +117,7 @@ class FinalKernel:
         over = np.flatnonzero(rows.keys[0].values < before)
         if len(over):
             columns = zip(self.output_schema.names, rows.keys[1:], strict=True)
-            row = {name: column.take(over[:1]).to_arrow()[0].as_py() for name, column in columns}
+            row = {name: shown(column.take(over[:1]).to_arrow()[0]) for name, column in columns}
             raise DataError(
                 "NOT_FINAL",
                 f"{row} of {self.processor} changes, or comes, after it was final by {self.column}: name a column "

@@ -13,14 +13,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
 from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
+from boatlift.operators.process.rows import microseconds, moment, rows_of, table_of
 from boatlift.spark.keyed.state import NO_BOUND
 
 __all__ = ["ByKey", "Context", "KeyState"]
+
+
+_YEAR_1 = -62_135_596_800_000
+"""The first time that Python has, in milliseconds since 1970."""
 
 
 class KeyState:
@@ -56,13 +60,16 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The step's time, as Python has timestamps of Spark's: in the local time zone, without naming it."""
-        return _moment(self._now)
+        """The step's time, in UTC without a zone, as all times of rows."""
+        return moment(self._now)
 
     @property
     def bound(self) -> datetime | None:
-        """The bound of event time: no row to come is earlier. None if no row had a time yet, or timers go by `now`."""
-        return None if self._bound == NO_BOUND else _moment(self._bound)
+        """The bound of event time: no row to come is earlier. None if no row had a time yet, or timers go by `now`.
+
+        It is None before the year 1, and `datetime.max` after 9999: Python has no other years.
+        """
+        return None if self._bound < _YEAR_1 else moment(self._bound)
 
     @property
     def random(self) -> random.Random:
@@ -90,7 +97,11 @@ class Context:
         return self._ask(lambda: function(*arguments, **named))
 
     def set_timer(self, at: datetime) -> None:
-        """Have the function called for this key when a time has passed; a key has one timer a time."""
+        """Have the function called for this key when a time has passed; a key has one timer a time.
+
+        Args:
+            at: A time without a zone is in UTC.
+        """
         self._timers[_milliseconds(at)] = True
 
     def clear_timer(self, at: datetime) -> None:
@@ -127,10 +138,10 @@ class ByKey:
 
     def __call__(self, batch: KeyedBatch) -> Processed:
         """Call the function for each timer, then for each key with rows."""
-        keys = ArrowTableToRowsConversion.convert(batch.keys, self.key)
-        rows = ArrowTableToRowsConversion.convert(batch.rows, self.columns)
+        keys = rows_of(batch.keys, self.key, self.processor)
+        rows = rows_of(batch.rows, self.columns, self.processor)
         contexts: dict[int, Context] = {}
-        states = _States(batch, self.state, self.initial)
+        states = _States(batch, self.state, self.initial, self.processor)
         bound = batch.passed if self.by_bound else NO_BOUND
         made: list[Any] = []
 
@@ -147,7 +158,7 @@ class ByKey:
         for number, at in zip(batch.due.key.tolist(), batch.due.at.tolist(), strict=True):
             known = contexts.get(number)
             if known is None or known._timers.get(at) is not False:  # noqa: SLF001 - an earlier timer may clear it
-                call(number, (), _moment(at))
+                call(number, (), moment(at))
         offsets = batch.offsets.tolist()
         for number in np.flatnonzero(np.diff(batch.offsets)).tolist():
             call(number, rows[offsets[number] : offsets[number + 1]], None)
@@ -165,7 +176,7 @@ class ByKey:
 
     def _table(self, rows: Sequence[Any], schema: StructType, what: str) -> pa.Table:
         try:
-            return LocalDataToArrowConversion.convert(rows, schema, use_large_var_types=False)
+            return table_of(rows, schema)
         except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             message = f"the function of {self.processor} gave {what} that does not fit {schema.simpleString()}: {error}"
             raise UserCodeError("USER_CODE", message, lasting=True) from error
@@ -174,15 +185,15 @@ class ByKey:
 class _States:
     """The states of the keys of a batch, as objects that are made when they are asked for."""
 
-    def __init__(self, batch: KeyedBatch, schema: StructType, initial: Sequence[pa.Scalar]) -> None:
+    def __init__(self, batch: KeyedBatch, schema: StructType, initial: Sequence[pa.Scalar], processor: str) -> None:
         self._batch, self._schema = batch, schema
         names = schema.fieldNames()
         first: tuple[Any, ...] = ()
         if names:
             table = pa.Table.from_arrays([pa.array([each], each.type) for each in initial], schema=batch.state.schema)
-            first = tuple(ArrowTableToRowsConversion.convert(table, schema)[0])
+            first = tuple(rows_of(table, schema, processor)[0])
         self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names), "_first": first})
-        self._before = ArrowTableToRowsConversion.convert(batch.state, schema) if names else []
+        self._before = rows_of(batch.state, schema, processor) if names else []
         # A list in a state may be changed in its place, and then equals what it was.
         self._nested = any(isinstance(each.dataType, ArrayType | StructType) for each in schema.fields)
         self._has_state = batch.has_state.tolist()
@@ -216,12 +227,6 @@ def _timers(timers: Sequence[tuple[int, int]]) -> Timers:
     return Timers(pairs[:, 0], pairs[:, 1])
 
 
-def _moment(milliseconds: int) -> datetime:
-    seconds, rest = divmod(milliseconds, 1000)
-    whole = datetime.fromtimestamp(seconds)  # noqa: DTZ006 - as PySpark gives timestamps to Python
-    return whole.replace(microsecond=rest * 1000)
-
-
 def _milliseconds(at: datetime) -> int:
     """Return a time in milliseconds since 1970, rounded up: a timer is never early."""
-    return int(at.replace(microsecond=0).timestamp()) * 1000 - (-at.microsecond // 1000)
+    return -(-microseconds(at) // 1000)

@@ -7,10 +7,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.conversion import LocalDataToArrowConversion
 from pyspark.sql.types import StructType
 
 from boatlift.errors import InvalidError
+from boatlift.operators.process.rows import table_of
 from boatlift.spark.compile.operator import Kit
 
 __all__ = ["described", "initial_values"]
@@ -39,7 +39,7 @@ def initial_values(
     values = dict(defaults)
     row = tuple(values.get(column) for column in state.names)
     try:
-        table = LocalDataToArrowConversion.convert([row], state, use_large_var_types=False).cast(kit.arrow_of(state))
+        table = table_of([row], state).cast(kit.arrow_of(state))
     except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         message = f"{name}: the defaults {values!r} do not fit {state.simpleString()}: {error}"
         raise InvalidError("BAD_PROCESSOR", message) from error

@@ -18,7 +18,17 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = ["DECIMAL", "Column", "StoredValues", "fits_codes", "is_supported", "sort_rows", "storage_of", "unequal_rows"]
+__all__ = [
+    "DECIMAL",
+    "Column",
+    "StoredValues",
+    "fits_codes",
+    "is_supported",
+    "shown",
+    "sort_rows",
+    "storage_of",
+    "unequal_rows",
+]
 
 StoredValues = npt.NDArray[Any]
 """Values of a fixed-width type in its storage: equal values have equal bits."""
@@ -30,6 +40,14 @@ DECIMAL = np.dtype([("low", "<u8"), ("high", "<i8")])
 """The storage of a decimal: its unscaled value in two's complement."""
 
 _NAN = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
+
+
+def shown(value: pa.Scalar) -> Any:
+    """Return a value for a message: one of a year that Python has not as Arrow's text or number."""
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return f"{value.type} {getattr(value, 'value', value)}"
 
 
 def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:

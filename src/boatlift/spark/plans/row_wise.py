@@ -17,6 +17,7 @@ from boatlift.spark.plans.catalyst import INPUT, Tree, analysed, is_input
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.plan_check import PlanCheck
 from boatlift.spark.plans.step_functions import current_context
+from boatlift.spark.plans.time_literals import exact_times
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.plans.watermarks import refusing_watermarks
 
@@ -49,7 +50,8 @@ def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str
     if context is not None and context.positioned and POSITION not in rows.columns:
         context.positioned = False  # an earlier transform did not keep it
     try:
-        result = function(rows)
+        with exact_times():
+            result = function(rows)
     except BoatliftError:
         raise
     except Exception as error:

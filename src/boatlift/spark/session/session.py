@@ -118,6 +118,8 @@ def check_session(spark: SparkSession) -> None:
             "variable out of the environment",
         )
     quiet_when_gone(spark.sparkContext)
+    # Python's times of UDFs and of the rows of tasks are local ones: they must not depend on the zone of a machine.
+    spark.sparkContext.environment["TZ"] = "UTC"
     for name, value in RUNTIME_SETTINGS.items():
         if spark.conf.get(name) != value:
             spark.conf.set(name, value)

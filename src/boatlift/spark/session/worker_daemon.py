@@ -16,6 +16,8 @@ frozen.
 The workers of jobs that live for many steps write to the JVM without a buffer worth the name: a step's last rows
 would stay in it.
 
+Times of Python are in UTC here (`worker_times`).
+
 The JVM gives up a task if another part of the job has failed, or if the JVM stops. The worker cannot write its last
 rows then, and ends without a traceback.
 """
@@ -108,6 +110,9 @@ if __name__ == "__main__":
     import pyspark.worker  # noqa: F401 - so that forked workers find it imported
     from pyspark import daemon
 
+    from boatlift.spark.session.worker_times import in_utc
+
+    in_utc()
     if os.environ.get(VARIABLE) == RESIDENT:
         os.environ["SPARK_BUFFER_SIZE"] = "64"
     daemon.worker = keeping(daemon.worker)

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
-from pyspark.sql.types import DataType, DecimalType, FloatType, FractionalType, IntegralType, StringType, StructType
+from pyspark.sql.types import (
+    DataType,
+    DecimalType,
+    FloatType,
+    FractionalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from boatlift.operators.process.batch import Touched
+from boatlift.operators.process.rows import in_utc, rows_of, table_of
 from boatlift.operators.process.stateful.variables import EXPIRES, Variable
 from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.newest.held import Cells
@@ -30,10 +40,13 @@ class VariableCells:
         variable: The variable.
         touched: The keys.
         fields: The Arrow columns of the variable's further key, and of its values.
+        processor: The processor, for errors.
     """
 
-    def __init__(self, variable: Variable, touched: Touched, fields: tuple[pa.Schema, pa.Schema]) -> None:
-        self.variable, self._touched, self._fields = variable, touched, fields
+    def __init__(
+        self, variable: Variable, touched: Touched, fields: tuple[pa.Schema, pa.Schema], processor: str
+    ) -> None:
+        self.variable, self._touched, self._fields, self._processor = variable, touched, fields, processor
         self._before: dict[int, Entries] | None = None
         self._after: dict[int, Entries] = {}
 
@@ -78,9 +91,7 @@ class VariableCells:
         if not numbers:
             return None
         columns, (key_fields, value_fields) = self.variable.columns, self._fields
-        table = LocalDataToArrowConversion.convert(
-            rows, StructType([*self.variable.key.fields, *columns.fields]), use_large_var_types=False
-        )
+        table = table_of(rows, StructType([*self.variable.key.fields, *columns.fields]))
         arrays = [column.combine_chunks() for column in table.cast(pa.schema([*key_fields, *value_fields])).columns]
         width = len(self.variable.key)
         further = tuple(Column.from_arrow(array, array.type) for array in arrays[:width])
@@ -98,9 +109,9 @@ class VariableCells:
         width = len(self.variable.value)
         held: dict[int, Entries] = {}
         further: Sequence[Any] = (
-            ArrowTableToRowsConversion.convert(keys, self.variable.key) if len(self.variable.key) else [()] * len(cells)
+            rows_of(keys, self.variable.key, self._processor) if len(self.variable.key) else [()] * len(cells)
         )
-        rows = ArrowTableToRowsConversion.convert(values, self.variable.columns)
+        rows = rows_of(values, self.variable.columns, self._processor)
         for number, key, row in zip(cells.key.tolist(), further, rows, strict=True):
             if self.variable.ttl is None or row[EXPIRES] > self._touched.now:
                 held.setdefault(number, {})[tuple(key)] = tuple(row)[:width]
@@ -127,4 +138,6 @@ def _as(value: Any, kind: DataType) -> Any:
         return float(value)
     if isinstance(kind, StringType) and not isinstance(value, str):
         return str(value)
+    if isinstance(kind, TimestampType) and isinstance(value, datetime):
+        return in_utc(value)
     return value

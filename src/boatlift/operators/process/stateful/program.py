@@ -11,17 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.conversion import (
-    ArrowBatchTransformer,
-    ArrowTableToRowsConversion,
-    LocalDataToArrowConversion,
-    PandasToArrowConversion,
-)
+from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
 from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulProcessor, TimerValues
 from pyspark.sql.types import StructType
 
 from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.operators.process.batch import Made, Timers, Touched
+from boatlift.operators.process.rows import rows_of, table_of
 from boatlift.operators.process.stateful.cells import VariableCells
 from boatlift.operators.process.stateful.handle import Handle
 from boatlift.operators.process.stateful.timers import SET_TIMERS, KeyTimers
@@ -69,7 +65,7 @@ class StatefulProgram:
     def run(self, touched: Touched) -> Made:
         """Take the touched keys of a task's part of a step."""
         variables = {
-            each.name: VariableCells(each, touched, fields)
+            each.name: VariableCells(each, touched, fields, self.processor)
             for each, fields in zip(self.variables, self.fields, strict=True)
         }
         timers = None if self.time is KernelTime.NONE else KeyTimers(touched)
@@ -95,10 +91,10 @@ class StatefulProgram:
         """Call the processor for rows, then for timers; return its rows."""
         program: Any = copy.deepcopy(self.program)
         program.init(handle)
-        keys = ArrowTableToRowsConversion.convert(touched.keys, self.key)
+        keys = rows_of(touched.keys, self.key, self.processor)
         now = self._timer_values(touched)
         given: list[Any] = []
-        offsets, rows_of = touched.offsets.tolist(), self._taken(touched.rows, self.columns)
+        offsets, taken = touched.offsets.tolist(), self._taken(touched.rows, self.columns)
         begins, begin_of = touched.begin_offsets.tolist(), self._taken(touched.begin, self.initial)
         with_rows = np.diff(touched.offsets) + np.diff(touched.begin_offsets)
         for number in np.flatnonzero(with_rows).tolist():
@@ -107,7 +103,7 @@ class StatefulProgram:
                 for each in begin_of(begins[number], begins[number + 1]):
                     program.handleInitialState(tuple(keys[number]), each, now)
             if offsets[number] < offsets[number + 1]:
-                rows = rows_of(offsets[number], offsets[number + 1])
+                rows = taken(offsets[number], offsets[number + 1])
                 given += program.handleInputRows(tuple(keys[number]), rows, now)
         for at, number in [] if timers is None else timers.due():
             assert timers is not None
@@ -129,7 +125,7 @@ class StatefulProgram:
     def _taken(self, rows: pa.Table, columns: StructType) -> Callable[[int, int], Iterator[Any]]:
         """Return a function of two places that gives the rows between them as the processor takes them."""
         if not self.pandas:
-            every = ArrowTableToRowsConversion.convert(rows, columns) if len(rows) else []
+            every = rows_of(rows, columns, self.processor) if len(rows) else []
             return lambda begin, end: iter(every[begin:end])
         if not len(rows):
             return lambda *_: iter(())
@@ -152,21 +148,20 @@ class StatefulProgram:
         """Return what the processor gave as one table."""
         try:
             if not self.pandas:
-                rows = list(given)
-                return LocalDataToArrowConversion.convert(rows, self.output, use_large_var_types=False).cast(self.arrow)
+                return table_of(list(given), self.output).cast(self.arrow)
             frames = [frame for frame in given if len(frame)]
             batches = [
                 PandasToArrowConversion.convert(frame, self.output, timezone=self.zone, assign_cols_by_name=True)
                 for frame in frames
             ]
             return pa.Table.from_batches(batches).cast(self.arrow) if batches else None
-        except (PySparkException, pa.ArrowException, TypeError, ValueError, KeyError) as error:
+        except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
             raise self._refused(f"gave rows that do not fit {self.output.simpleString()}: {error}") from error
 
     def _fitting(self, cells: VariableCells) -> tuple[Cells, npt.NDArray[np.bool_]] | None:
         try:
             return cells.written()
-        except (PySparkException, pa.ArrowException, TypeError, ValueError) as error:
+        except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             declared = cells.variable.value.simpleString()
             raise self._refused(
                 f"gave state {cells.variable.name} a value that does not fit {declared}: {error}"

@@ -16,7 +16,7 @@ from boatlift.spark.aggregates.kernel.output import KeyedOutput, OutputRows
 from boatlift.spark.aggregates.kernel.partials import PartialAggregates, settle_sums
 from boatlift.spark.aggregates.kernel.previous import Previous
 from boatlift.spark.aggregates.kernel.results import results_of
-from boatlift.spark.keyed.column import Column
+from boatlift.spark.keyed.column import Column, shown
 from boatlift.spark.keyed.rows import KeyedRows
 
 __all__ = ["Around", "Change", "Named", "change_of", "merged"]
@@ -145,7 +145,7 @@ def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregat
             wrong |= (counts == 0) & (limb != 0)
     if wrong.any():
         first = np.flatnonzero(wrong)[:1]
-        row = {name: key.take(first).to_arrow()[0].as_py() for name, key in zip(named.keys, keys, strict=True)}
+        row = {name: shown(key.take(first).to_arrow()[0]) for name, key in zip(named.keys, keys, strict=True)}
         of = f" of {row}" if row else ""
         raise DataError("NEGATIVE_WEIGHT", f"{named.processor} loses rows{of} more often than they came")
 

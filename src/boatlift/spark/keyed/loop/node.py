@@ -14,6 +14,7 @@ from boatlift.errors import DataError
 from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
 from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
 from boatlift.spark.keyed.codec import ValueCodec
+from boatlift.spark.keyed.column import shown
 from boatlift.spark.keyed.kept_rounds import rows_of_share
 from boatlift.spark.keyed.loop.changes import consolidated, negated
 from boatlift.spark.keyed.loop.circuit import Circuit, KeyedOperation
@@ -223,4 +224,4 @@ def _part(operator: KeyedOperation, part: str) -> str:
 
 
 def _first_row(change: ZSet, schema: pa.Schema) -> dict[str, Any]:
-    return {field.name: column[0].as_py() for field, column in zip(schema, change.columns, strict=True)}
+    return {field.name: shown(column[0]) for field, column in zip(schema, change.columns, strict=True)}

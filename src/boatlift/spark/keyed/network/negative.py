@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import DataError
+from boatlift.spark.keyed.column import shown
 
 __all__ = ["refuse_negative"]
 
@@ -29,5 +30,5 @@ def refuse_negative(
     """
     below = np.flatnonzero(weights < 0)
     if len(below):
-        row = {field.name: column[int(below[0])].as_py() for field, column in zip(schema, columns, strict=True)}
+        row = {field.name: shown(column[int(below[0])]) for field, column in zip(schema, columns, strict=True)}
         raise DataError("NEGATIVE_WEIGHT", f"{place} of {processor} loses {row} more often than it came")
