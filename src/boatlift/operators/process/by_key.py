@@ -190,7 +190,7 @@ class _States:
         names = schema.fieldNames()
         first: tuple[Any, ...] = ()
         if names:
-            table = pa.Table.from_arrays([pa.array([each], each.type) for each in initial], schema=batch.state.schema)
+            table = pa.Table.from_arrays([pa.repeat(each, 1) for each in initial], schema=batch.state.schema)
             first = tuple(rows_of(table, schema, processor)[0])
         self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names), "_first": first})
         self._before = rows_of(batch.state, schema, processor) if names else []
