@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark import SparkContext
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
@@ -32,6 +33,17 @@ def base(df: DataFrame) -> DataFrame:
         F.transform("arr", lambda x: x + 1).alias("arr"),
         F.to_json(F.struct("a")).alias("j"),
     )
+
+
+def nested(value: bytes) -> Column:
+    """Return one literal with bytes inside, which Java prints by their identity."""
+    jvm: Any = SparkContext._jvm
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    data = catalyst.util.GenericArrayData(SparkContext._gateway.new_array(jvm.java.lang.Object, 1))  # type: ignore[union-attr]
+    data.update(0, value)
+    kind = jvm.org.apache.spark.sql.types.ArrayType(jvm.org.apache.spark.sql.types.DataTypes.BinaryType, False)
+    expressions = jvm.org.apache.spark.sql.classic.ExpressionUtils
+    return Column(expressions.column(catalyst.expressions.Literal(data, kind)))
 
 
 @pytest.fixture
@@ -97,6 +109,8 @@ def test_other_plans_differ(hash_of: HashOf, change: Function) -> None:
             lambda df: df.select(F.col("b").try_cast("int").alias("z")),
         ),
         (lambda df: df.select(F.lit("1").alias("z")), lambda df: df.select(F.lit("2").alias("z"))),
+        (lambda df: df.select(F.lit(b"1").alias("z")), lambda df: df.select(F.lit(b"2").alias("z"))),
+        (lambda df: df.select(nested(b"1").alias("z")), lambda df: df.select(nested(b"2").alias("z"))),
         (lambda df: df.select(F.lit(1.0).alias("z")), lambda df: df.select(F.lit(1).alias("z"))),
     ],
 )

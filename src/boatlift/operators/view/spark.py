@@ -24,15 +24,14 @@ from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperato
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.incremental.job_making import jobs_of, layout_of
-from boatlift.spark.incremental.nodes import PlanNodes, items
+from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query, QueryKit, loop_of, query_of
 from boatlift.spark.incremental.same_ids import same_ids
 from boatlift.spark.incremental.unique_keys import unique_keys
-from boatlift.spark.incremental.view_job import ViewJob, in_words
+from boatlift.spark.incremental.view_job import ViewJob, in_words, layout_lines
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.plans.catalyst import python_functions
-from boatlift.spark.plans.fingerprint import calls_python, content_of
-from boatlift.spark.plans.function_code import describe_pickled
+from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
 
@@ -128,7 +127,7 @@ class ViewOnSpark(SparkOperator[View]):
                 bounded=len(inputs) == 1 and inputs[0].bounded,
                 bound_column=None if query.bounded is None else names[query.bounded],
             ),
-            fingerprint=_fingerprint(frame, plan, reads, nodes),
+            fingerprint=_fingerprint(frame, jobs, reads, nodes),
             query=query,
             jobs=jobs,
             nodes=nodes,
@@ -202,30 +201,28 @@ def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
     )
 
 
-def _fingerprint(frame: DataFrame, plan: Any, streams: dict[int, str], nodes: PlanNodes) -> str:
-    """Return a hash of a query: its optimised plan, the streams and static rows in it, and the code of functions.
+def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, str], nodes: PlanNodes) -> str:
+    """Return a hash of a query: what the user wrote, the streams and static rows in it, and the layout of its state.
 
     Args:
         frame: The query.
-        plan: Its optimised plan.
+        jobs: Its jobs, whose nodes keep the state.
         streams: The number of the RDD of each empty frame, to the stream that it stands for; "" is a loop's rows.
         nodes: Reads nodes.
     """
-    verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
-    text = plan.canonicalized().treeString(verbose, suffix, all_fields, operator_id, node_id)
-    leaves = items(plan.collectLeaves())
+    query = written(frame, analysed(frame), "\n".join(line for job in jobs for line in layout_lines(job)))
+    leaves = nodes.leaves(nodes.analysed(frame))
     reads = [_read_by(leaf, streams, nodes) for leaf in leaves]
     tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, reads, strict=True) if read is None]
-    code = [describe_pickled(command) for command in python_functions(frame)] if calls_python(frame) else []
-    return xxhash.xxh3_128_hexdigest(json.dumps([str(text), reads, tables, code]).encode())
+    return xxhash.xxh3_128_hexdigest(json.dumps([query, reads, tables], sort_keys=True).encode())
 
 
 def _read_by(leaf: Any, streams: dict[int, str], nodes: PlanNodes) -> str | None:
-    """Return the stream that a leaf reads, "" of the rows of a loop; None of a static table."""
+    """Return the stream that a leaf reads, "" of rows that the query itself makes; None of a static table."""
     match nodes.kind(leaf):
         case "LogicalRDD":
             return streams.get(int(leaf.rdd().id()))
-        case "UnionLoopRef":
+        case "CTERelationRef" | "UnionLoopRef":
             return ""
         case _:
             return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -13,10 +13,11 @@ from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.nodes import Expression, PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.keyed.expiry import ExpiryColumn
+from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.network import Feed
 from boatlift.spark.keyed.network.node import Node
 
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words"]
+__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words", "layout_lines"]
 
 
 def channel_name(stage: int, result: int = 0) -> str:
@@ -154,6 +155,22 @@ def in_words(job: ViewJob, query: Query) -> str:
     if job.result is not None:
         parts.append("hand out the change")
     return ", then ".join(parts)
+
+
+def layout_lines(job: ViewJob) -> Iterator[str]:
+    """Return what the state of a job's nodes is made of, line by line, with the ids of the expressions that come in."""
+    for given in job.inputs:
+        if isinstance(given, ChannelInput):
+            yield f"takes {given.columns} of {given.name}"
+        else:
+            yield f"takes {[str(column.toString()) for column in given.columns]} {given.schema.types}"
+    for placed in job.nodes:
+        node = placed.node
+        if isinstance(node, LoopNode):  # these have no part in what is kept
+            node = replace(node, most_rounds=0, keep_every=0.0)
+        ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
+        yield f"{placed.stage} keeps {node!r} of {placed.feeds} by {placed.key} until {ends}"
+    yield f"leaves {job.leaves}, hands out {job.result}"
 
 
 _KEPT = {

@@ -9,6 +9,7 @@ nodes, each before its children; expressions are such lists inside a node's fiel
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -30,12 +31,15 @@ __all__ = [
     "analysed_text",
     "call_of",
     "can_thread",
+    "expressions_of",
     "frame_of",
     "has_one_stage",
     "is_input",
     "items",
     "java_settings",
     "jvm",
+    "kinds_of_optimised",
+    "literals",
     "map_in_arrow",
     "optimised",
     "passed_on",
@@ -83,6 +87,7 @@ _RUN_AGAIN = frozenset(
 """Physical nodes that may be run again; an exchange would return the rows of its first run."""
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_CLASS = re.compile(rf'"class":"{re.escape(_EXPRESSIONS)}([\w.]+)"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +114,12 @@ class Tree:
         yield self
         for child in self.children:
             yield from child.walk()
+
+    def parts(self) -> Iterator[Tree]:
+        """Return this node and all nodes and expressions in it and below it, those of subqueries too."""
+        yield self
+        for part in (*self.expressions(), *self.children):
+            yield from part.parts()
 
 
 def is_input(node: Tree, mark: str = INPUT) -> bool:
@@ -269,28 +280,39 @@ def _threaded(plan: Any, source: Any, carried: Any) -> Any:
     return None
 
 
+def expressions_of(frame: DataFrame) -> Iterator[Any]:
+    """Return the JVM's expressions above the mark of the input, those of subqueries too, in the order of the plan."""
+
+    def of_expression(expression: Any) -> Iterator[Any]:
+        yield expression
+        for child in items(expression.children()):
+            yield from of_expression(child)
+
+    def of_plan(plan: Any) -> Iterator[Any]:
+        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
+            return
+        for expression in items(plan.expressions()):
+            yield from of_expression(expression)
+        for below in (*items(plan.subqueries()), *items(plan.children())):
+            yield from of_plan(below)
+
+    return of_plan(plan_of(frame))
+
+
 def python_functions(frame: DataFrame) -> list[bytes]:
     """Return the pickled functions of all Python UDFs above the mark of the input, in the order of the plan."""
     found: list[bytes] = []
-
-    def visit_expression(expression: Any) -> None:
+    for expression in expressions_of(frame):
         if expression.getClass().getSimpleName() == "PythonUDF":
             # A Scala sequence of bytes crosses in one call as text.
             signed = expression.func().command().mkString(",").split(",")
             found.append(bytes(int(byte) & 0xFF for byte in signed))
-        for child in items(expression.children()):
-            visit_expression(child)
-
-    def visit(plan: Any) -> None:
-        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
-            return
-        for expression in items(plan.expressions()):
-            visit_expression(expression)
-        for child in items(plan.children()):
-            visit(child)
-
-    visit(plan_of(frame))
     return found
+
+
+def literals(frame: DataFrame) -> list[str]:
+    """Return the literals of a plan above the mark of the input as SQL, which shows the bytes within a value."""
+    return [str(each.sql()) for each in expressions_of(frame) if each.getClass().getSimpleName() == "Literal"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +373,11 @@ def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Return the frame of a logical plan of the JVM's."""
     dataset = getattr(getattr(jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
     return DataFrame(dataset.ofRows(cast("Any", spark)._jsparkSession, plan), spark)
+
+
+def kinds_of_optimised(frame: DataFrame) -> set[str]:
+    """Return the classes of the expressions in the optimised plan, those of subqueries too."""
+    return set(_CLASS.findall(str(frame._jdf.queryExecution().optimizedPlan().toJSON())))
 
 
 def items(sequence: Any) -> list[Any]:

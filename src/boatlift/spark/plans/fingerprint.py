@@ -1,8 +1,9 @@
 """The hash of what a plan computes: part of a program's identity, and equal in every process.
 
-The hash does not depend on expression ids, on the session, on the rows that a step reads, or on the literals of
-`bl.now()` and `bl.rand()`. It changes with every expression, literal, column name and type, with the code of a UDF, and
-with the rows of a static table that the stream is joined with.
+It rests on the analysed plan: what the user wrote, resolved, in the user's order. It does not depend on expression
+ids, on the session, on hashes of the JVM, on the rows that a step reads, or on the literals of `bl.now()` and
+`bl.rand()`. It changes with every expression, literal, column name and type, with the code of a UDF, and with the rows
+of a static table that the stream is joined with.
 """
 
 from __future__ import annotations
@@ -17,7 +18,16 @@ import xxhash
 from pyspark import StorageLevel
 
 from boatlift.spark.plans.allowed import STATIC_LEAVES
-from boatlift.spark.plans.catalyst import INPUT, Tree, analysed, analysed_text, is_input, python_functions, subplan
+from boatlift.spark.plans.catalyst import (
+    INPUT,
+    Tree,
+    analysed,
+    analysed_text,
+    is_input,
+    literals,
+    python_functions,
+    subplan,
+)
 from boatlift.spark.plans.function_code import describe_pickled, versions_of_libraries
 from boatlift.spark.plans.step_functions import MARK
 
@@ -32,12 +42,26 @@ __all__ = [
     "libraries",
     "pin_static_tables",
     "shape",
+    "written",
 ]
 
 _IGNORED_FIELDS = frozenset(
-    {"jvmId", "qualifier", "nonInheritableMetadataKeys", "resultId", "session", "rdd", "__dataset_id", "__col_position"}
+    {
+        "jvmId",
+        "qualifier",
+        "nonInheritableMetadataKeys",
+        "resultId",
+        "session",
+        "rdd",
+        "desc",  # of a view: its plan stands below it
+        "__dataset_id",
+        "__col_position",
+    }
 )
 """Fields that differ from session to session and do not change what is computed."""
+
+_COUNTED = {"CTERelationDef": "id", "CTERelationRef": "cteId", "UnionLoop": "id", "UnionLoopRef": "loopId"}
+"""Node to the field with a number that a counter of the JVM gave to a common table expression."""
 
 _TASK = "MapInArrow"
 """The node of one of Boatlift's own tasks, which reads runs or looks rows up."""
@@ -45,6 +69,10 @@ _TASK = "MapInArrow"
 _STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
 _LAMBDA_NAME = re.compile(r"lambda \w+#")
 _EXPRESSION_ID = re.compile(r"#(\d+)")
+_COUNTED_IN_TEXT = re.compile(r"\b(CTERelationDef|CTERelationRef|UnionLoop|UnionLoopRef) (\d+)")
+_ARRAY = re.compile(r"\[[BCDFIJSZ]@[0-9a-f]+")
+"""An array of Java's, printed by its identity."""
+_BYTES = "[bytes]"
 
 
 def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
@@ -60,12 +88,27 @@ def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
     """
     plan = analysed(frame)
     marked = any(is_input(node) for node in plan.walk())
-    parts: list[Any] = [canonical(plan), _canonical_text(analysed_text(frame))]
-    if calls_python(frame):
-        parts.append([describe_pickled(command) for command in python_functions(frame)])
+    parts = written(frame, plan)
     if content and marked:
         parts.append([content_of(subplan(frame, path)) for path in _static_leaves(plan)])
     return xxhash.xxh3_128_hexdigest(json.dumps(parts, sort_keys=True).encode())
+
+
+def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
+    """Return what a frame computes as JSON values that are equal in every process.
+
+    Args:
+        frame: The frame.
+        plan: Its analysed plan.
+        more: A text with ids of expressions, whose numbers are those that they have in the plan.
+    """
+    text = analysed_text(frame)
+    parts: list[Any] = [canonical(plan), _canonical_text(f"{text}\n{more}" if more else text)]
+    if calls_python(frame):
+        parts.append([describe_pickled(command) for command in python_functions(frame)])
+    if _BYTES in json.dumps(parts):
+        parts.append(literals(frame))
+    return parts
 
 
 def libraries(frame: DataFrame) -> dict[str, str]:
@@ -75,7 +118,7 @@ def libraries(frame: DataFrame) -> dict[str, str]:
 
 def calls_python(frame: DataFrame) -> bool:
     """Return True if a plan has Python UDFs."""
-    return any(expression.kind == "PythonUDF" for expression in _all_expressions(analysed(frame)))
+    return any(part.kind == "PythonUDF" for part in analysed(frame).parts())
 
 
 def shape(frame: DataFrame, *, functions: bool) -> str:
@@ -113,6 +156,7 @@ def canonical(plan: Tree) -> Any:
 class _Canonical:
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}
+        self._counted: dict[int, int] = {}
 
     def node(self, tree: Tree) -> Any:
         if _is_origin(tree):
@@ -120,21 +164,31 @@ class _Canonical:
         if not tree.children and "output" in tree.fields:
             # Only the schema of a leaf counts: the source describes where its rows come from.
             return ["leaf", self.value(tree.fields["output"])]
-        return [tree.kind, self.value(tree.fields), [self.node(child) for child in tree.children]]
+        fields = self._without_counts(tree.kind, tree.fields)
+        return [tree.kind, self.value(fields), [self.node(child) for child in tree.children]]
 
     def value(self, value: Any) -> Any:
         if isinstance(value, dict):
             if value.get("product-class", "").endswith(".ExprId"):
                 return self._numbers.setdefault(value["id"], len(self._numbers))
+            kind = value.get("class", "").rpartition(".")[2]
             ignored = _IGNORED_FIELDS
-            if value.get("class", "").endswith(".NamedLambdaVariable"):
+            if kind == "NamedLambdaVariable":
                 ignored |= {"name"}  # numbered by a counter of the JVM
-            return {k: self.value(v) for k, v in value.items() if k not in ignored}
+            fields = self._without_counts(kind, value)
+            return {k: self.value(v) for k, v in fields.items() if k not in ignored}
         if isinstance(value, list):
             return [self.value(item) for item in value]
         if isinstance(value, str):
-            return _STEP_LITERAL.sub(r"step:\1", value)
+            return _ARRAY.sub(_BYTES, _STEP_LITERAL.sub(r"step:\1", value))
         return value
+
+    def _without_counts(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
+        """Return the fields of a node; a number of a common table expression becomes one in order of appearance."""
+        name = _COUNTED.get(kind)
+        if name not in fields:
+            return fields
+        return {**fields, name: self._counted.setdefault(fields[name], len(self._counted))}
 
 
 def _is_origin(tree: Tree) -> bool:
@@ -145,16 +199,13 @@ def _is_origin(tree: Tree) -> bool:
     return own_task or not any(is_input(below) for child in tree.children for below in child.walk())
 
 
-def _all_expressions(plan: Tree) -> Iterator[Tree]:
-    return (expression for node in plan.walk() for root in node.expressions() for expression in root.walk())
-
-
 def _canonical_text(text: str) -> str:
     """Return a printed plan with its options, and without anything that differs from run to run."""
     mark = f"SubqueryAlias {INPUT}"
     printed = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in text.splitlines()]
     lines: list[str] = []
     numbers: dict[str, int] = {}
+    counted: dict[str, int] = {}
     origin: int | None = None
     for index, (indent, content) in enumerate(printed):
         if origin is not None and indent > origin:
@@ -170,6 +221,9 @@ def _canonical_text(text: str) -> str:
         content = _STEP_LITERAL.sub(r"step:\1", content)
         content = _LAMBDA_NAME.sub("lambda #", content)
         content = _EXPRESSION_ID.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", content)
+        content = _COUNTED_IN_TEXT.sub(
+            lambda found: f"{found[1]} {counted.setdefault(found[2], len(counted))}", _ARRAY.sub(_BYTES, content)
+        )
         lines.append(f"{indent} {content}")
     return "\n".join(lines)
 
