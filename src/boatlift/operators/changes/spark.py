@@ -19,6 +19,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.plans.catalyst import INPUT
+from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.storage.records.payloads import StepClock
@@ -44,7 +45,7 @@ class CompiledChanges(Compiled):
         kept = [F.col(quoted(name)) for name in self.columns.names]
         weight = _known(self.weight, self.columns.origin)
         signs = F.array_repeat(F.signum(weight).cast("long"), F.abs(weight).cast("int"))
-        return rows.select(*kept, F.explode(signs).alias(WEIGHT))
+        return dated(rows.select(*kept, F.explode(signs).alias(WEIGHT)))
 
 
 class ChangesOnSpark(SparkOperator[Changes]):

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
 from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.watermarks import refuse_watermark_of_sql
 
@@ -20,7 +21,7 @@ __all__ = ["queried"]
 def queried(
     name: str, query: str | Callable[..., DataFrame], frames: Mapping[str, DataFrame], nodes: PlanNodes
 ) -> DataFrame:
-    """Return the frame of a query.
+    """Return the frame of a query, in which a text without a date is no timestamp.
 
     Args:
         name: The view, for errors.
@@ -49,7 +50,7 @@ def queried(
         try:
             if nodes.says_watermark(query):
                 refuse_watermark_of_sql(name)
-            return spark.sql(query)
+            return dated(spark.sql(query))
         except AnalysisException as error:  # ParseException is one of these
             missing = "TABLE_OR_VIEW_NOT_FOUND" in str(error.getCondition())
             hint = f" (the streams that it was found to read: {', '.join(frames)})" if missing else ""

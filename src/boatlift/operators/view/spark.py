@@ -90,7 +90,7 @@ class ViewOnSpark(SparkOperator[View]):
                 frame = queried(operator.name, operator.query, {"": looped, **frames}, nodes)
             declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
             check_columns(operator.name, declared, frame.schema)
-        check_deterministic(frame, nodes, operator.name, deterministic=operator.deterministic_code)
+        check_deterministic(frame, operator.name, deterministic=operator.deterministic_code)
         names = frame.columns
         if len({name.lower() for name in names}) < len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")

@@ -20,6 +20,7 @@ from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.keyed.key_groups import key_hash
 from boatlift.spark.plans.canonical_keys import canonical_key
 from boatlift.spark.plans.catalyst import INPUT as MARKED
+from boatlift.spark.plans.clock import dated
 from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.storage.records.payloads import StepClock
 
@@ -163,4 +164,4 @@ def _nested(rows: DataFrame, number: int, schemas: Sequence[StructType]) -> Data
 
 
 def _hashed(each: KeyedInput, rows: DataFrame) -> DataFrame:
-    return rows.select(*each.selected).selectExpr("*", f"{key_hash(each.keys)} AS {HASH}")
+    return dated(rows.select(*each.selected)).selectExpr("*", f"{key_hash(each.keys)} AS {HASH}")

@@ -7,33 +7,32 @@ import re
 from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
-from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.now import NOW
-from boatlift.spark.plans.allowed import NONDETERMINISTIC
-from boatlift.spark.plans.fingerprint import calls_python
+from boatlift.spark.plans.allowed import NONDETERMINISTIC, USER_FUNCTIONS
+from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.clock import unseen
 
 __all__ = ["check_deterministic"]
-
-_CLASS = re.compile(r'"class":"org\.apache\.spark\.sql\.catalyst\.expressions\.([\w.]+)"')
 
 _INSTEAD = "add a column in a transform of a stream before the view"
 
 
-def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, deterministic: bool | None) -> None:
+def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | None) -> None:
     """Raise if a query may give other rows at another execution.
 
-    The analysed plan is read, because the optimiser puts a literal in the place of `current_timestamp()`.
+    The analysed plan is read, because the optimiser puts a literal in the place of `current_timestamp()`; and the
+    optimised one, because the optimiser writes some operators with expressions of its own.
 
     Args:
         frame: The query over empty frames.
-        nodes: Reads nodes.
         view: The view, for messages.
-        deterministic: The user's declaration for Python functions: True, or None for none.
+        deterministic: The user's declaration for functions that Spark does not know: True, or None for none.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]`, with the expression and what to write instead.
     """
-    used = set(_CLASS.findall(str(nodes.analysed(frame).toJSON())))
+    plan = analysed(frame)
+    used = {part.kind for part in plan.parts()}
     for kind in sorted(used & NONDETERMINISTIC.keys()):
         if kind in NOW:
             raise InvalidError(
@@ -47,10 +46,14 @@ def check_deterministic(frame: DataFrame, nodes: PlanNodes, view: str, *, determ
             f"{view} uses {_function(kind)}, whose value is another at each execution: {_INSTEAD}, with "
             f"{NONDETERMINISTIC[kind]}",
         )
-    if deterministic is None and calls_python(frame):
+    for what, instead in unseen(frame, plan):
+        raise InvalidError("NOT_INCREMENTAL", f"{view} holds {what}, which differs from run to run: use {instead}")
+    unknown = sorted(used & USER_FUNCTIONS)
+    if deterministic is None and unknown:
+        what = "a Python function" if unknown[0] == "PythonUDF" else f"a function of Java's ({_function(unknown[0])})"
         raise InvalidError(
             "NOT_INCREMENTAL",
-            f"{view} calls a Python function, which may give another value at each execution: write it with Spark's "
+            f"{view} calls {what}, which may give another value at each execution: write it with Spark's "
             "functions, or declare deterministic=True: @flow.view(deterministic=True), flow.sql(…, deterministic=True)",
         )
 

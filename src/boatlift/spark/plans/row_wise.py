@@ -14,6 +14,7 @@ from boatlift.dataflow.advice import of_two
 from boatlift.dataflow.columns import POSITION
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.catalyst import INPUT, Tree, analysed, is_input
+from boatlift.spark.plans.clock import dated, unseen
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.plan_check import PlanCheck
 from boatlift.spark.plans.step_functions import current_context
@@ -31,7 +32,7 @@ _OWN = f"{INPUT}own"
 
 
 def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str) -> DataFrame:
-    """Call a user's transform and return its result.
+    """Call a user's transform and return its result, in which a text without a date is no timestamp.
 
     Args:
         rows: The input.
@@ -65,7 +66,7 @@ def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str
         raise UserCodeError("USER_CODE", f"{name} raised {_summary(error)}{place(own)}") from error.with_traceback(own)
     if not isinstance(result, DataFrame):
         raise UserCodeError("USER_CODE", f"{name} returned a {type(result).__name__}: return the transformed DataFrame")
-    return result
+    return dated(result)
 
 
 def check_row_wise(
@@ -105,6 +106,7 @@ def check_row_wise(
         _refuse_frames_from_elsewhere(analysed(apply(rows.alias(_OWN), function, name)), name)
     PlanCheck(name, deterministic, of_transform=True).check(plan)
     if deterministic is not False:
+        _refuse_the_clock(result, name)
         if context is not None:
             context.calls = calls
         if fingerprint(apply(marked, function, name), content=False) != fingerprint(result, content=False):
@@ -146,6 +148,14 @@ def check_expressions(frame: DataFrame, name: str, deterministic: bool | None = 
         InvalidError: as for `check_row_wise`.
     """
     PlanCheck(name, deterministic).expressions(analysed(frame))
+    _refuse_the_clock(frame, name)
+
+
+def _refuse_the_clock(frame: DataFrame, name: str) -> None:
+    """Raise if clock or chance get into a plan in a way that its expressions do not show."""
+    plan = analysed(frame)
+    for what, instead in unseen(frame, plan):
+        raise InvalidError("NOT_DETERMINISTIC", f"{name} holds {what}, which differs from run to run: use {instead}")
 
 
 def _summary(error: Exception) -> str:

@@ -1,0 +1,191 @@
+"""Clock and chance that no expression of a plan shows: texts that Spark reads by the date of the day, and its rewrites.
+
+`DATE 'today'` is a literal as soon as it is parsed, a cast of the constant `'now'` becomes one, and a text that is a
+time without a date, such as `12:30`, becomes a timestamp of the day on which it is read. Constants are refused. A
+column of such texts is known at its rows alone: there the text is as malformed as any that is no timestamp. The
+optimiser writes some operators anew, with expressions that the user did not write: `NEAREST BY` gives each row a random
+id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StringType,
+    StructType,
+    TimestampType,
+    VariantType,
+    _parse_datatype_json_string,
+)
+
+from boatlift.spark.plans.allowed import NONDETERMINISTIC
+from boatlift.spark.plans.catalyst import (
+    Tree,
+    analysed_text,
+    expressions_of,
+    frame_of,
+    jvm,
+    kinds_of_optimised,
+    plan_of,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["dated", "unseen"]
+
+_OF_THE_DAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
+_WITHOUT_DATE = r"^[ \p{Cntrl}]*[+-]?(T|[0-9]+:)"
+"""In Java's form: no text that begins so has a date."""
+_TIME_ALONE = re.compile(_WITHOUT_DATE.replace(r"\p{Cntrl}", r"\x00-\x1f\x7f"))
+
+_TYPED = re.compile(r"(DATE|TIMESTAMP(?:_LTZ|_NTZ)?)\b(.*)", re.IGNORECASE | re.DOTALL)
+"""A typed literal, as SQL writes it."""
+
+_TIMES = ("date", "timestamp")
+_PARSING = frozenset({"ParseToDate", "ParseToTimestamp"})
+"""`to_date` and `to_timestamp`, which are casts if they have no format."""
+
+_TO_TIMESTAMP = re.compile(r"\bas timestamp\)|\b(try_)?to_timestamp\w*\(")
+
+
+def dated(frame: DataFrame) -> DataFrame:
+    """Return a frame in which a text without a date is no timestamp: it fails, or is NULL, as a malformed one does."""
+    if not _TO_TIMESTAMP.search(analysed_text(frame)):
+        return frame
+    casts = jvm().java.util.HashMap()
+    for expression in expressions_of(frame):
+        cast = _cast_of(expression)
+        if cast is not None and _is_of_text(cast) and not cast.child().foldable():
+            casts[expression] = cast.withNewChildren(_seq([_with_a_date(cast)]))
+    if not casts:
+        return frame
+    plan = plan_of(frame).transformAllExpressionsWithSubqueries(jvm().PythonUtils.toScalaMap(casts))
+    return frame_of(frame.sparkSession, plan)
+
+
+def unseen(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]:
+    """Return what differs from run to run though no expression of a plan shows it, each with what to write instead.
+
+    Args:
+        frame: The frame.
+        plan: Its analysed plan.
+    """
+    yield from _texts_of_the_day(frame, plan)
+    written = {part.kind for part in plan.parts()}
+    for kind in sorted(kinds_of_optimised(frame) & NONDETERMINISTIC.keys() - written):
+        yield (
+            f"an operator that Spark computes with {kind.lower()}()",
+            f"a query without it, or {NONDETERMINISTIC[kind]}",
+        )
+
+
+def _texts_of_the_day(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]:
+    """Return the parts of a plan whose values depend on the day on which they are read."""
+    if not any(map(_may_be_a_time, plan.parts())):
+        return
+    for expression in expressions_of(frame):
+        cast = _cast_of(expression)
+        text = _typed_text(expression) if cast is None else _constant_text(cast)
+        if text is not None and (_OF_THE_DAY.match(text) or _TIME_ALONE.match(text)):
+            what = str(expression.sql()) if cast is not None else _written(expression)
+            yield what, "bl.now(), the step's recorded clock, or a text with a date"
+        if cast is not None and not _is_text(cast.child()) and _holds_text(_type(cast.child()), _type(cast)):
+            given, wanted = (str(each.dataType().sql()) for each in (cast.child(), cast))
+            yield f"a cast of {given} to {wanted}, by which a text without a date is of the day", "a cast of each text"
+
+
+def _may_be_a_time(part: Tree) -> bool:
+    return part.kind in _PARSING or (
+        part.kind in ("Cast", "Literal") and re.search("date|timestamp", str(part.fields.get("dataType"))) is not None
+    )
+
+
+def _cast_of(expression: Any) -> Any:
+    """Return the cast that an expression is; None of another."""
+    kind = expression.getClass().getSimpleName()
+    if kind in _PARSING:
+        expression = expression.replacement()
+        kind = expression.getClass().getSimpleName()
+    return expression if kind == "Cast" else None
+
+
+def _is_of_text(cast: Any) -> bool:
+    """Return whether a cast makes a timestamp of a text."""
+    wanted = str(cast.dataType().typeName())
+    return _is_text(cast.child()) and wanted.startswith("timestamp") and not wanted.startswith("timestamp_ntz")
+
+
+def _constant_text(cast: Any) -> str | None:
+    """Return the constant text that a cast makes a date or a timestamp of; None of another cast."""
+    child = cast.child()
+    if not str(cast.dataType().typeName()).startswith(_TIMES) or not _is_text(child):
+        return None
+    value = child.eval(None) if child.foldable() else None
+    return None if value is None else str(value.toString())
+
+
+def _typed_text(expression: Any) -> str | None:
+    """Return the text of a typed literal; None of another expression."""
+    found = _TYPED.fullmatch(_written(expression)) if expression.getClass().getSimpleName() == "Literal" else None
+    if found is None:
+        return None
+    return str(_object("parser.CatalystSqlParser").parseExpression(found[2]).eval(None).toString())
+
+
+def _written(expression: Any) -> str:
+    """Return the text of SQL that an expression was parsed from; "" if it was not."""
+    origin = expression.origin()
+    if origin.sqlText().isEmpty() or origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
+        return ""
+    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
+
+
+def _is_text(expression: Any) -> bool:
+    return str(expression.dataType().typeName()).startswith("string")
+
+
+def _type(expression: Any) -> DataType:
+    return _parse_datatype_json_string(expression.dataType().json())
+
+
+def _holds_text(given: DataType, wanted: DataType) -> bool:
+    """Return whether a cast makes timestamps of texts, or of variants, which may hold texts."""
+    match given, wanted:
+        case ArrayType(), ArrayType():
+            return _holds_text(given.elementType, wanted.elementType)
+        case MapType(), MapType():
+            return _holds_text(given.keyType, wanted.keyType) or _holds_text(given.valueType, wanted.valueType)
+        case StructType(), StructType():
+            pairs = zip(given.fields, wanted.fields, strict=True)
+            return any(_holds_text(one.dataType, other.dataType) for one, other in pairs)
+        case VariantType(), _:
+            return "timestamp" in wanted.simpleString()
+        case _:
+            return isinstance(given, StringType) and isinstance(wanted, TimestampType)
+
+
+def _with_a_date(cast: Any) -> Any:
+    """Return the text of a cast as it is; one without a date with words after it: so it is no timestamp."""
+    expressions, text = jvm().org.apache.spark.sql.catalyst.expressions, cast.child()
+    literal = _object("expressions.Literal")
+    if str(text.dataType().sql()) != "STRING":  # a collation is no matter here
+        plain = jvm().org.apache.spark.sql.types.DataTypes.StringType
+        text = expressions.Cast(text, plain, cast.timeZoneId(), cast.evalMode())
+    alone = expressions.RLike(text, literal.apply(_WITHOUT_DATE))
+    told = expressions.Concat(_seq([text, literal.apply(" (a time without a date)")]))
+    return expressions.If(alone, told, text)
+
+
+def _object(name: str) -> Any:
+    return getattr(getattr(jvm(), f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
+
+
+def _seq(some: list[Any]) -> Any:
+    return jvm().PythonUtils.toSeq(some)
