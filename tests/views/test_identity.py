@@ -19,22 +19,21 @@ PROCESSES, TIMES, AT_ONCE = 4, 8, 2
 ROOT = Path(__file__).parents[2]
 
 
-def started(folder: Path, turn: int) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "support.compiled_views", str(folder / str(turn)), str(turn % len(WINDOWS)), str(TIMES)],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": str(turn)},
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+def started(folder: Path, turn: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "support.compiled_views", str(folder / str(turn)), str(turn % len(WINDOWS))]
+    environment = {"PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": str(turn)}
+    with (folder / f"{turn}.jsonl").open("wb") as said:
+        return subprocess.Popen([*command, str(TIMES)], env={**os.environ, **environment}, stdout=said)
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_a_query_has_one_identity_in_every_process(tmp_path: Path) -> None:
     """In each process another window function is the first view, and its rows are Spark's."""
-    said = []
     for first in range(0, PROCESSES, AT_ONCE):
         processes = [started(tmp_path, turn) for turn in range(first, first + AT_ONCE)]
-        said += [process.communicate()[0].splitlines() for process in processes]
-        assert [process.returncode for process in processes] == [0] * AT_ONCE
+        assert [process.wait() for process in processes] == [0] * AT_ONCE
+    said = [(tmp_path / f"{turn}.jsonl").read_text().splitlines() for turn in range(PROCESSES)]
     found: dict[str, set[str]] = {}
     for line in (line for lines in said for line in lines):
         queries, identities = json.loads(line)
