@@ -370,5 +370,11 @@ CONDITIONS: dict[str, Condition] = {
         "give --jobs a smaller number if memory ran out, then run again",
         retry=Retry.AGAIN,
     ),
+    "PLAN_REFUSED": Condition(
+        "InternalError",
+        "Spark refuses a plan that Boatlift made of a query or of a step",
+        "write the part of the query that the message names in another way, and report it with the query",
+        retry=Retry.STOP,
+    ),
     "INTERNAL": Condition("InternalError", "an invariant of Boatlift does not hold", "report it with the story"),
 }

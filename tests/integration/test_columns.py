@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -87,6 +88,23 @@ def test_maps_are_refused_before_anything_runs(spark: SparkSession) -> None:
     made.source("rows", ROWS).transform("mapped", mapped).sink("out", bl.parquet("out"))
     with pytest.raises(bl.InvalidError, match=r"\[TYPE_REFUSED\] column m of mapped holds a map"):
         bl.run(made, "store", available_now=True, spark=spark)
+    for query in ("SELECT map(k, v) AS m FROM rows ORDER BY k LIMIT 1", "SELECT map(k, map(k, v)) AS m FROM rows"):
+        made = bl.Dataflow("maps")
+        made.source("rows", ROWS)
+        made.sql("mapped", query).sink("out", bl.parquet("out"))
+        with pytest.raises(bl.InvalidError, match=r"\[TYPE_REFUSED\] column m of mapped holds a map"):
+            bl.run(made, "store", available_now=True, spark=spark)
+    assert not Path("out").exists()
+
+
+def test_maps_of_rows_that_only_come_are_passed_on(spark: SparkSession) -> None:
+    made = bl.Dataflow("maps")
+    made.source("rows", ROWS)
+    made.sql("mapped", "SELECT k, map(k, v) AS m FROM rows").sink("out", bl.parquet("out"))
+    bl.run(made, "store", available_now=True, spark=spark)
+    rows = pq.read_table("out").to_pylist()
+    assert rows
+    assert all([row["k"]] == [key for key, _ in row["m"]] for row in rows)
 
 
 def test_what_arrow_has_no_type_for_is_refused(spark: SparkSession) -> None:

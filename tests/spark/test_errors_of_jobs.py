@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 import boatlift as bl
+from boatlift.conditions import Retry
 from boatlift.dataflow import plan
 from boatlift.errors import DataError, InternalError, UnavailableError
 from boatlift.spark.jobs.diagnosis import explain, first_line, remedy, tries_of_a_task
@@ -118,7 +119,14 @@ def test_the_remedy_is_one_that_works() -> None:
     assert remedy(plan(forgetting), "kept", 7) == "let the function pass over such rows"
 
 
-@pytest.mark.parametrize("text", [TEXT, "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        TEXT,
+        "[DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012",
+        "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery. SQLSTATE: 21000",
+    ],
+)
 @pytest.mark.parametrize("lasting", [True, False])
 def test_code_of_the_user_that_would_fail_again_is_marked(text: str, lasting: bool) -> None:
     assert explain(RuntimeError(text), "sums", 3, lasting=lasting).lasting == lasting
@@ -138,3 +146,18 @@ def test_code_of_the_user_that_would_fail_again_is_marked(text: str, lasting: bo
 )
 def test_how_often_spark_tries_a_task(master: str, setting: str | None, tries: int) -> None:
     assert tries_of_a_task(master, setting) == tries
+
+
+@pytest.mark.parametrize("condition", ["INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND", "PLAN_VALIDATION_FAILED_RULE_IN_BATCH"])
+def test_a_plan_that_spark_refuses_is_no_fault_of_the_user_and_not_tried_again(condition: str) -> None:
+    said = (
+        f"An error occurred while calling o5074.collectToPython.\n: org.apache.spark.SparkException: [{condition}] Oh"
+    )
+    told = explain(RuntimeError(said), "sums", 3)
+    assert (told.condition, told.retry) == ("PLAN_REFUSED", Retry.STOP)
+    assert told.message == f"Spark refuses Boatlift's plan of step 3 of sums: [{condition}] Oh"
+
+
+def test_a_value_that_looks_like_an_error_of_spark_is_none() -> None:
+    said = "[CAST_INVALID_INPUT] The value '[INTERNAL_ERROR]' of the type STRING is no BIGINT. SQLSTATE: 22018"
+    assert explain(RuntimeError(said), "sums", 3).condition == "USER_CODE"

@@ -24,6 +24,7 @@ TYPES: dict[str, pa.DataType] = {
     "BOOLEAN": pa.bool_(),
     "DECIMAL(9,2)": pa.decimal128(9, 2),
     "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "ARRAY<INT>": pa.list_(pa.int32()),
 }
 
 NUMBERS = ("BIGINT", "INT", "DOUBLE", "DECIMAL(9,2)")
@@ -126,7 +127,7 @@ def random_case(seed: int, *, queries: int, steps: int, rows: int) -> Generated:
 
 
 def _table(chance: random.Random, name: str, steps: int, rows: int) -> Table:
-    kinds = ["BIGINT", *chance.choices([*NUMBERS, "STRING", "BOOLEAN"], k=chance.choice((2, 3)))]
+    kinds = ["BIGINT", *chance.choices([*NUMBERS, "STRING", "BOOLEAN", "ARRAY<INT>"], k=chance.choice((2, 3)))]
     columns = {f"{name[1]}{letter}": kind for letter, kind in zip("klmn", kinds, strict=False)}
     columns = {f"c{column}": kind for column, kind in columns.items()}
     made: list[dict[str, Any]] = []
@@ -161,6 +162,8 @@ def _value(chance: random.Random, kind: str) -> Any:
             return chance.random() < 0.5
         case "DECIMAL(9,2)":
             return Decimal(small * 25) / 100
+        case "ARRAY<INT>":
+            return [small, None][: chance.randrange(3)]
         case _:
             return small
 
@@ -182,6 +185,7 @@ class _Grammar:
         kinds: list[Callable[[int], _Relation]] = [self._plain, self._aggregate, self._joined]
         if depth > 0:
             kinds += [self._windowed, self._set, self._distinct, self._filtered_by, self._top, self._aggregate]
+            kinds += [self._filtered_by, self._lateral]
         return self.chance.choice(kinds)(depth)
 
     def _from(self, depth: int) -> _Relation:
@@ -209,6 +213,8 @@ class _Grammar:
                 text = f"{column} + 1" if kind != "DECIMAL(9,2)" else f"cast({column} + 1 AS DECIMAL(9,2))"
             elif kind == "STRING" and self.chance.random() < 0.3:
                 text = f"coalesce({column}, 'none')"
+            elif kind in TYPES and self.chance.random() < 0.1:
+                text = self.chance.choice((f"map('of', {column})['of']", f"array({column}, {column})[1]"))
             parts.append(f"{text} AS {name}")
             kinds[name] = kind
         return ", ".join(parts), kinds
@@ -223,6 +229,8 @@ class _Grammar:
                 return self.chance.choice((f"{column} > 'a'", f"{column} IS NOT NULL", f"length({column}) = 1"))
             case "BOOLEAN":
                 return self.chance.choice((column, f"NOT {column}", f"{column} IS NULL"))
+            case "ARRAY<INT>":
+                return self.chance.choice((f"array_contains({column}, 1)", f"size({column}) > 0", f"{column} IS NULL"))
             case _:
                 return self.chance.choice((f"{column} > 1", f"{column} <= 2", f"{column} IS NULL", f"{column} <> 1"))
 
@@ -267,11 +275,21 @@ class _Grammar:
         on = self._equal(left, right)
         if self.chance.random() < 0.25 and how in ("JOIN", "LEFT JOIN"):
             on += f" AND {self._condition(left)}"
+        elif self.chance.random() < 0.25 and "JOIN" in how.replace("LEFT SEMI JOIN", "").replace("LEFT ANTI JOIN", ""):
+            on += f" AND {self._above_least(self.chance.choice((left, right)))}"
+        elif self.chance.random() < 0.3 and how in ("LEFT SEMI JOIN", "LEFT ANTI JOIN"):
+            on = self.chance.choice(("true", self._condition(left), self._condition(right)))
         sides = _Relation(f"{left.text} {how} {right.text} ON {on}", dict(left.columns))
         if "SEMI" not in how and "ANTI" not in how:
             sides.columns |= right.columns
         columns, kinds = self._columns(sides)
         return _Relation(f"SELECT {columns} FROM {sides.text}", kinds)
+
+    def _above_least(self, source: _Relation) -> str:
+        """Return a condition that compares a column with a scalar subquery."""
+        other, own = self._from(0), source.of(("BIGINT", "INT"))
+        numbers = other.of(("BIGINT", "INT"))
+        return f"{own[0]} > (SELECT min({numbers[0]}) FROM {other.text})" if own else "true"
 
     def _equal(self, left: _Relation, right: _Relation) -> str:
         pairs = [(a, b) for a, kind in left.columns.items() for b, other in right.columns.items() if kind == other]
@@ -323,27 +341,50 @@ class _Grammar:
     def _filtered_by(self, depth: int) -> _Relation:
         source, other = self._from(depth - 1), self._from(0)
         columns, kinds = self._columns(source)
-        how = self.chance.choice(("in", "in", "not in", "exists", "scalar"))
         pairs = [(a, b) for a, kind in source.columns.items() for b, each in other.columns.items() if kind == each]
-        if how == "scalar" or not pairs:
-            numbers = other.of(("BIGINT", "INT"))
-            own = source.of(("BIGINT", "INT"))
-            if not numbers or not own:
-                return _Relation(f"SELECT {columns} FROM {source.text}", kinds)
-            least = f"(SELECT min({numbers[0]}) FROM {other.text})"
-            return _Relation(f"SELECT {columns} FROM {source.text} WHERE {own[0]} > {least}", kinds)
-        a, b = self.chance.choice(pairs)
-        condition = {
-            "in": f"{a} IN (SELECT {b} FROM {other.text})",
-            "not in": f"{a} NOT IN (SELECT {b} FROM {other.text} WHERE {self._condition(other)})",
-            "exists": f"EXISTS (SELECT 1 FROM {other.text} WHERE {a} = {b})",
-        }[how]
-        return _Relation(f"SELECT {columns} FROM {source.text} WHERE {condition}", kinds)
+        number = other.of(("BIGINT", "INT"))[0]
+        conditions = [self._above_least(source), f"{self.chance.randint(0, 3)} IN (SELECT {number} FROM {other.text})"]
+        conditions += [f"2 NOT IN (SELECT {number} FROM {other.text} WHERE {self._condition(other)})"]
+        if pairs:
+            a, b = self.chance.choice(pairs)
+            inner = f"FROM {other.text} WHERE {a} = {b}"
+            conditions += [
+                f"{a} IN (SELECT {b} FROM {other.text})",
+                f"{a} NOT IN (SELECT {b} FROM {other.text} WHERE {self._condition(other)})",
+                f"EXISTS (SELECT 1 {inner})",
+                f"EXISTS (SELECT 1 {inner} LIMIT 1)",
+                f"NOT EXISTS (SELECT {number} {inner} ORDER BY {number} LIMIT 2)",
+                f"1 < (SELECT {number} {inner} ORDER BY {number} DESC LIMIT 1)",
+                f"2 > (SELECT max(r) FROM (SELECT rank() OVER (ORDER BY {number}) AS r {inner}))",
+            ]
+        return _Relation(f"SELECT {columns} FROM {source.text} WHERE {self.chance.choice(conditions)}", kinds)
+
+    def _lateral(self, depth: int) -> _Relation:
+        """Return the rows of one relation with those that a subquery has for each of them."""
+        source, other, alias, name = self._from(depth - 1), self._from(0), self._name("s"), self._name("w")
+        columns, kinds = self._columns(source)
+        number = other.of(("BIGINT", "INT"))[0]
+        value, rest = self.chance.choice((
+            (f"rank() OVER (ORDER BY {number})", ""),
+            (f"count({number}) OVER ()", ""),
+            (number, f" ORDER BY {number} LIMIT 2"),
+            (f"max({number})", ""),
+        ))  # fmt: skip
+        inner = f"SELECT {value} AS {name} FROM {other.text} WHERE {self._equal(source, other)}{rest}"
+        how = self.chance.choice(("JOIN", "LEFT JOIN"))
+        text = f"SELECT {columns}, {alias}.{name} FROM {source.text} {how} LATERAL ({inner}) {alias} ON true"
+        return _Relation(text, {**kinds, name: "BIGINT"})
 
     def _top(self, depth: int) -> _Relation:
         source = self._from(depth - 1)
         columns, kinds = self._columns(source)
         order = ", ".join(f"{name} {self.chance.choice(('', 'DESC'))}" for name in kinds)
+        whole = _Relation("", kinds)
+        numbers = whole.of(("BIGINT", "INT"))
+        if numbers and self.chance.random() < 0.3:
+            other = self._from(0)
+            least = f"(SELECT min({other.of(('BIGINT', 'INT'))[0]}) FROM {other.text})"
+            order = f"abs({numbers[0]} - {least}), {order}"
         return _Relation(
             f"SELECT * FROM (SELECT {columns} FROM {source.text}) ORDER BY {order} LIMIT {self.chance.randint(1, 4)}",
             kinds,

@@ -41,7 +41,11 @@ RECURSIVE = """
         SELECT w + 1, CASE WHEN w > 2 THEN NULL WHEN w = 1 THEN 'one' ELSE coalesce(s, 'none') END, least(w, 2) - f * 2
         FROM r WHERE w IN (1, 2, 3, 11, 12, 13, 14, 15, 16, 17, 18)
             OR s IS NULL AND w < 5 AND if(w = 0, f > 1, f <= 9))
-    SELECT w, s, f FROM r
+    SELECT w, s, f FROM r;
+
+    WITH RECURSIVE r(w, path) AS (SELECT v, array(v) FROM a WHERE v > 1 UNION ALL
+        SELECT b.v, concat(r.path, array(b.v)) FROM r JOIN b ON b.x = r.w WHERE NOT array_contains(r.path, b.v))
+    SELECT path, count(*) AS n FROM r GROUP BY path
 """
 
 

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 import boatlift as bl
 from boatlift.console.plan import show_plan
@@ -70,6 +71,14 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
         ("SELECT k, rand() AS r FROM orders", "[NOT_INCREMENTAL] v uses rand(), whose value is another at each"),
         ("SELECT * FROM orders WHERE v > (SELECT 10 * rand())", "[NOT_INCREMENTAL] v uses rand()"),
         ("SELECT * FROM orders LIMIT 3", "[NOT_INCREMENTAL] v has LIMIT without an order"),
+        (
+            "SELECT id, (SELECT v FROM items i WHERE i.id = o.id LIMIT 1) AS w FROM orders o",
+            "[NOT_INCREMENTAL] v has LIMIT without an order in a subquery that reads columns of the query around it",
+        ),
+        (
+            "SELECT o.id, t.v FROM orders o, LATERAL (SELECT v FROM items i WHERE i.id = o.id LIMIT 2) t",
+            "[NOT_INCREMENTAL] v has LIMIT without an order in a subquery",
+        ),
         ("SELECT * FROM orders TABLESAMPLE (10 PERCENT)", "[NOT_INCREMENTAL] v has Sample"),
         ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: it has orders, items"),
         (
@@ -84,6 +93,15 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
 )
 def test_a_query_that_cannot_be_kept_up_to_date_is_refused(spark: SparkSession, query: str, says: str) -> None:
     assert says in refused(query, spark)
+
+
+def test_a_stage_that_spark_refuses_is_refused_before_anything_runs(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("boatlift.spark.incremental.query.normal_form", lambda plan, *_: plan)
+    said = refused("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM items i WHERE i.id = o.id LIMIT 1)", spark)
+    assert "[PLAN_REFUSED] Boatlift has no plan that Spark takes for the part of v that is to LEFT SEMI JOIN" in said
+    assert "[WINDOW_FUNCTION_FRAME_NOT_ORDERED]" in said
 
 
 def test_a_parameter_that_is_no_stream_is_refused(spark: SparkSession) -> None:
@@ -173,6 +191,82 @@ def test_a_keyed_sink_holds_the_result(spark: SparkSession) -> None:
         assert found.execute("SELECT k, id, v FROM first ORDER BY k").fetchall() == [("a", 3, 5), ("b", 2, 20)]
         assert found.execute("SELECT k, total FROM totals ORDER BY k").fetchall() == [("a", 85), ("b", 20)]
         assert found.execute("SELECT * FROM alone").fetchall() == []
+
+
+def test_a_key_that_a_condition_holds_to_one_value_need_not_be_of_the_sink(spark: SparkSession) -> None:
+    flow = shop()
+    sums = "SELECT k, v, sum(id) AS s FROM orders GROUP BY k, v"
+    numbered = "SELECT id, v, cast(v AS DOUBLE) AS x FROM orders"
+    rank = "row_number() OVER (PARTITION BY x ORDER BY id)"
+    for name, query in (
+        ("summed", f"SELECT k, s FROM ({sums}) WHERE v = 10"),
+        ("numbered", f"SELECT id, x FROM (SELECT *, {rank} AS r FROM ({numbered})) WHERE r = 1"),
+    ):
+        key = "x" if name == "numbered" else "k"
+        flow.sql(name, query).sink(f"{name}-out", bl.sqlite("out.db", table=name, key=[key]))
+    newest = flow.sql("doubles", "SELECT cast(v AS DOUBLE) AS x, id FROM items").upserts(
+        "newest", key=["x"], order="id"
+    )
+    newest.sink("newest-out", bl.sqlite("out.db", table="newest", key=["x"]))
+    run(flow, spark)
+    with sqlite3.connect("out.db") as found:
+        assert found.execute("SELECT k, s FROM summed").fetchall() == [("a", 1)]
+        assert found.execute("SELECT x, id FROM numbered ORDER BY x").fetchall() == [(5.0, 3), (10.0, 1), (20.0, 2)]
+        assert found.execute("SELECT x, id FROM newest ORDER BY x").fetchall() == [
+            (1.0, 2),
+            (2.0, 1),
+            (3.0, 1),
+            (7.0, 3),
+        ]
+
+
+def test_the_newest_row_of_each_key_by_a_column_that_is_not_selected(spark: SparkSession) -> None:
+    """Spark itself forgets such an order, and gives any row."""
+    flow = shop()
+    newest = "(SELECT i.k FROM items i WHERE i.id <= o.id ORDER BY i.id DESC, i.v DESC LIMIT 1)"
+    flow.sql("v", f"SELECT o.id, {newest} AS k FROM orders o").sink("out", bl.parquet("out"))
+    run(flow, spark)
+    held: dict[Any, int] = {}
+    for row in pq.read_table("out").to_pylist():
+        held[row["id"], row["k"]] = held.get((row["id"], row["k"]), 0) + row["_weight"]
+    assert {row for row, weight in held.items() if weight} == {(1, "y"), (2, "x"), (3, "x")}
+
+
+def test_a_source_that_says_that_nothing_in_its_columns_is_null(spark: SparkSession) -> None:
+    inner = StructType([StructField("n", LongType(), nullable=False)])
+    schema = StructType([
+        StructField("id", LongType(), nullable=False),
+        StructField("l", ArrayType(LongType(), containsNull=False), nullable=False),
+        StructField("s", inner, nullable=False),
+        StructField("m", MapType(StringType(), LongType(), valueContainsNull=False), nullable=False),
+    ])  # fmt: skip
+    Path("nested").mkdir()
+    for step in (1, 2):
+        rows = [{"id": step, "l": [step, 7], "s": {"n": step}, "m": [("k", step)]}]
+        kinds = [("id", pa.int64()), ("l", pa.list_(pa.int64())), ("s", pa.struct([("n", pa.int64())]))]
+        kinds.append(("m", pa.map_(pa.string(), pa.int64())))
+        pq.write_table(pa.Table.from_pylist(rows, pa.schema(kinds)), f"nested/{step}.parquet")
+    flow = shop()
+    flow.source("nested", bl.files("nested/*.parquet", schema=schema, max_files_per_step=1))
+    joined = "SELECT o.id, n.l, n.s, n.m['k'] AS m FROM orders o {} nested n ON o.id = n.id"
+    queries = {
+        "joined": joined.format("JOIN"),
+        "left": f"SELECT id, l, s, m FROM ({joined.format('LEFT JOIN')}) WHERE id <= 2",
+        "grouped": "SELECT max(id) AS id, l, s, max(m['k']) AS m FROM nested GROUP BY l, s",
+        "last": "SELECT id, l, s, m['k'] AS m FROM nested ORDER BY id LIMIT 2",
+        "found": "SELECT id, l, s, m['k'] AS m FROM nested WHERE array(id) IN (SELECT array(id) FROM orders)",
+    }
+    for name, query in queries.items():
+        flow.sql(name, query).sink(f"{name}-out", bl.parquet(f"out/{name}"))
+    flow.sql("rest", "SELECT id FROM items").sink("rest-out", bl.parquet("rest"))
+    run(flow, spark)
+    for name in queries:
+        held: dict[Any, int] = {}
+        for row in pq.read_table(f"out/{name}").to_pylist():
+            values = repr([row[each] for each in ("id", "l", "s", "m")])
+            held[values] = held.get(values, 0) + row.get("_weight", 1)
+        kept = {values for values, weight in held.items() if weight}
+        assert kept == {repr([n, [n, 7], {"n": n}, n]) for n in (1, 2)}, name
 
 
 def test_plan_says_how_a_view_is_computed(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:

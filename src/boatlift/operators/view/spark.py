@@ -19,6 +19,7 @@ from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.node import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
+from boatlift.operators.view.trial import refused_by_spark, try_stages
 from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
@@ -109,13 +110,17 @@ class ViewOnSpark(SparkOperator[View]):
             int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
         )
         reads = dict(streams)
-        if operator.loop is None or looped is None:
-            query = query_of(plan, query_kit)
-        else:
-            query = loop_of(plan, nodes.rdd_of(looped), operator.loop.most_rounds, operator.loop.keep_every, query_kit)
-            reads[nodes.rdd_of(looped)] = ""
         schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
-        jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
+        with refused_by_spark(f"the query of {operator.name}"):
+            if operator.loop is None or looped is None:
+                query = query_of(plan, query_kit)
+            else:
+                rounds = operator.loop.most_rounds
+                query = loop_of(plan, nodes.rdd_of(looped), rounds, operator.loop.keep_every, query_kit)
+                reads[nodes.rdd_of(looped)] = ""
+            jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
+        rows = {name: frame.schema for name, frame in frames.items()}
+        try_stages(query, jobs, rows, nodes, operator.name)
         known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
         keys = unique_keys(plan, nodes, known)
         return CompiledView(
@@ -133,6 +138,7 @@ class ViewOnSpark(SparkOperator[View]):
             nodes=nodes,
             result=kit.arrow_of(schema),
             keys=keys,
+            compares=not query.only_appends,
             in_words=tuple(in_words(job, query) for job in jobs),
         )
 
@@ -167,9 +173,9 @@ def _bounded(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
 
 
 def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:
-    """Return an empty frame that the optimiser cannot see into."""
+    """Return an empty frame that the optimiser cannot see into. Any value may be NULL, as in the rows that are read."""
     fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
-    return nodes.empty(StructType(fields))
+    return nodes.empty(StructType(fields).toNullable())
 
 
 def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
@@ -181,13 +187,15 @@ def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
         for stream, output in operator.loop.outputs
     }
     if "" in schemas:  # a row may have a NULL in any column, whatever is declared
-        return nodes.empty(StructType([StructField(each.name, each.dataType) for each in schemas[""].fields]))
+        return nodes.empty(
+            StructType([StructField(each.name, each.dataType) for each in schemas[""].fields]).toNullable()
+        )
     fields = [
         StructField(column_of(stream, field.name), field.dataType)
         for stream, schema in schemas.items()
         for field in schema.fields
     ]
-    return nodes.empty(StructType([StructField(OF, StringType()), *fields]))
+    return nodes.empty(StructType([StructField(OF, StringType()), *fields]).toNullable())
 
 
 def _conf(kit: Kit, name: str) -> str:

@@ -153,6 +153,7 @@ class Compiled(ABC):
         keys: Sets of columns, none of which two rows have equal values in, as far as the plan of a query shows it; None
             if the operator's node says it (`Rows.unique`).
         in_words: Of a query the jobs of a step, for people; else ().
+        compares: Whether rows may be compared, so that they can hold no maps.
         own_state: The state and the code of a processor of the user's; None of other operators.
     """
 
@@ -166,6 +167,7 @@ class Compiled(ABC):
     libraries: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[frozenset[str], ...] | None = None
     in_words: tuple[str, ...] = ()
+    compares: bool = True
     own_state: OwnState | None = None
 
     @abstractmethod

@@ -101,7 +101,7 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         program.units[name] = compiled = _compile(unit, plan, given, registry, kit)
         columns = compiled.columns
         given[name] = replace(columns, of_step=False)
-        refuse_maps(columns.schema, name)
+        refuse_maps(columns.schema, name, compared=unit.materialised or compiled.top is None or compiled.top.compares)
         refuse_reserved(_names(columns, plan), name)
         keys = None if compiled.top is None else compiled.top.keys
         for sink in unit.sinks:

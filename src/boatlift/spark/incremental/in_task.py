@@ -74,6 +74,12 @@ class InTaskExpressions:
             call = kind.lower()
         elif kind == "Concat" and (pa.types.is_string(result) or pa.types.is_large_string(result)):
             call = "concat"
+        elif kind == "Concat" and pa.types.is_list(result):
+            call = "concat lists"
+        elif kind == "CreateArray":
+            call = "list"
+        elif kind == "ArrayContains" and _comparable(arguments[1]):
+            call = "contains"
         elif kind == "Cast" and _castable(arguments[0], result) and str(expression.evalMode().toString()) != "TRY":
             call = "cast"
         if kind == "InSet":

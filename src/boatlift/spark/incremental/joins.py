@@ -69,11 +69,18 @@ def join_form(node: Node, nodes: PlanNodes) -> JoinForm:
     left, right = nodes.equal_keys(node)
     plain = (tuple(left), tuple(right))
     place = f"{_name(node)} on {words(left) or 'nothing'}"
-    form = _JOINS.get(nodes.join_type(node), Form.GENERAL) if left else Form.GENERAL
+    form = _JOINS.get(nodes.join_type(node), Form.GENERAL)
     condition = nodes.other_condition(node)
+    if not left and form is Form.SEMI:  # any row of the right side is a partner
+        condition = None if node.condition().isEmpty() else node.condition().get()
+        plain = ((nodes.long(1),), (nodes.long(1),))
+    elif not left:
+        form = Form.GENERAL
     if form in (Form.OUTER, Form.SEMI) and condition is not None:
         keys = _conditional_keys(plain, condition, node, nodes)
-        return JoinForm(Form.GENERAL, plain, place) if keys is None else JoinForm(form, keys, place)
+        return (
+            JoinForm(Form.GENERAL, (tuple(left), tuple(right)), place) if keys is None else JoinForm(form, keys, place)
+        )
     return JoinForm(form, plain, place, condition if form is Form.JOIN else None)
 
 

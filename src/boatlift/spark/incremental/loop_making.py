@@ -202,7 +202,7 @@ class _BodyMaking:
                 return self._join(node)
             case "Aggregate":
                 return self._aggregate(node)
-        raise self._refused(f"{kind} ({node.simpleString(100)})", "write the loop without it")
+        raise self._refused(self._nodes.in_words(node), "write the loop without it")
 
     def input(self, node: Node, *, once: bool = False) -> _Placed:
         """Return the place of rows that do not depend on the loop.
@@ -293,7 +293,7 @@ class _BodyMaking:
         parts = aggregate_parts(node, self._nodes)
         if parts is None or not parts.keys or collated(parts.keys):
             raise self._refused(
-                f"the aggregate {node.simpleString(100)}",
+                f"the {self._nodes.in_words(node)}",
                 "group by columns, with DISTINCT, count, sum, avg, min, max or variances",
             )
         below = self.of(node.child())
@@ -303,7 +303,7 @@ class _BodyMaking:
             return self._applied(self._keyed(distinct, (feed,), parts.output), parts.results, node)
         kept = self._kit.layout_of(parts.keys, parts.functions, False)
         if kept is None:
-            raise self._refused(f"the aggregate {node.simpleString(100)}", "cast its columns to other types")
+            raise self._refused(f"the {self._nodes.in_words(node)}", "cast its columns to other types")
         feed = self._applied(below, [*parts.keys, *kept.arguments])
         names = tuple(self._named(parts.keys).names)
         keyed = AggregateNode(self._kit.view, kept.layout, names)

@@ -21,13 +21,23 @@ from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype
 from boatlift.errors import InvalidError
 from boatlift.spark.keyed.arrangement.order import Order
 
-__all__ = ["Expression", "Node", "PlanNodes", "items"]
+__all__ = ["Expression", "Node", "PlanNodes", "holds_plan", "items", "plans_within"]
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
 _WITH_PLACE = re.compile(
     r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
 )
+
+_WORDS = {
+    "Generate": "a function that gives a table",
+    "GlobalLimit": "LIMIT",
+    "Join": "the condition of a join",
+    "LocalLimit": "LIMIT",
+    "Sort": "ORDER BY",
+    "Window": "OVER (…)",
+}
+"""Nodes whose name is no word of SQL."""
 
 Node = Any
 """A logical plan of Catalyst's."""
@@ -41,13 +51,14 @@ def items(sequence: Any) -> list[Any]:
     return [sequence.apply(index) for index in range(sequence.size())]
 
 
-def _plans(expression: Any) -> list[Any]:
-    """Return the expressions within one that hold a plan."""
-    own = [expression] if hasattr(expression, "withNewPlan") and _holds_plan(expression) else []
-    return own + [found for child in items(expression.children()) for found in _plans(child)]
+def plans_within(expression: Any) -> list[Any]:
+    """Return the expressions within one that hold a plan, itself among them."""
+    own = [expression] if holds_plan(expression) else []
+    return own + [found for child in items(expression.children()) for found in plans_within(child)]
 
 
-def _holds_plan(expression: Any) -> bool:
+def holds_plan(expression: Any) -> bool:
+    """Return whether an expression is a subquery."""
     return str(expression.getClass().getSuperclass().getSimpleName()).endswith("SubqueryExpression")
 
 
@@ -118,6 +129,12 @@ class PlanNodes:
     def kind(node: Node) -> str:
         """Return the simple name of a node's class."""
         return str(node.getClass().getSimpleName())
+
+    @staticmethod
+    def in_words(node: Node) -> str:
+        """Return a node as a person may read it, without the ids of attributes."""
+        kind = PlanNodes.kind(node)
+        return _WORDS.get(kind) or f"{kind} ({re.sub(r'#[0-9]+L?', '', str(node.simpleString(100)))})"
 
     @staticmethod
     def children(node: Node) -> list[Node]:
@@ -232,7 +249,7 @@ class PlanNodes:
 
     def can_replace_subqueries(self, node: Node) -> bool:
         """Return whether `with_subqueries` knows a node, and all of its subqueries are scalar."""
-        plans = [each for root in items(node.expressions()) for each in _plans(root)]
+        plans = [each for root in items(node.expressions()) for each in plans_within(root)]
         scalar = all(self.kind(each) == "ScalarSubquery" for each in plans)
         return scalar and self.kind(node) in ("Filter", "Project", "Aggregate")
 

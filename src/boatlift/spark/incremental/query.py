@@ -20,6 +20,7 @@ from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import collated, join_form, words
 from boatlift.spark.incremental.loop_making import LoopBody, LoopKit, loop_body, recursion_body
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
+from boatlift.spark.incremental.normal_form import normal_form
 from boatlift.spark.keyed.arrangement.order import Order
 from boatlift.spark.keyed.arrangement.ordered import FirstRows
 
@@ -152,6 +153,7 @@ def query_of(node: Node, kit: QueryKit) -> Query:
         InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
     """
     cutting = _Cutting(kit)
+    node = normal_form(node, kit.nodes, kit.view)
     result = cutting.flow(node)
     bounded = cutting.bounds.column(node) if len(kit.streams) == 1 else None
     return Query(tuple(cutting.stages), result, node, cutting.grows(node), bounded)
@@ -171,6 +173,7 @@ def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit:
         InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.
     """
     cutting = _Cutting(kit)
+    node = normal_form(node, kit.nodes, kit.view)
     body = replace(loop_body(node, loop_rdd, most_rounds, cutting.loop_kit), keep_every=keep_every)
     result = cutting.loop(body, node, "a loop")
     return Query(tuple(cutting.stages), result, node)
@@ -225,7 +228,7 @@ class _Cutting:
             case "UnionLoop":
                 body = recursion_body(node, self._kit.most_rounds, self.loop_kit)
                 return self.loop(body, node, "WITH RECURSIVE")
-        raise self._refused(f"{kind} ({node.simpleString(100)})", "write the query without it")
+        raise self._refused(self._nodes.in_words(node), "write the query without it")
 
     def _join(self, node: Node) -> Flow:
         join = join_form(node, self._nodes)
@@ -345,7 +348,7 @@ class _Cutting:
     def _with_scalars(self, node: Node) -> Flow:
         """Return a stage for a node with scalar subqueries in its expressions: all rows are one key."""
         if not self._nodes.can_replace_subqueries(node):
-            raise self._refused(f"a subquery within {self._nodes.kind(node)}", "join with it")
+            raise self._refused(f"a subquery within {self._nodes.in_words(node)}", "join with it")
         keys = ((),) * (1 + node.subqueries().size())
         whole = self._nodes.kind(node) == "Aggregate" and node.groupingExpressions().isEmpty()
         return self._stage((node,), keys, "a scalar subquery", whole=whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from boatlift.spark.incremental.joins import collated
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 
 __all__ = ["unique_keys"]
@@ -14,6 +15,11 @@ Key = frozenset[int]
 _PASSED_ON = frozenset(
     {"Sort", "GlobalLimit", "LocalLimit", "Offset", "WindowGroupLimit", "Repartition", "RepartitionByExpression"}
 )
+
+_LEFT_ROWS = ("LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
+"""Joins whose results are rows of the left side, with or without partners."""
+
+_NORMALISING = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
 
 
 def unique_keys(
@@ -51,7 +57,34 @@ class _Reading:
         if kind in _PASSED_ON:
             return self.keys(node.child())
         reader = self._readers.get(kind)
-        return set() if reader is None else reader(node)
+        found = set() if reader is None else reader(node)
+        fixed = self.fixed(node) if found else frozenset()
+        return {key - fixed for key in found}
+
+    def fixed(self, node: Node) -> Key:
+        """Return the attributes that have one value in all rows."""
+        kind = self._nodes.kind(node)
+        below = frozenset[int]().union(*map(self.fixed, self._passing(node, kind)))
+        if kind == "Filter":
+            return below.union(self._fixed_by(node.condition()))
+        if kind not in ("Project", "Aggregate"):
+            return below
+        columns = items(node.projectList() if kind == "Project" else node.aggregateExpressions())
+        return frozenset(self._nodes.id(column.toAttribute()) for column in columns if self._is_fixed(column, below))
+
+    def _passing(self, node: Node, kind: str) -> list[Node]:
+        """Return the nodes below whose columns have no other values above."""
+        children = self._nodes.children(node)
+        if kind == "Join":
+            how = self._nodes.join_type(node)
+            return children if how in ("Inner", "Cross") else children[:1] if how in _LEFT_ROWS else []
+        return children if kind in _PASSED_ON | {"Filter", "Project", "Aggregate", "Window"} else []
+
+    def _is_fixed(self, column: Expression, below: Key) -> bool:
+        value = self._nodes.unnamed(column)
+        return bool(value.foldable()) or (
+            self._nodes.kind(value) == "AttributeReference" and self._nodes.id(value) in below
+        )
 
     def _stream(self, node: Node) -> set[Key]:
         ids = {str(each.name()): self._nodes.id(each) for each in self._nodes.output(node)}
@@ -59,7 +92,8 @@ class _Reading:
         return {frozenset(ids[name] for name in key) for key in known if key <= ids.keys()}
 
     def _aggregate(self, node: Node) -> set[Key]:
-        keys = items(node.groupingExpressions())
+        below = self.fixed(node.child())
+        keys = [key for key in items(node.groupingExpressions()) if not self._is_fixed(key, below)]
         given = [self._given_by(key, items(node.aggregateExpressions())) for key in keys]
         return set() if None in given else {frozenset(each for each in given if each is not None)}
 
@@ -83,29 +117,37 @@ class _Reading:
         return found
 
     def _filter(self, node: Node) -> set[Key]:
-        fixed = set(self._fixed(node.condition()))
-        return {key - fixed for key in self.keys(node.child())}
+        return self.keys(node.child())
 
-    def _fixed(self, condition: Expression) -> Iterable[int]:
+    def _fixed_by(self, condition: Expression) -> Iterable[int]:
         """Return the attributes that a condition holds to one value."""
-        match self._nodes.kind(condition):
-            case "And":
-                for each in items(condition.children()):
-                    yield from self._fixed(each)
-            case "EqualTo":
-                one, other = items(condition.children())
+        for part in self._nodes.conjuncts(condition):
+            if self._nodes.kind(part) in ("EqualTo", "EqualNullSafe"):
+                one, other = items(part.children())
                 for attribute, value in ((one, other), (other, one)):
-                    if self._nodes.kind(attribute) == "AttributeReference" and value.foldable():
+                    plain = self._nodes.kind(attribute) == "AttributeReference" and not collated([attribute])
+                    if plain and value.foldable():
                         yield self._nodes.id(attribute)
 
     def _window(self, node: Node) -> set[Key]:
         found = self.keys(node.child())
-        partition = items(node.partitionSpec())
+        partition = list(map(self._compared, items(node.partitionSpec())))
         if all(self._nodes.kind(each) == "AttributeReference" for each in partition):
             for column in items(node.windowExpressions()):
-                if self._nodes.kind(column.child().windowFunction()) == "RowNumber":
+                if self._nodes.kind(column) == "Alias" and self._is_row_number(column.child()):
                     found = found | {frozenset(map(self._nodes.id, [*partition, column.toAttribute()]))}
         return found
+
+    def _is_row_number(self, column: Expression) -> bool:
+        return (
+            self._nodes.kind(column) == "WindowExpression" and self._nodes.kind(column.windowFunction()) == "RowNumber"
+        )
+
+    def _compared(self, key: Expression) -> Expression:
+        """Return a key without what the optimiser puts around it to give equal floats equal bits."""
+        while self._nodes.kind(key) in _NORMALISING:
+            key = key.child()
+        return key
 
     def _join(self, node: Node) -> set[Key]:
         left, right = self._nodes.children(node)
@@ -117,7 +159,12 @@ class _Reading:
         keys_left, keys_right = self.keys(left), self.keys(right)
         sides = self._nodes.equal_keys(node)
         left_on, right_on = (
-            {self._nodes.id(each) for each in side if self._nodes.kind(each) == "AttributeReference"} for side in sides
+            {
+                self._nodes.id(each)
+                for each in map(self._compared, side)
+                if self._nodes.kind(each) == "AttributeReference"
+            }
+            for side in sides
         )
         found = {one | other for one in keys_left for other in keys_right}
         if how != "RightOuter" and any(key <= right_on for key in keys_right):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from pyspark.errors import AnalysisException
+
 from boatlift.dataflow import Json, Plan, Source
 from boatlift.errors import (
     FLOW_AND_STORE,
@@ -21,8 +23,17 @@ from boatlift.spark.tasks.sealed_errors import TaskFailedError
 __all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
 
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
-_FAULTS_OF_EXPRESSIONS = frozenset({"22", "42"})
-"""Classes of SQLSTATE that come again however often a step is tried: bad values, and what does not resolve."""
+_FAULTS_OF_EXPRESSIONS = frozenset({"21", "22", "42"})
+"""Classes of SQLSTATE that come again at each try: a row too many, bad values, what does not resolve."""
+
+_OF_A_PLAN = re.compile(r"\[(INTERNAL_ERROR|INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND|PLAN_VALIDATION_FAILED\w*)[].]")
+"""How errors of Spark's own planner begin; those of its network and its files begin in other ways."""
+
+_CALL = re.compile(r"An error occurred while calling \S+\s*(?:Trace:\s*)?(?::\s*)?(?:[\w.$]+(?:Exception|Error): )?")
+"""What Py4J says before Java's own words."""
+
+_OUTSIDE = frozenset({"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"})
+"""What the analyser says of what is not there."""
 
 _TRIES_ON_A_CLUSTER = 4
 """Spark's own default of spark.task.maxFailures."""
@@ -78,6 +89,9 @@ def explain(
         return failed
     state = _SQLSTATE.search(text)
     first = first_line(error)
+    analysed = isinstance(error, AnalysisException) and error.getCondition() not in _OUTSIDE
+    if analysed or _OF_A_PLAN.match(first):
+        return InternalError("PLAN_REFUSED", f"Spark refuses Boatlift's plan of step {time} of {unit}: {first}")
     if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
         message = f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}"
         failed = UserCodeError("USER_CODE", message, lasting=lasting)
@@ -103,7 +117,8 @@ def first_line(error: Exception) -> str:
     raised = WorkerTraceback.found_in(str(error))
     if raised is not None:
         return raised.summary + raised.place
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    said = _CALL.sub("", str(error), count=1)
+    return next((line for line in said.splitlines() if line.strip()), type(error).__name__)
 
 
 def remedy(plan: Plan, unit: str, time: int) -> str:

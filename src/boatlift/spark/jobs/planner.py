@@ -233,7 +233,7 @@ class StepPlanner:
             last_stage: Makes the last stage, if it is not that of a job for one step.
         """
         columns = unit.output.names
-        parts = ", ".join(f"isnull({quoted(name)}), {quoted(name)}" for name in columns)
+        parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in unit.output)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
         return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
@@ -341,3 +341,9 @@ def tasks_for(weight: int, parallelism: int) -> int:
 def power_of_two(number: int) -> int:
     """Return the largest power of two that is neither larger than a number nor than the number of key groups."""
     return 1 << (max(1, min(number, KEY_GROUPS)).bit_length() - 1)
+
+
+def _hashable(column: pa.Field) -> str:
+    """Return the expression of a column whose values Spark can hash."""
+    name = quoted(column.name)
+    return f"map_entries({name})" if pa.types.is_map(column.type) else name

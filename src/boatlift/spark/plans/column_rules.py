@@ -44,14 +44,21 @@ def refuse_of_step(processor: str, *, of_step: bool) -> None:
         )
 
 
-def refuse_maps(schema: StructType, processor: str) -> None:
+def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) -> None:
     """Raise if a column holds a map: its entries have no order, so that equal rows could have different digests.
+
+    Args:
+        schema: The columns.
+        processor: The processor.
+        compared: Whether its rows may be compared. If not, a column may be a map, whose entries keep their order.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`.
     """
     for field in schema.fields:
-        if _has_map(field.dataType):
+        kind = field.dataType
+        within = [kind.keyType, kind.valueType] if isinstance(kind, MapType) and not compared else [kind]
+        if any(map(_has_map, within)):
             raise InvalidError(
                 "TYPE_REFUSED",
                 f"column {field.name} of {processor} holds a map, whose entries have no order: keep F.array_sort("

@@ -209,6 +209,47 @@ def _equal_or_both_null(one: pa.Array, other: pa.Array) -> pa.Array:
     return pc.or_(equal, pc.and_(one.is_null(), other.is_null()))
 
 
+def _list_of(*values: pa.Array) -> pa.Array:
+    """Return a list of one value of each array, for each row."""
+    rows = len(values[0])
+    places = np.arange(rows * len(values)).reshape(len(values), rows).T.reshape(-1)
+    return _lists(np.full(rows, len(values)), pa.concat_arrays(values).take(pa.array(places)), None)
+
+
+def _joined(*lists: pa.Array) -> pa.Array:
+    """Return the elements of several lists of a row as one list; NULL if one of them is."""
+    null = np.any([each.is_null().to_numpy(zero_copy_only=False) for each in lists], axis=0)
+    counts = np.array([_lengths(each) for each in lists])
+    elements = [each.flatten() for each in lists]
+    before = np.cumsum([0, *map(len, elements)])[:-1]
+    starts = before[:, None] + np.cumsum(counts, axis=1) - counts
+    counts = np.where(null, 0, counts)
+    pieces = counts.T.reshape(-1)
+    first = np.cumsum(pieces) - pieces
+    places = np.repeat(starts.T.reshape(-1) - first, pieces) + np.arange(int(pieces.sum()))
+    return _lists(counts.sum(axis=0), pa.concat_arrays(elements).take(pa.array(places)), null)
+
+
+def _lengths(lists: pa.Array) -> Ints:
+    lengths: Ints = pc.fill_null(lists.value_lengths(), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+    return lengths
+
+
+def _lists(lengths: Ints, elements: pa.Array, null: npt.NDArray[np.bool_] | None) -> pa.Array:
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
+    return pa.ListArray.from_arrays(offsets, elements, mask=None if null is None else pa.array(null))
+
+
+def _contains(lists: pa.Array, values: pa.Array) -> pa.Array:
+    """Return whether a list has a value: NULL if either is, or if it has NULLs and not the value."""
+    rows = np.repeat(np.arange(len(lists)), _lengths(lists))
+    equal = FUNCTIONS["="](lists.flatten(), values.take(pa.array(rows)))
+    there = np.bincount(rows[pc.fill_null(equal, False).to_numpy(zero_copy_only=False)], minlength=len(lists)) > 0
+    unknown = np.bincount(rows[equal.is_null().to_numpy(zero_copy_only=False)], minlength=len(lists)) > 0
+    null = pc.or_(lists.is_null(), values.is_null()).to_numpy(zero_copy_only=False)
+    return pa.array(there, mask=null | (unknown & ~there))
+
+
 FUNCTIONS: Mapping[str, Callable[..., pa.Array]] = {
     "+": pc.add_checked,
     "-": pc.subtract_checked,
@@ -228,6 +269,9 @@ FUNCTIONS: Mapping[str, Callable[..., pa.Array]] = {
     "is not null": lambda values: values.is_valid(),
     "least": lambda *values: pc.min_element_wise(*values, skip_nulls=True),
     "greatest": lambda *values: pc.max_element_wise(*values, skip_nulls=True),
+    "list": _list_of,
+    "concat lists": _joined,
+    "contains": _contains,
     "concat": lambda *values: pc.binary_join_element_wise(*values, pa.scalar("", values[0].type)),
 }
 """The functions by name; `cast` is one more. Those with `wrapping` do as Spark does without ANSI."""

@@ -1,0 +1,93 @@
+"""The plans of a view's stages, tried without rows before anything runs.
+
+Spark optimises a query whole, and at each step its stages one by one. A stage that Spark refuses is told of here, where
+nothing has happened yet. A try plans the stages and binds their columns: no job runs over rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import LongType, StructField, StructType
+
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import BoatliftError, InternalError
+from boatlift.spark.incremental.flows import Flow, Leaf, Linear
+from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.spark.incremental.query import Query
+from boatlift.spark.incremental.realise import StepFrames
+from boatlift.spark.incremental.view_job import FrameInput, ViewJob, channel_name, in_words
+from boatlift.spark.jobs.diagnosis import first_line
+
+__all__ = ["refused_by_spark", "try_stages"]
+
+
+@contextmanager
+def refused_by_spark(what: str) -> Iterator[None]:
+    """Tell of an error of Spark's as a fault of a plan that Boatlift made.
+
+    Raises:
+        InternalError: `[PLAN_REFUSED]`.
+    """
+    try:
+        yield
+    except BoatliftError:
+        raise
+    except Exception as error:
+        raise InternalError(
+            "PLAN_REFUSED", f"Boatlift has no plan that Spark takes for {what}: {first_line(error)}"
+        ) from error
+
+
+def try_stages(
+    query: Query, jobs: Sequence[ViewJob], streams: Mapping[str, StructType], nodes: PlanNodes, view: str
+) -> None:
+    """Have Spark plan the stages of a view.
+
+    Args:
+        query: The stages.
+        jobs: The jobs of a step.
+        streams: The columns of each stream.
+        nodes: Makes nodes.
+        view: The view, for errors.
+
+    Raises:
+        InternalError: `[PLAN_REFUSED]` Spark refuses one of them.
+    """
+    placed = [each for job in jobs for each in job.nodes]
+    general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
+    results = (2 * len(each.inputs) if each.number in general else 1 for each in query.stages)
+    channels = frozenset(channel_name(stage, place) for stage, count in enumerate(results) for place in range(count))
+    rows = {name: nodes.empty(_weighted(schema)) for name, schema in streams.items()}
+
+    def channel(name: str, columns: StructType) -> DataFrame:
+        del name
+        return nodes.empty(_weighted(columns))
+
+    static = any(stage.whole for stage in query.stages) or any(
+        isinstance(given, FrameInput) and _is_static(given.flow) for job in jobs for given in job.inputs
+    )
+    for first in (False, True) if static else (False,):
+        frames = StepFrames(query, general, nodes, rows, channels, channel, first)
+        for job in jobs:
+            with refused_by_spark(f"the part of {view} that is to {in_words(job, query)}"):
+                for given in job.inputs:
+                    frame = frames.of(given)
+                    if frame is not None:
+                        frame._jdf.queryExecution().toRdd()
+
+
+def _weighted(schema: StructType) -> StructType:
+    return StructType([*schema.fields, StructField(WEIGHT, LongType())])
+
+
+def _is_static(flow: Flow) -> bool:
+    match flow:
+        case Leaf(read, _):
+            return read is None
+        case Linear(_, inputs):
+            return any(map(_is_static, inputs))
+        case _:
+            return False
