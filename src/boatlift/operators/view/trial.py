@@ -20,6 +20,8 @@ from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.realise import StepFrames
 from boatlift.spark.incremental.view_job import FrameInput, ViewJob, channel_name, in_words
 from boatlift.spark.jobs.diagnosis import first_line
+from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.session.jvm import death_of_jvm
 
 __all__ = ["refused_by_spark", "try_stages"]
 
@@ -36,9 +38,8 @@ def refused_by_spark(what: str) -> Iterator[None]:
     except BoatliftError:
         raise
     except Exception as error:
-        raise InternalError(
-            "PLAN_REFUSED", f"Boatlift has no plan that Spark takes for {what}: {first_line(error)}"
-        ) from error
+        message = f"Boatlift has no plan that Spark takes for {what}: {first_line(error)}"
+        raise death_of_jvm(error) or InternalError("PLAN_REFUSED", message) from error
 
 
 def try_stages(
@@ -55,7 +56,11 @@ def try_stages(
 
     Raises:
         InternalError: `[PLAN_REFUSED]` Spark refuses one of them.
+        InvalidError: `[TYPE_REFUSED]` one of them keeps rows with maps.
     """
+    for taken in (each for job in jobs if job.nodes for each in job.inputs if isinstance(each, FrameInput)):
+        kept = [nodes.field(nodes.name_of(column), column) for column in taken.columns]
+        refuse_maps(StructType(kept), f"the rows that {view} keeps")
     placed = [each for job in jobs for each in job.nodes]
     general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
     results = (2 * len(each.inputs) if each.number in general else 1 for each in query.stages)

@@ -66,3 +66,15 @@ def test_texts_are_compared_by_their_bytes_and_joined_unless_one_is_null() -> No
 def test_the_least_value_passes_nulls_over() -> None:
     assert values(call("least", A, B, kind=LONG), [1, None, None], [2, 3, None]) == [1, 3, None]
     assert values(call("cast", A, kind=pa.string()), [1, None]) == ["1", None]
+
+
+def test_lists_are_made_joined_and_searched_as_spark_does() -> None:
+    lists, numbers = pa.list_(pa.int64()), Place(1)
+    paths = [[1, 2], None, [], [3, None], [4]]
+    wanted = [2, 1, 1, 4, None]
+    assert values(call("contains", Place(0), numbers), paths, wanted) == [True, None, False, None, None]
+    one = call("list", numbers, kind=lists)
+    assert values(one, paths, wanted) == [[2], [1], [1], [4], [None]]
+    joined = [[1, 2, 2], None, [1], [3, None, 4], [4, None]]
+    assert values(call("concat lists", Place(0), one, kind=lists), paths, wanted) == joined
+    assert values(call("list", numbers, numbers, kind=lists), paths[:2], wanted[:2]) == [[2, 2], [1, 1]]
