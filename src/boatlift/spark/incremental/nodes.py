@@ -331,6 +331,20 @@ class PlanNodes:
             return None
         return items(found.get()._1()), items(found.get()._2()), items(found.get()._3())
 
+    def aggregate(self, keys: Sequence[Expression], columns: Iterable[Expression], like: Node) -> Node:
+        """Return an aggregate over the rows of another, with the functions in its columns resolved."""
+        named = [key for key in keys if self.kind(key) == "Alias"]
+        child = self.project([*self.output(like.child()), *named], like.child()) if named else like.child()
+        keys = [key.toAttribute() for key in keys]
+        made = self._logical.Aggregate(self._seq(keys), self._seq([*keys, *columns]), child, like.hint())
+        return self.analysed(self.frame_of(made))
+
+    def collected(self, values: Expression, *, distinct: bool) -> Expression:
+        """Return the call of a function that collects values as doubles into a list; it is not resolved yet."""
+        unresolved = self._module("analysis.UnresolvedFunction")
+        double = unresolved.apply("double", self._seq([values]), False)
+        return unresolved.apply("collect_list", self._seq([double]), distinct)
+
     @classmethod
     def session_keys(cls, aggregate: Node) -> list[Expression]:
         """Return the grouping keys of an aggregate that are session windows: constants and others have no metadata."""

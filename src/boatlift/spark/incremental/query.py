@@ -15,6 +15,7 @@ from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.kernel import Layout
 from boatlift.spark.incremental.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
 from boatlift.spark.incremental.bounds import Bounds, Expires
+from boatlift.spark.incremental.exact_sums import with_exact_sums
 from boatlift.spark.incremental.flows import Flow, Leaf, Linear, SchemaOf, StageResult
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import collated, join_form, words
@@ -238,19 +239,27 @@ class _Cutting:
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
         keys = [key for key in items(node.groupingExpressions()) if not self._is_one_of(key, sessions)]
         place = f"GROUP BY {words(keys) or 'nothing'}"
-        whole = node.groupingExpressions().isEmpty()
         if len(keys) < node.groupingExpressions().size() or collated(keys):
-            ended = self.bounds.by_sessions(node)
-            return self._stage((node,), (tuple(keys),), place, whole=whole, sessions=ended)
+            return self._general_aggregate(node, keys, place, self.bounds.by_sessions(node))
         parts = aggregate_parts(node, self._nodes)
         if parts is None or not (parts.functions or keys):
-            return self._stage((node,), (tuple(keys),), place, whole=whole)
+            return self._general_aggregate(node, keys, place)
         if not parts.functions:
             return self._kernel_aggregate(node, parts, place, Form.DISTINCT)
         kept = self._layout_of(parts.keys, parts.functions, self.grows(node.child()))
         if kept is None:
-            return self._stage((node,), (tuple(keys),), place, whole=whole)
+            return self._general_aggregate(node, keys, place)
         return self._kernel_aggregate(node, parts, place, Form.AGGREGATE, kept)
+
+    def _general_aggregate(
+        self, node: Node, keys: Sequence[Expression], place: str, sessions: Expires | None = None
+    ) -> Flow:
+        whole = node.groupingExpressions().isEmpty()
+        exact = with_exact_sums(node, self._nodes)
+        if exact is None:
+            return self._stage((node,), (tuple(keys),), place, whole=whole, sessions=sessions)
+        result = self._stage((exact.node,), (tuple(keys),), place, whole=whole, sessions=sessions)
+        return Linear(self._nodes.project(exact.results, node.child()), (result,))
 
     def _is_one_of(self, key: Expression, ids: AbstractSet[int]) -> bool:
         """Return whether a grouping key, which may be a constant, is the attribute of one of some ids."""
