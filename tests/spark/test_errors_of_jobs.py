@@ -11,7 +11,7 @@ import boatlift as bl
 from boatlift.conditions import Retry
 from boatlift.dataflow import plan
 from boatlift.errors import DataError, InternalError, UnavailableError
-from boatlift.spark.jobs.diagnosis import explain, first_line, remedy, tries_of_a_task
+from boatlift.spark.jobs.diagnosis import explain, first_line, is_of_an_expression, remedy, tries_of_a_task
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
@@ -69,6 +69,18 @@ def test_an_error_names_function_step_line_and_input_and_its_traceback_is_a_note
     (note,) = told.__notes__
     assert note.startswith("Traceback (most recent call last):")
     assert first_line(RuntimeError(TEXT)) == "TypeError: no number: poison (line 5 of /home/me/flights.py)"
+
+
+def test_an_error_of_java_that_pyspark_hands_on_has_the_words_of_spark() -> None:
+    said = "[SCALAR_SUBQUERY_TOO_MANY_ROWS] More than one row returned by a subquery. SQLSTATE: 21000"
+    java = (
+        f"An error occurred while calling o1.collect.\n: java.util.X: org.apache.spark.Y: {said}\n\tat org.Z.z(Z.java)"
+    )
+    assert first_line(RuntimeError(java)) == said
+    told = explain(RuntimeError(java), "sums", 3)
+    assert str(told) == f"[USER_CODE] an expression of sums failed at step 3: {said}"
+    assert is_of_an_expression(RuntimeError(java))
+    assert not is_of_an_expression(RuntimeError("[OUT_OF_DISK] SQLSTATE: 53100"))
 
 
 def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path: Path) -> None:

@@ -10,7 +10,16 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    LongType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
 from boatlift.spark.compile.keyed import one_frame
@@ -28,13 +37,16 @@ from boatlift.spark.keyed.loop.node import LoopNode
 from boatlift.spark.keyed.network.hand_out import HandOut
 from boatlift.spark.keyed.network.network import Feed, Network, part_name
 from boatlift.spark.keyed.network.node import Node
-from boatlift.spark.plans.catalyst import has_one_stage, optimised
-from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
+from boatlift.spark.plans.catalyst import has_one_stage, map_in_arrow, optimised
+from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetTask, NetworkTask
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["ViewPlans", "ViewStep", "is_one_task"]
+
+_DIVIDES = BooleanType | DateType | NumericType | StringType | TimestampType
+"""Types of columns by which Spark can divide rows."""
 
 
 @dataclass(slots=True)
@@ -133,21 +145,27 @@ class ViewPlans:
         self._told, self._tells = ToldRows(unit, jobs.inputs), True
         self._kept: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
 
-    def of(self, job: ViewJob, step: ViewStep) -> StepPlan | None:
-        """Return the plan of a job; None if nothing comes in."""
+    def of(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> StepPlan | None:
+        """Return the plan of a job; None if nothing comes in.
+
+        Args:
+            job: The job.
+            step: The step.
+            net: Whether rows that cancel out are left out before anything is computed.
+        """
         planner = self._jobs.planner
         one_task = planner.fits_one_task(step.weight) or is_one_task(job)
         if step.first or self._of_step or not one_task:
-            return self._made_anew(job, step, divided=not one_task)
+            return self._made_anew(job, step, divided=not one_task, net=net)
         told = step.told()
-        kept = self._small(job, step, told=told is not None)
+        make = partial(self._made, net=True) if net else self._small
+        kept = make(job, step, told=told is not None)
         if kept is None:
             return None
         frame = kept.frame
         if not kept.stands:
-            self._tells &= (
-                not job.reads_streams
-            )  # from the next step on: the jobs of a step read one and the same input
+            if job.reads_streams and not net:
+                self._tells = False  # from the next step on: the jobs of a step read one and the same input
             filled = frame if kept.template is None else kept.template.filled(step.rows())
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
         sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
@@ -163,13 +181,13 @@ class ViewPlans:
         """
         return self._told.of(sent) if self._tells and self._jobs.planner.fits_one_task(weight) else None
 
-    def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool) -> StepPlan | None:
+    def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool) -> StepPlan | None:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
         streams = self._weighted(step.rows(), step.clock)
         # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._standing_channel
-        frame = self._frame(job, streams, step.there, read, first=step.first, divided=divided)
+        frame = self._frame(job, streams, step.there, read, first=step.first, divided=divided, net=net)
         if frame is None:
             return None
         if self._query.only_appends:
@@ -186,11 +204,11 @@ class ViewPlans:
             self._kept[key] = self._made(job, step, told=told)
         return self._kept[key]
 
-    def _made(self, job: ViewJob, step: ViewStep, *, told: bool) -> _Small | None:
+    def _made(self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False) -> _Small | None:
         gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
         rows = self._told.frames(step.sent) if told else gaps
         streams = self._weighted(rows, step.clock)
-        frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False)
+        frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False, net=net)
         if frame is None:
             return None
         planner = self._jobs.planner
@@ -212,9 +230,17 @@ class ViewPlans:
         *,
         first: bool,
         divided: bool,
+        net: bool,
     ) -> DataFrame | None:
         """Return the rows that a job's tasks take; None if there are none."""
-        frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first, divided)
+
+        def net_channel(name: str, columns: StructType) -> DataFrame:
+            return self._net(channel(name, columns), divided=divided)
+
+        read = net_channel if net else channel
+        if net:
+            streams = {name: self._net(frame, divided=divided) for name, frame in streams.items()}
+        frames = StepFrames(self._query, self._general, self._nodes, streams, there, read, first, divided)
         inputs = [frames.of(given) for given in job.inputs]
         schemas = [_with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
         begins = first and any(each.node.whole for each in job.nodes)
@@ -225,6 +251,16 @@ class ViewPlans:
         frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
         # Rows that Spark knows to be none, as where a condition is never true, have no task to give the first result.
         return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
+
+    def _net(self, frame: DataFrame, *, divided: bool) -> DataFrame:
+        """Return rows without those that cancel out; the last column is `_weight`."""
+        *columns, _ = frame.schema.fields
+        if divided:
+            by = [F.col(quoted(each.name)) for each in columns if isinstance(each.dataType, _DIVIDES)]
+            frame = frame.repartition(*by) if by else frame.repartition(1)
+        else:
+            frame = frame.coalesce(1)
+        return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
         """Return the rows of a view that only appends, as it hands them out: nothing in them cancels out."""

@@ -22,6 +22,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.incremental.query import Query
 from boatlift.spark.incremental.view_job import ViewJob
+from boatlift.spark.jobs.diagnosis import is_of_an_expression
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
@@ -110,8 +111,21 @@ class ViewSteps(Steps):
         return replace(made, rows_in=rows_in)
 
     def _job(self, job: ViewJob, step: ViewStep) -> list[TaskReceipt]:
-        """Run a job of a step, and take what it leaves into the step; return its receipts."""
-        plan = self._plans.of(job, step)
+        """Run a job of a step, and take what it leaves into the step; return its receipts.
+
+        An expression may fail for a row that comes and goes within the step, or for a pair of rows of a join of which
+        one goes as the other comes: no answer has such a row. So a job that fails runs again without them.
+        """
+        try:
+            return self._executed(job, step)
+        except Exception as error:
+            if not is_of_an_expression(error):
+                raise
+        self._plans.forget()
+        return self._executed(job, step, net=True)
+
+    def _executed(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> list[TaskReceipt]:
+        plan = self._plans.of(job, step, net=net)
         if plan is None:
             return []
         stages = {str(each.stage) for each in job.nodes}

@@ -2,7 +2,8 @@
 
 A node can take the result of another in the same task if nothing stands between them but columns. So an expression over
 the columns of a join is computed on the side that has all of its columns, before the join: the rows of a job's input
-are computed by Spark, and nodes pass columns on.
+are computed by Spark, and nodes pass columns on. An expression that may fail is computed behind the join, because a row
+without a partner is not in the answer.
 
 A step with many rows has several tasks, which divide rows by the key of one node. Then each node is a job of its own.
 """
@@ -24,6 +25,7 @@ from boatlift.spark.incremental.bounds import Bound, Expires
 from boatlift.spark.incremental.flows import Flow, Linear, SchemaOf, StageResult, named_schema
 from boatlift.spark.incremental.form import Form
 from boatlift.spark.incremental.joins import JOIN_GIVES, SIDES_ALONE
+from boatlift.spark.incremental.never_fails import never_fails
 from boatlift.spark.incremental.nodes import Expression, PlanNodes
 from boatlift.spark.incremental.query import Query, Stage
 from boatlift.spark.incremental.view_job import FrameInput, PlacedNode, ViewJob, all_of
@@ -129,6 +131,7 @@ class _JobMaking:
     def __init__(self, query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> None:
         self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
         self._named = partial(named_schema, schema_of=schema_of)
+        self._never_fails = partial(never_fails, nodes=nodes)
         self.jobs: list[ViewJob] = []
 
     def last(self) -> None:
@@ -161,6 +164,8 @@ class _JobMaking:
 
     def _gives(self, stage: Stage, columns: Sequence[Expression]) -> bool:
         """Return whether a stage's kernel gives columns over its result."""
+        if not all(map(self._never_fails, columns)):
+            return False
         match stage.form:
             case Form.GENERAL | Form.FIRST:
                 return False

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boatlift.spark.incremental.form import Form
+from boatlift.spark.incremental.never_fails import never_fails
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes
 from boatlift.spark.keyed.network.semi import Gives
 
@@ -52,15 +53,17 @@ class JoinForm:
     condition: Expression | None = None
 
 
-def join_form(node: Node, nodes: PlanNodes) -> JoinForm:
+def join_form(node: Node, nodes: PlanNodes, *, of_all_rows: bool = False) -> JoinForm:
     """Return how a join is computed.
 
     A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a row
-    has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key.
+    has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key; but one
+    that may fail is computed of pairs alone, as Spark does.
 
     Args:
         node: The join.
         nodes: Reads nodes.
+        of_all_rows: Whether a condition that may fail is computed of rows without a partner all the same.
     """
     values = nodes.not_in_values(node)
     if values is not None:
@@ -77,10 +80,11 @@ def join_form(node: Node, nodes: PlanNodes) -> JoinForm:
     elif not left:
         form = Form.GENERAL
     if form in (Form.OUTER, Form.SEMI) and condition is not None:
-        keys = _conditional_keys(plain, condition, node, nodes)
-        return (
-            JoinForm(Form.GENERAL, (tuple(left), tuple(right)), place) if keys is None else JoinForm(form, keys, place)
-        )
+        may_fail = not (of_all_rows or never_fails(condition, nodes))
+        keys = None if may_fail else _conditional_keys(plain, condition, node, nodes)
+        if keys is None:
+            return JoinForm(Form.GENERAL, (tuple(left), tuple(right)), place)
+        return JoinForm(form, keys, place)
     return JoinForm(form, plain, place, condition if form is Form.JOIN else None)
 
 

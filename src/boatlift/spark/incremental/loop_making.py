@@ -245,7 +245,7 @@ class _BodyMaking:
         return made
 
     def _join(self, node: Node) -> _Placed:
-        join = join_form(node, self._nodes)
+        join = join_form(node, self._nodes, of_all_rows=True)
         if join.form not in (Form.JOIN, Form.OUTER, Form.SEMI) or any(map(collated, join.keys)):
             raise self._refused(f"the {join.place}", "join with equal columns")
         below = [self.of(each) for each in self._nodes.children(node)]

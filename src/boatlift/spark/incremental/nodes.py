@@ -426,6 +426,10 @@ class PlanNodes:
         """Return a field of an expression's type that may be NULL if its values may."""
         return StructField(name, cls.type_of(expression), bool(expression.nullable()))
 
+    def can_up_cast(self, cast: Expression) -> bool:
+        """Return whether a cast has a result for every value, and loses nothing of it."""
+        return bool(self._expressions.Cast.canUpCast(cast.child().dataType(), cast.dataType()))
+
     @staticmethod
     def name_of(column: Expression) -> str:
         """Return the name of an attribute, or the text of another expression."""

@@ -20,17 +20,18 @@ from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
-__all__ = ["explain", "first_line", "remedy", "tries_of_a_task"]
+__all__ = ["explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
 
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
-_FAULTS_OF_EXPRESSIONS = frozenset({"21", "22", "42"})
-"""Classes of SQLSTATE that come again at each try: a row too many, bad values, what does not resolve."""
+_FAULTS_OF_EXPRESSIONS = frozenset({"21", "22", "23", "39", "42", "54", "P0"})
+"""Classes of SQLSTATE that come again however often a step is tried: bad values, a scalar subquery with two rows, a key
+twice in a map, functions in Java, what does not resolve, limits, `raise_error`."""
 
 _OF_A_PLAN = re.compile(r"\[(INTERNAL_ERROR|INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND|PLAN_VALIDATION_FAILED\w*)[].]")
 """How errors of Spark's own planner begin; those of its network and its files begin in other ways."""
 
-_CALL = re.compile(r"An error occurred while calling \S+\s*(?:Trace:\s*)?(?::\s*)?(?:[\w.$]+(?:Exception|Error): )?")
-"""What Py4J says before Java's own words."""
+_CALL = re.compile(r"An error occurred while calling \S+\s*(?:Trace:\s*)?(?::\s*)?(?:[\w.$]+: )*")
+"""What Py4J says before the words of Spark: its name of an object, then names of Java's classes."""
 
 _OUTSIDE = frozenset({"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"})
 """What the analyser says of what is not there."""
@@ -87,17 +88,31 @@ def explain(
         failed.remedy = remedy
         failed.add_note(raised.text)
         return failed
-    state = _SQLSTATE.search(text)
     first = first_line(error)
     analysed = isinstance(error, AnalysisException) and error.getCondition() not in _OUTSIDE
     if analysed or _OF_A_PLAN.match(first):
         return InternalError("PLAN_REFUSED", f"Spark refuses Boatlift's plan of step {time} of {unit}: {first}")
-    if state is not None and state[1] in _FAULTS_OF_EXPRESSIONS:
+    if _is_fault(text):
         message = f"an expression of {unit} failed at step {time}: {first.rstrip('. ')}{end}"
         failed = UserCodeError("USER_CODE", message, lasting=lasting)
         failed.remedy = remedy
         return failed
     return UnavailableError("STEP_FAILED", f"Spark could not run step {time} of {unit}: {first}")
+
+
+def is_of_an_expression(error: Exception) -> bool:
+    """Return whether a failed job says that an expression or a function failed for a row."""
+    text = str(error)
+    if isinstance(error, BoatliftError) or death_of_jvm(error) is not None:
+        return False
+    if isinstance(error, TaskFailedError):
+        return error.error.condition == "OVERFLOW"
+    return WorkerTraceback.found_in(text) is not None or _is_fault(text)
+
+
+def _is_fault(text: str) -> bool:
+    state = _SQLSTATE.search(text)
+    return state is not None and state[1] in _FAULTS_OF_EXPRESSIONS
 
 
 def _of_changed_input(inputs: Sequence[tuple[Source, Json]]) -> BoatliftError | None:

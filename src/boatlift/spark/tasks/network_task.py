@@ -14,8 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
+from boatlift.errors import InvalidError
+from boatlift.spark.keyed.arrangement.arranged import key_hashes, key_words
+from boatlift.spark.keyed.column import Column
 from boatlift.spark.keyed.exchange import ALONE, Exchange
+from boatlift.spark.keyed.group import group, grouped_sum
 from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.spark.keyed.key_groups import Share
 from boatlift.spark.keyed.loop.node import LoopNode
@@ -36,7 +39,7 @@ from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, p
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Channel", "ChannelTask", "InputHashes", "NetworkTask"]
+__all__ = ["Channel", "ChannelTask", "InputHashes", "NetTask", "NetworkTask"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,3 +228,35 @@ class ChannelTask:
             files = [self.files[number] for number in numbers]
         readers = [pa.ipc.open_file(pa.memory_map(file)) for file in files]
         return [reader.get_batch(each) for reader in readers for each in range(reader.num_record_batches)]
+
+
+@dataclass(frozen=True, slots=True)
+class NetTask:
+    """Leaves out the rows of a change that cancel out: those whose weights add up to 0.
+
+    Attributes:
+        processor: The processor that reads, for messages.
+    """
+
+    processor: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a partition that are left; equal rows are of one partition."""
+        yield from guarded(self.processor, lambda: self.run(list(batches)))
+
+    def run(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+        """Return the rows that are left, as they are."""
+        if not batches:
+            return []
+        rows = pa.Table.from_batches(batches).combine_chunks()
+        columns = [column.combine_chunks() for column in rows.columns[:-1]]  # the last column is `_weight`
+        try:
+            hashes, words = key_hashes(columns, len(rows)), key_words(columns, len(rows))
+        except InvalidError:  # a type whose values cannot be compared, so that nothing is known to cancel out
+            return list(batches)
+        grouping = group(hashes, [Column(pa.int64(), words)])
+        weights = rows.column(WEIGHT).to_numpy()[grouping.order]
+        sizes = np.diff(grouping.starts, append=len(rows))
+        left = np.repeat(grouped_sum(weights, grouping.starts) != 0, sizes)
+        kept: list[pa.RecordBatch] = rows.take(pa.array(np.sort(grouping.order[left]))).to_batches()
+        return kept
