@@ -39,6 +39,38 @@ EVERYTHING = T.StructType(
 )
 
 
+def test_the_index_of_a_frame_is_no_column_unless_it_has_the_name_of_one() -> None:
+    rows = PushedRows(T.StructType([T.StructField("id", T.LongType()), T.StructField("ratio", T.DoubleType())]))
+    frame = pd.DataFrame({"id": [3, 1, 2], "ratio": [0.5, float("nan"), 1.5]})
+    filtered, wanted = frame[frame["id"] > 1], [{"id": 3, "ratio": 0.5}, {"id": 2, "ratio": 1.5}]
+    for each in (filtered, filtered.rename_axis("n"), filtered.set_index("id"), filtered.set_index([[8, 9], "id"])):
+        assert rows.of_python(each).to_pylist() == wanted
+    numbered = pd.DataFrame({"ratio": [0.5, 1.5]}).rename_axis("id")
+    assert rows.of_python(numbered).to_pylist() == [{"id": 0, "ratio": 0.5}, {"id": 1, "ratio": 1.5}]
+    (missing,) = rows.of_python(frame[1:2]).to_pylist()
+    assert missing == {"id": 1, "ratio": None}, "pandas says by NaN that there is no value"
+
+
+@pytest.mark.parametrize(
+    ("column", "given"),
+    [
+        ("at", pd.Series(pd.to_datetime(["2026-11-22T10:00:00"]))),
+        ("at", pa.array([dt.date(2026, 11, 22)])),
+        ("at", pa.array([1_800_000_000])),
+        ("local", pa.array([dt.datetime(2026, 11, 22, tzinfo=dt.UTC)])),
+        ("day", pa.array([20_000], pa.int32())),
+        ("inner", pa.array([{"x": 1, "y": 2}])),
+    ],
+)
+def test_a_table_has_times_by_the_rule_of_mappings(column: str, given: Any) -> None:
+    """Neither a zone nor a unit is made up."""
+    with pytest.raises(bl.DataError, match=rf"\[BAD_ROW\] column {column} does not fit"):
+        PushedRows(EVERYTHING).of_python(pa.table({column: given}))
+    moment = pd.DataFrame({"at": pd.to_datetime(["2026-11-22T10:00:00"]).tz_localize("Europe/Paris")})
+    (row,) = PushedRows(EVERYTHING).of_python(moment).to_pylist()
+    assert row["at"] == dt.datetime(2026, 11, 22, 9, tzinfo=dt.UTC)
+
+
 def test_json_of_every_type_becomes_rows() -> None:
     given = {
         "a name": -128, "small": 3, "number": 2**31 - 1, "ratio": 1, "price": "12.50", "open": True,

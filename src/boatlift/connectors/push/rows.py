@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import decimal
 import re
+import sys
 import types
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -96,7 +97,7 @@ class PushedRows:
             DataError: `[BAD_ROW]`.
         """
         if hasattr(rows, "__arrow_c_stream__"):
-            return _without_nul(self._of_table(_as_arrow(rows)))
+            return _without_nul(self._of_table(_without_index(_as_arrow(rows), self.schema.names)))
         if isinstance(rows, pa.RecordBatch):
             return _without_nul(self._of_table(pa.Table.from_batches([rows])))
         mappings = [rows] if isinstance(rows, dict) else rows
@@ -167,10 +168,19 @@ def _as_arrow(table: Any) -> pa.Table:
     Raises:
         DataError: `[BAD_ROW]` Arrow cannot hold a value.
     """
+    pandas = sys.modules.get("pandas")
     try:
+        if pandas is not None and isinstance(table, pandas.DataFrame):
+            return pa.Table.from_pandas(table, preserve_index=True)
         return pa.table(table)
     except (pa.ArrowException, UnicodeError, TypeError) as error:
         raise _bad_row(flaw_in_columns(table) or str(error)) from error
+
+
+def _without_index(table: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return a table without the index of a frame of pandas; an index that has a column's name is that column."""
+    index = (table.schema.pandas_metadata or {}).get("index_columns", ())
+    return table.drop_columns([name for name in index if name in table.column_names and name not in names])
 
 
 def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
@@ -220,11 +230,18 @@ def _as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a struct has undeclared fields: a cast would leave them out.
+    """Raise if a struct has undeclared fields, which a cast would leave out; or for times whose zone it would make up.
 
     Raises:
         ArrowInvalid: there is such a value.
     """
+    if pa.types.is_temporal(declared) and pa.types.is_integer(found):
+        raise pa.ArrowInvalid(f"numbers ({found}) are no times")
+    if pa.types.is_timestamp(declared) and (
+        pa.types.is_date(found) or (pa.types.is_timestamp(found) and (found.tz is None) != (declared.tz is None))
+    ):
+        wanted = "with a zone" if declared.tz else "without a zone"
+        raise pa.ArrowInvalid(f"it has {found}, where times {wanted} belong (pandas: tz_localize)")
     if pa.types.is_struct(found) and pa.types.is_struct(declared):
         names = [found.field(at).name for at in range(found.num_fields)]
         if len(set(names)) < len(names) or not set(names) <= {
