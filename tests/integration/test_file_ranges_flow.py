@@ -133,3 +133,20 @@ def test_the_last_line_of_a_file_counts_once_the_file_is_done(spark: SparkSessio
     for _ in range(2):
         run(spark, "lines that are done", batch=True)
         assert totals() == {key: total + (key == "a") for key, total in expected().items()}
+
+
+def test_a_file_that_was_renamed_by_mistake_is_taken_as_no_new_one(spark: SparkSession) -> None:
+    """Recorded input is proved before new input is recorded: else both names would be needed, with the rows twice."""
+    Path("rows/all.csv").unlink()
+    for number in range(6):
+        Path(f"rows/{number}.csv").write_text(f"k,v\na,{number}\n")
+    SOURCES["files"] = {"path": "rows", "format": "csv"}
+    with pytest.raises(DiesError):
+        run(spark, "files", on_progress=dying_at("commit", "out", time=2))
+    Path("rows/1.csv").rename("rows/1b.csv")
+    for _ in range(2):
+        with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] \S+/1\.csv is gone"):
+            run(spark, "files")
+    Path("rows/1b.csv").rename("rows/1.csv")
+    run(spark, "files")
+    assert totals() == {"a": sum(range(6))}

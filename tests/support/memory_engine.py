@@ -177,6 +177,9 @@ class MemoryEngine:
     def first_cursor(self, source: str) -> Json:
         return {"taken": 0}
 
+    def prove(self, source: str, messages: Sequence[tuple[tuple[str, str, int], Json]]) -> None:
+        pass
+
     def poll(self, source: str, cursor: Json) -> Json | None:
         start = cursor["taken"]
         return {"start": start, "end": min(start + ROWS_A_STEP, self.world.rows)} if start < self.world.rows else None

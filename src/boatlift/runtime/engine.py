@@ -128,6 +128,13 @@ class Engine(Protocol):
     def first_cursor(self, source: str) -> Json:
         """Return a source's cursor before its first position."""
 
+    def prove(self, source: str, messages: Sequence[tuple[tuple[str, str, int], Json]]) -> None:
+        """Prove that the input of recorded messages is what it was: unit, edge and time of each, and its position.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
+        """
+
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Close a step at a source, and return its position; None if there is no new input."""
 

@@ -173,6 +173,15 @@ class SparkEngine:
         """Return a source's cursor before it took anything."""
         return self.plan.sources[source].source.start()
 
+    def prove(self, source: str, messages: Sequence[tuple[tuple[str, str, int], Json]]) -> None:
+        """Verify the positions of messages, each once, without those that are skipped."""
+        proved: set[int] = set()
+        for (unit, edge, time), position in messages:
+            passed = (unit, time) in self._skipped or (unit, edge, time) in self._passed_over
+            if not passed and time not in proved:
+                self.plan.sources[source].source.verify(position)
+                proved.add(time)
+
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Ask a source for new input."""
         return self.plan.sources[source].source.next(cursor)

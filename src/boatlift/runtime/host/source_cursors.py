@@ -89,6 +89,13 @@ class SourceCursors:
         assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
         return cursor
 
+    def recorded_messages(
+        self, source: str, messages: Iterable[tuple[str, str, int]]
+    ) -> list[tuple[tuple[str, str, int], Any]]:
+        """Return messages whose positions an earlier process has recorded, with the positions."""
+        positions = {t: found for t, found in self._positions[source].items() if t <= self.recorded[source]}
+        return [(message, found) for message in messages if (found := positions.get(message[2])) is not None]
+
     def with_cursors(self, order: Execute) -> Execute:
         """Return an order with the cursor at each step, if its unit computes from all rows of the source so far."""
         unit = self._engine.plan.units[order.processor]

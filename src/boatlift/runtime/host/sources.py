@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -73,12 +73,17 @@ class SourcePolls:
         patience = {name: source.patience for name, source in engine.plan.sources.items()}
         self._unreachable = UnreachableSources(patience, options.on_progress)
         self.refusals: list[BoatliftError] = []
+        self._unproved = {name for name in engine.plan.sources if not engine.plan.keeps_no_rows(name)}
         self._rests: dict[str, int] = dict.fromkeys(engine.plan.sources, 0)
         self._announcing: Collection[str] = () if options.available_now else engine.announce(self._announced)
 
     def poll(self, order: PollSource) -> None:
         """Poll a source on a thread."""
-        self._workers.submit(self._poll, order, self._cursors.cursor(order.source, order.time))
+        cursor = self._cursors.cursor(order.source, order.time)
+        unproved: list[Any] = []
+        if order.source in self._unproved:
+            unproved = self._cursors.recorded_messages(order.source, self._progress.untaken(order.source))
+        self._workers.submit(self._poll, order, cursor, unproved)
 
     def acknowledge(self, order: Acknowledge) -> None:
         """Inform a source of positions that will not be read again."""
@@ -100,9 +105,16 @@ class SourcePolls:
             elif isinstance(fact, GarbageCollection):
                 yield from self._cursors.collected(fact)
 
-    def _poll(self, order: PollSource, cursor: Any) -> Answer:
+    def _poll(self, order: PollSource, cursor: Any, unproved: Sequence[tuple[tuple[str, str, int], Any]]) -> Answer:
+        """Poll a source.
+
+        Nothing new is recorded before the recorded input that is to be read again is proved to be there: a file that
+        has another name now is no new one.
+        """
         began, began_to_work = time.monotonic(), time.thread_time()
         try:
+            self._engine.prove(order.source, unproved)
+            self._unproved.discard(order.source)
             position = self._engine.poll(order.source, cursor)
         except FencedError:
             raise

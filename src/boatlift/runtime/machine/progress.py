@@ -36,6 +36,11 @@ class MachineProgress:
         """Return how many messages wait at the fullest input of a processor."""
         return max(map(len, self._processors[processor].waiting.values()), default=0)
 
+    def untaken(self, source: str) -> list[tuple[str, str, int]]:
+        """Return the messages of a source that wait: reader, edge and time."""
+        receivers = self._processors[source].receivers
+        return [(p.name, edge.name, time) for edge, p in receivers for time in p.waiting[edge.name]]
+
     def bytes_behind(self, processor: str) -> int:
         """Return the bytes of the messages that wait at all inputs of a processor."""
         return sum(queue.size for queue in self._processors[processor].waiting.values())
