@@ -193,6 +193,30 @@ def test_a_name_that_spark_cannot_read_is_refused(tmp_path: Path) -> None:
         taken(csv(tmp_path))
 
 
+@pytest.mark.parametrize("tail", [False, True])
+def test_a_name_that_is_no_utf_8_is_refused_and_shown_by_its_bytes(tmp_path: Path, *, tail: bool) -> None:
+    """No log and no message can hold it; the files before it are taken."""
+    for name in (b"a.csv", b"caf\xe9.csv", b".caf\xe9.csv"):
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text("a,b,c\n1,2,x\n")
+    source = csv(tmp_path, tail=tail)
+    told = r"\[BAD_NAME\] the name of file \S+/caf\\xe9\.csv is no UTF-8.*: rename it"
+    with pytest.raises(InvalidError, match=told) as refused:
+        source.next(source.start() if tail else source.advance(source.start(), first(source)))
+    assert str(refused.value).encode()
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.csv")).rename(tmp_path / "café.csv")
+    assert sorted(name for step in taken(csv(tmp_path, tail=tail)) for name in step) == ["a.csv", "café.csv"]
+    for path in (os.fsdecode(b"/caf\xe9/*.csv"), "a\0b.csv"):
+        with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] path .* is no UTF-8, or has a zero byte"):
+            files(path, schema=SCHEMA)
+
+
+@pytest.mark.parametrize("pattern", ["a.csv", "*.csv"])
+def test_a_path_that_cannot_be_looked_at_is_named(tmp_path: Path, pattern: str) -> None:
+    closed = tmp_path / ("x" * 300)  # a name that the system refuses, whoever asks; as a private folder for others
+    with pytest.raises(UnavailableError, match=r"\[INPUT_UNAVAILABLE\] \S+x/\S+\.csv cannot be looked at \("):
+        files(closed / pattern, schema=SCHEMA)
+
+
 def test_an_empty_file_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a.csv", "")
     with pytest.raises(DataError, match=r"\[INPUT_EMPTY\].*a\.csv"):

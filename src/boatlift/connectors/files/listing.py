@@ -14,7 +14,7 @@ import xxhash
 
 from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
 from boatlift.dataflow.contracts import Names
-from boatlift.errors import InvalidError
+from boatlift.errors import InvalidError, UnavailableError
 
 __all__ = ["Backlog", "KnownDigests", "Listing", "folded"]
 
@@ -34,12 +34,24 @@ class Listing:
     Attributes:
         base: The folder that names are relative to.
         pattern: The parts of the glob below the base; None: a folder or a file.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` there can be no such path.
+        UnavailableError: `[INPUT_UNAVAILABLE]` the path cannot be looked at, as one in a private folder.
     """
 
     def __init__(self, path: str | Path) -> None:
         whole = _without_dots(Path(path).absolute())
-        if not has_magic(str(path)) or whole.exists():
-            is_file = whole.is_file()
+        if _unnamable(whole) or "\0" in str(path):
+            raise InvalidError(
+                "BAD_OPTION", f"path {_shown(whole)!r} is no UTF-8, or has a zero byte: give another path"
+            )
+        try:
+            is_there, is_file = whole.exists(), whole.is_file()
+        except OSError as error:
+            message = f"{path} cannot be looked at ({error}): run again when it can"
+            raise UnavailableError("INPUT_UNAVAILABLE", message) from error
+        if not has_magic(str(path)) or is_there:
             self.base = whole.parent if is_file else whole
             self.pattern: tuple[str, ...] | None = None
             self._only = whole.name if is_file else None
@@ -91,9 +103,13 @@ class Listing:
         """Return a file's whole path.
 
         Raises:
-            InvalidError: `[BAD_NAME]` Spark cannot read a file of that name.
+            InvalidError: `[BAD_NAME]` Spark cannot read a file of that name, or the log cannot hold the name.
         """
         path = self.base / name
+        if _unnamable(path):
+            raise InvalidError(
+                "BAD_NAME", f"the name of file {_shown(path)} is no UTF-8, as that of a position is: rename it"
+            )
         if ":" in path.name:
             raise InvalidError("BAD_NAME", f"file {path} has a colon in its name, which Spark cannot read: rename it")
         return path
@@ -176,6 +192,15 @@ def _without_dots(path: Path) -> Path:
         return path
     last = len(path.parts) - path.parts[::-1].index("..")
     return Path(*path.parts[:last]).resolve().joinpath(*path.parts[last:])
+
+
+def _unnamable(path: Path) -> bool:
+    """Return whether a path has bytes that are no UTF-8: Python has half surrogate pairs for them."""
+    return not str(path).isascii() and any("\ud800" <= character <= "\udfff" for character in str(path))
+
+
+def _shown(path: Path) -> str:
+    return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _counts(name: str) -> bool:

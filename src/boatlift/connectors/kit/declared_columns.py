@@ -130,14 +130,14 @@ def struct_of(schema: str | StructType) -> StructType:
     Raises:
         InvalidError: `[BAD_OPTION]` Spark cannot parse the schema.
     """
-    from pyspark.errors import ParseException
+    from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     if not isinstance(schema, str):
         return schema
     try:
         struct = StructType.fromDDL(schema)
-    except ParseException as error:
+    except PySparkException as error:
         raise InvalidError("BAD_OPTION", f"Spark cannot read the schema {schema!r}: correct it") from error
     assert isinstance(struct, StructType)
     return struct
