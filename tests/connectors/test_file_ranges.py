@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boatlift.connectors import files
 from boatlift.connectors.files import lines as lines_module
-from boatlift.connectors.files.lines import lines_in
+from boatlift.connectors.files.line_ends import lines_in
 from boatlift.connectors.files.ranges import FileRange, range_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.dataflow import Json

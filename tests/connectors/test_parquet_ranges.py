@@ -203,7 +203,7 @@ def of_the_old_calendar(rows: pa.Table) -> pa.Table:
     [
         (nothing, {"group": 1000}, "one row group"),
         (lambda t: t.append_column("list", pa.array([[1]] * len(t))), {}, "column list has the type list"),
-        (lambda t: t.append_column("at", pa.array([0] * len(t), pa.timestamp("ns"))), {}, "column at has the type"),
+        (lambda t: t.append_column("at", pa.array([0] * len(t), pa.time64("us"))), {}, "column at has the type"),
         (of_the_old_calendar, {}, "of an old calendar"),
     ],
 )  # fmt: skip

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.formats import FileFormat, Lines, ReadFiles, lines_by_task, nullable
-from boatlift.connectors.files.lines import Span, lines_of
+from boatlift.connectors.files.lines import Span, lines_of, too_long
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.dataflow.columns import ORDINAL, quoted
 from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SortedOut"]
 
-_PLACE = "struct<line: binary, file: string, offset: bigint>"
+_ROW, _SIZE = "_boatlift_row", "SIZE"
+_PLACE = "struct<line: binary, file: string, offset: bigint, size: bigint>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +99,19 @@ class SortedOut:
         """Return the rows of lines and the bad rows, each beside its `_ordinal`."""
         from pyspark.sql import functions as F
 
-        bad_row = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"))
-        return lines.select(self.sortable.sorted_out(schema, bad_row), ORDINAL)
+        place = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"), F.col("size")).alias(_ROW)
+        no_row = F.lit(self.sortable.no_row(schema)).cast("binary")
+        value = F.when(F.col("size").isNull(), F.col("value")).otherwise(no_row).alias("value")
+        return lines.select(value, place, ORDINAL).select(self.sortable.sorted_out(schema, F.col(_ROW)), ORDINAL)
 
     @property
     def has_task(self) -> bool:
         """Return whether a line is found to be a row in it alone."""
         return self.format.has_task
+
+    def needs_tasks(self, path: Path) -> bool:  # noqa: ARG002
+        """Return False: the tasks of `reader` read all files."""
+        return False
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
         """Return whether rows are lines, or each can be found by a task."""
@@ -112,7 +119,7 @@ class SortedOut:
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         """Return rows and bad rows of files of lines that one task reads."""
-        return lines_by_task(self, source, schema, frame_of)
+        return lines_by_task(self, source, schema, frame_of, cuts=True)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a reader of rows and bad rows; its tasks read the lines."""
@@ -123,7 +130,8 @@ class SortedOut:
                 Span(str(path), str(path.relative_to(self.base)), 0, None, number)
                 for (path, _), number in zip(files, numbers, strict=True)
             ]
-            rows = self.rows_of_lines(lines_of(spark, f"the files in {self.base}", self.sortable, spans), schema)
+            lines = lines_of(spark, f"the files in {self.base}", self.sortable, spans, cuts=True)
+            rows = self.rows_of_lines(lines, schema)
             return rows if ordinals else rows.drop(ORDINAL)
 
         return read
@@ -144,12 +152,15 @@ class SortedOut:
 
         unread = [F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in schema.fieldNames()]
         bad = F.col(BAD_ROW)
+        long = F.lit(f"[BAD_ROW] it {too_long(_SIZE, self.sortable.most)}")
         reason = F.udf(_reasons(self.sortable, columns, required_of(schema)), "string", useArrow=False)
         return rows.select(
             bad["file"].alias("file"),
             bad["offset"].alias("offset"),
             F.make_valid_utf8(bad["line"].cast("string")).alias("text"),
-            reason(bad["line"], F.array_compact(F.array(*unread))).alias("reason"),
+            F.when(bad["size"].isNull(), reason(bad["line"], F.array_compact(F.array(*unread))))
+            .otherwise(F.replace(long, F.lit(_SIZE), bad["size"].cast("string")))
+            .alias("reason"),
         )
 
 

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from boatlift.errors import InvalidError
+from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DAMAGE",
     "damage_of",
+    "exceeds",
     "length_of_bom",
     "opened",
     "refuse_unreadable",
@@ -121,6 +122,22 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
     else:
         with path.open("rb") as file:
             yield file
+
+
+def exceeds(path: Path, most: int) -> bool:
+    """Return whether a file has more bytes, decompressed, than so many; no further ones are read."""
+    if path.suffix not in _READ:
+        return path.stat().st_size > most
+    size = 0
+    try:
+        with opened(path) as file:
+            while size <= most and (chunk := file.read(_CHUNK)):
+                size += len(chunk)
+    except DAMAGE as error:
+        if (damage := damage_of(path)) is not None:
+            raise DataError("BAD_ROW", damage) from error
+        raise
+    return size > most
 
 
 def damage_of(path: Path) -> str | None:

@@ -17,6 +17,7 @@ from boatlift.connectors.files.compression import (
     opened,
     refuse_unreadable,
     whole_because,
+    without_compression,
 )
 from boatlift.connectors.files.csv_lines import CsvLines
 from boatlift.connectors.files.formats import (
@@ -29,7 +30,8 @@ from boatlift.connectors.files.formats import (
     nullable,
     with_ordinals,
 )
-from boatlift.connectors.files.lines import BLANK, Span, lines_in
+from boatlift.connectors.files.line_ends import LONGEST, has_long_line, lines_in
+from boatlift.connectors.files.lines import BLANK, Span
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_values import MALFORMED
@@ -49,6 +51,7 @@ ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 """The encodings that Spark reads line by line, as Python calls them for reading."""
 
 _BAD_ROW = "_boatlift_bad_row"
+_NOT_PARSED = "TextParsingException"
 _CORRECTED = "corrected, the file needs a new name"
 
 
@@ -59,6 +62,7 @@ class CsvFormat:
     Attributes:
         header, null_value, separator, quote, escape, encoding, multi_line: As `bl.files` takes them, checked.
         patterns: How text says dates and times.
+        max_line_bytes: How many bytes a line may have; of `multi_line`, how many characters a field may have.
     """
 
     header: bool
@@ -69,6 +73,7 @@ class CsvFormat:
     encoding: str
     multi_line: bool
     patterns: DatePatterns
+    max_line_bytes: int = LONGEST
 
     @property
     def positioned(self) -> bool:
@@ -126,7 +131,10 @@ class CsvFormat:
         try:
             with opened(path) as file:
                 text = self._text(file)
-                found = next(self._split(line for line in text if line.strip(BLANK.decode())), None)
+                lines = iter(lambda: text.readline(self.max_line_bytes + 1), "")
+                found = next(self._split(line for line in lines if line.strip(BLANK.decode())), None)
+        except csv.Error as error:
+            raise DataError("BAD_HEADER", f"{path} has no header line ({error}); correct the file") from error
         except DAMAGE as error:
             if (damage := damage_of(path)) is not None:
                 raise DataError("BAD_HEADER", damage) from error
@@ -147,7 +155,7 @@ class CsvFormat:
         begin, behind = length_of_bom(path), False
         if not self.header:
             return begin
-        for offsets, lines in lines_in(path, begin, at_line=True):
+        for offsets, lines in lines_in(path, begin, None, self.max_line_bytes, at_line=True):
             for offset, line in zip(offsets, lines, strict=True):
                 if behind:
                     return offset
@@ -170,6 +178,12 @@ class CsvFormat:
     def has_task(self) -> bool:
         """Return whether a row is a line, and is found in it alone."""
         return self.lines is not None and not self.separator.isspace()
+
+    def needs_tasks(self, path: Path) -> bool:
+        """Return whether a file may have, or has, a line that is too long."""
+        if not self.has_task:
+            return False
+        return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
         """Return whether a row is a line; compressed files may be read so too."""
@@ -195,6 +209,8 @@ class CsvFormat:
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Read the file again, leniently, for its first bad row; return that row's line and fault."""
+        from py4j.protocol import Py4JJavaError
+        from pyspark.errors import PySparkException
         from pyspark.sql.types import StringType, StructField, StructType
 
         if (damage := damage_of(path)) is not None:
@@ -203,7 +219,13 @@ class CsvFormat:
         reader = self._options(spark).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
         rows = loaded(reader, [(path, 0)])
-        bad = rows.where(f"{_BAD_ROW} is not null").limit(1).collect()
+        try:
+            bad = rows.where(f"{_BAD_ROW} is not null").limit(1).collect()
+        except (PySparkException, Py4JJavaError) as error:
+            if _NOT_PARSED not in str(error):
+                raise
+            bound = f"a field of more than max_line_bytes={self.max_line_bytes} characters, or too many fields"
+            return DataError("BAD_ROW", f"{path} has {bound}: end its quotes, or give a larger max_line_bytes")
         if not bad:
             return self._explain_null(path, rows, schema)
         text, unread = bad[0][_BAD_ROW], [name for name, _ in columns if bad[0][name] is None]
@@ -227,7 +249,10 @@ class CsvFormat:
             unread: The columns that could not be read of it, or are NULL.
             columns: The declared columns.
         """
-        fields = next(self._split(io.StringIO(text, newline="")), [])
+        try:
+            fields = next(self._split(io.StringIO(text, newline="")), [])
+        except csv.Error:  # a field of more than 131,072 characters
+            return f"it does not fit the schema: {text[:200]!r}"
         if len(fields) != len(columns):
             return f"it has {len(fields)} fields, the schema {len(columns)}: {text[:200]!r}"
         for field, (name, kind) in zip(fields, columns, strict=True):
@@ -275,6 +300,7 @@ class CsvFormat:
             # Line by line, Spark would pass over a line of separators alone if these are white space.
             multiLine=self.multi_line or self.separator.isspace(),
             enforceSchema=False,
+            maxCharsPerColumn=self.max_line_bytes,
             **self.parser_options(),
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.lines import lines_in
+from boatlift.connectors.files.line_ends import lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.dataflow.columns import quoted
 from boatlift.dataflow.contracts import BAD_ROW
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 __all__ = ["CsvLines"]
 
 _TEXT = "_boatlift_text"
+_MOST_FIELDS = 1 << 20
+"""Of a line with more fields Spark's parser says nothing but that it fails. A task keeps 8 bytes for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,15 @@ class CsvLines:
         """Return the encoding of files."""
         return self.csv.encoding
 
+    @property
+    def most(self) -> int:
+        """Return how many bytes a line may have."""
+        return self.csv.max_line_bytes
+
+    def no_row(self, schema: StructType) -> str:
+        """Return a line of more fields than there are columns."""
+        return self.csv.separator.join("-" * (len(schema.fields) + 1))
+
     def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
         """Return a generator of the row of each line; a blank line has none."""
         from pyspark.sql import Column
@@ -53,6 +64,7 @@ class CsvLines:
         text = F.col("value").cast("string")
         declared = [f"{quoted(field.name)} {field.dataType.simpleString()}" for field in schema.fields]
         options = {**self.csv.parser_options(), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT}
+        options["maxColumns"] = str(_MOST_FIELDS)
         parsed = F.from_csv(text, ", ".join([*declared, f"{_TEXT} STRING"]), options)
 
         def judged(row: Column) -> Column:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.compression import without_compression
+from boatlift.connectors.files.line_ends import LONGEST
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.files.tailed import TailedFilesSource
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["files"]
 
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
+_LONGEST_FILE = 128 << 20
+"""A file of JSON that is one value may have so many bytes, if its source says nothing else."""
 _ONE_CHARACTER = ("separator", "quote", "escape")
 _OF_TEXT: dict[str, Any] = {"multi_line": False, "date_format": None, "timestamp_format": None}
 _OF_CSV: dict[str, Any] = {
@@ -54,6 +57,7 @@ def files(
     timestamp_format: str | None = None,
     max_files_per_step: int = 1,
     max_bytes_per_step: int | None = None,
+    max_line_bytes: int | None = None,
     tail: bool | str = False,
 ) -> FilesSource:
     r"""Return a source of the files in a folder, or of those that match a glob; it finds new files by itself.
@@ -81,6 +85,9 @@ def files(
         max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, or of row
             groups of Parquet, a step each. Text that is compressed or `multi_line`, and Parquet with nested columns, is
             taken whole: a warning says so once.
+        max_line_bytes: How many bytes a line of text may have; None: 16 MiB. A longer one is a bad row, and a dead
+            letter has its first 64 KiB. Of `multi_line` JSON: how many bytes a file may have; None: 128 MiB. Of
+            `multi_line` CSV: how many characters a field may have.
         tail: Whether lines that are appended to a file are taken, too, each once it has its line feed. A period, as in
             `"1 hour"`: a file that was not written to for so long is done. Its last line is taken as it is then, and
             the file may not grow any more. True: no file is done.
@@ -101,6 +108,8 @@ def files(
         raise InvalidError("BAD_OPTION", f"max_files_per_step is {max_files_per_step!r}: give a whole number from 1")
     if max_bytes_per_step is not None and max_bytes_per_step < 1:
         raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
+    if max_line_bytes is not None and (name == "parquet" or max_line_bytes < 1):
+        raise InvalidError("BAD_OPTION", f"max_line_bytes is {max_line_bytes}: give bytes, of CSV or JSON, or None")
     columns = None if schema is None else columns_of(schema)
     if columns is None and name != "parquet":
         raise InvalidError(
@@ -118,7 +127,8 @@ def files(
         "timestamp_format": timestamp_format,
     }
     idle = _idle_of(tail, name)
-    file_format = _format(name, options, listing)
+    longest = max_line_bytes or (_LONGEST_FILE if multi_line and name == "json" else LONGEST)
+    file_format = _format(name, options, listing, longest)
     file_format.check_columns(columns or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
     if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
@@ -148,7 +158,7 @@ def _idle_of(tail: bool | str, name: str) -> float | None:
     return idle
 
 
-def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:
+def _format(name: str, options: dict[str, Any], listing: Listing, longest: int) -> FileFormat:
     """Return a format with its options.
 
     Raises:
@@ -181,8 +191,8 @@ def _format(name: str, options: dict[str, Any], listing: Listing) -> FileFormat:
         return ParquetFormat(positioned=listing.flat)
     patterns = DatePatterns(options.pop("date_format"), options.pop("timestamp_format"))
     if name == "json":
-        return JsonFileFormat(options["multi_line"], patterns)
-    return CsvFormat(**options, patterns=patterns)
+        return JsonFileFormat(options["multi_line"], patterns, longest)
+    return CsvFormat(**options, patterns=patterns, max_line_bytes=longest)
 
 
 def _check_characters(options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from boatlift.connectors.files.line_ends import LONGEST
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import FrameOfTask, Json
@@ -54,6 +55,7 @@ class Lines(Protocol):
     Attributes:
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding of files, as Python calls it.
+        most: How many bytes a line or an element may have.
         divisible: Whether a range of a file can be read by itself.
     """
 
@@ -66,13 +68,20 @@ class Lines(Protocol):
         """See above."""
 
     @property
+    def most(self) -> int:
+        """See above."""
+
+    @property
     def divisible(self) -> bool:
         """See above."""
 
     def texts_in(
-        self, path: Path, begin: int = 0, end: int | None = None, *, at_line: bool = False
+        self, path: Path, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
     ) -> Iterator[tuple[list[int], list[bytes]]]:
         """Yield the lines or elements that begin in a range, with their offsets, some at a time; see `lines_in`."""
+
+    def no_row(self, schema: StructType) -> str:
+        """Return a line that is a bad row by any such schema: it stands for one of which not all is read."""
 
     def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
         """Return a generator of the rows of each line, which is in the column `value`; see `JsonValues.sorted_out`."""
@@ -167,6 +176,9 @@ class FileFormat(Protocol):
     def has_task(self) -> bool:
         """Return whether one task can read such files, of most kinds at least: see `by_task`."""
 
+    def needs_tasks(self, path: Path) -> bool:
+        """Return whether tasks have to read a whole file: Spark's own reader cannot, or has no bounds for it."""
+
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
         """Return whether `rows_by_task` may read the files and ranges of a step, in one task."""
 
@@ -191,13 +203,15 @@ class FileFormat(Protocol):
         """Return the reason why a file cannot be read; None if it can."""
 
 
-def lines_by_task(lines_format: FileFormat, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-    """Return the rows of files of lines; see `FileFormat.rows_by_task`."""
+def lines_by_task(
+    lines_format: FileFormat, source: str, schema: StructType, frame_of: FrameOfTask, *, cuts: bool = False
+) -> DataFrame:
+    """Return the rows of files of lines; see `FileFormat.rows_by_task` and `ReadLines.cuts`."""
     from boatlift.connectors.files.lines import LINES, ReadLines
 
     lines = lines_format.lines
     assert lines is not None, "a format without lines"
-    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, None)
+    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, lines.most, cuts, None)
     return lines_format.rows_of_lines(frame_of(read, struct_of(LINES)), schema).drop(ORDINAL)
 
 

@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.compression import damage_of, length_of_bom, opened, refuse_unreadable, whole_because
+from boatlift.connectors.files.compression import (
+    damage_of,
+    exceeds,
+    length_of_bom,
+    opened,
+    refuse_unreadable,
+    whole_because,
+    without_compression,
+)
 from boatlift.connectors.files.formats import (
     TEXT_TYPES,
     Lines,
@@ -25,8 +33,10 @@ from boatlift.connectors.files.formats import (
 )
 from boatlift.connectors.files.json_lines import JsonLines
 from boatlift.connectors.files.json_objects import JsonObjects
+from boatlift.connectors.files.line_ends import LONGEST, has_long_line
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit.json_bounds import beyond_bounds
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
 from boatlift.dataflow.columns import ORDINAL
@@ -53,10 +63,12 @@ class JsonFileFormat:
     Attributes:
         multi_line: Whether a file is one array of objects, or one object; else every line is an object.
         patterns: How text says dates and times.
+        max_line_bytes: How many bytes a line may have; of `multi_line`, a file.
     """
 
     multi_line: bool
     patterns: DatePatterns
+    max_line_bytes: int = LONGEST
 
     @property
     def positioned(self) -> bool:
@@ -66,12 +78,12 @@ class JsonFileFormat:
     @property
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a file is one value."""
-        return None if self.multi_line else JsonLines(self.patterns)
+        return None if self.multi_line else JsonLines(self.patterns, self.max_line_bytes)
 
     @property
     def sortable(self) -> Lines:
         """Return how lines or elements become rows one by one."""
-        return self.lines or JsonObjects(self.patterns)
+        return self.lines or JsonObjects(self.patterns, self.max_line_bytes)
 
     @property
     def row_groups(self) -> RowGroups | None:
@@ -97,8 +109,11 @@ class JsonFileFormat:
         self.patterns.check(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
-        """Look at the name alone: JSON has no header."""
+        """Look at the name, and the size of one value: JSON has no header."""
         refuse_unreadable(path)
+        if self.multi_line and exceeds(path, self.max_line_bytes):
+            message = f"{path} has more than max_line_bytes={self.max_line_bytes} bytes in one value"
+            raise DataError("BAD_ROW", f"{message}: write an object a line, or give a larger max_line_bytes")
 
     def whole_because(self, path: Path) -> str | None:
         """Return the reason why a file is taken whole, if there is one."""
@@ -117,6 +132,12 @@ class JsonFileFormat:
     def has_task(self) -> bool:
         """Return whether a row is a line."""
         return self.lines is not None
+
+    def needs_tasks(self, path: Path) -> bool:
+        """Return whether a file may have, or has, a line that is too long."""
+        if not self.has_task:
+            return False
+        return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
         """Return whether a row is a line; compressed files may be read so too."""
@@ -158,8 +179,12 @@ class JsonFileFormat:
         text = self._first_bad(spark, path, schema)
         if text is None:
             return None
+        if (beyond := beyond_bounds(text)) is not None:
+            return DataError("BAD_ROW", f"{path}: {beyond}; {_CORRECTED}")
         try:
             found = json.loads(text.lstrip("\ufeff"))
+        except RecursionError:
+            return DataError("BAD_ROW", f"{path}: it is nested too deeply; {_CORRECTED}")
         except json.JSONDecodeError as error:
             message = f"it is no single JSON value ({error.msg} at column {error.colno})"
             return DataError("BAD_ROW", f"{path} line {error.lineno}: {message}; {_CORRECTED}")

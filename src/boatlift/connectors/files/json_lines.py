@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.lines import lines_in
+from boatlift.connectors.files.line_ends import LONGEST, lines_in
 from boatlift.connectors.kit import Columns
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
@@ -25,9 +25,11 @@ class JsonLines:
 
     Attributes:
         patterns: How text says dates and times.
+        most: How many bytes a line may have.
     """
 
     patterns: DatePatterns
+    most: int = LONGEST
     header = False
     encoding = "utf-8"
     divisible = True
@@ -36,6 +38,10 @@ class JsonLines:
     def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
         """Return a generator of the row of each line; a blank line has none."""
         return JsonValues(arrays=False, patterns=self.patterns).sorted_out(schema, bad_row)
+
+    def no_row(self, schema: StructType) -> str:  # noqa: ARG002
+        """Return a text that is no JSON."""
+        return "}"
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
         """Return, in words, why a line is a bad row."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.compression import opened
 from boatlift.connectors.files.json_lines import JsonLines
+from boatlift.connectors.files.line_ends import LONGEST, cut
 from boatlift.connectors.kit.json_values import JsonValues
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class JsonObjects(JsonLines):
         path: Path,
         begin: int = 0,
         end: int | None = None,
+        most: int = LONGEST,
         *,
         at_line: bool = True,  # noqa: ARG002 - of lines
     ) -> Iterator[tuple[list[int], list[bytes]]]:
@@ -46,6 +48,9 @@ class JsonObjects(JsonLines):
         assert (begin, end) == (0, None), "a file of one value has no parts"
         offsets, texts, size = list[int](), list[bytes](), 0
         for offset, text in objects_in(path):
+            if len(text) > most:
+                yield [offset], [cut(text, len(text))]
+                continue
             offsets.append(offset)
             texts.append(text)
             size += len(text)

@@ -8,18 +8,15 @@ mark at the beginning of a file is no part of the first line.
 
 from __future__ import annotations
 
-import codecs
-import re
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, without_compression
+from boatlift.connectors.files.compression import DAMAGE, damage_of, without_compression
+from boatlift.connectors.files.line_ends import LongLine
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError
@@ -30,19 +27,19 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import Lines
 
-__all__ = ["BLANK", "LINES", "ReadLines", "Span", "divided", "lines_in", "lines_of", "parameters_of", "rows_of_spans"]
+__all__ = ["BLANK", "LINES", "ReadLines", "Span", "divided", "lines_of", "parameters_of", "rows_of_spans", "too_long"]
 
-LINES = f"value BINARY, file STRING, offset BIGINT, {ORDINAL} INT"
-"""The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step."""
+LINES = f"value BINARY, file STRING, offset BIGINT, size BIGINT, {ORDINAL} INT"
+"""The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step.
+
+Of a long line `value` has the first bytes, and `size` the number of all; else `size` is NULL.
+"""
 
 SPAN_BYTES = 16 << 20
 """A file is cut into parts of about so many bytes, unless it is compressed."""
 
 TASK_BYTES = 4 << 20
 """A task reads at least so many bytes, if there are: starting a task takes longer than reading fewer."""
-
-_CHUNK = 1 << 20
-_END = re.compile(rb"\r\n|\n|\r")
 
 
 class Span(NamedTuple):
@@ -75,6 +72,8 @@ class ReadLines:
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding, as Python calls it; the bytes of lines are UTF-8.
         texts_in: Reads lines; see `Lines.texts_in`.
+        most: How many bytes a line may have.
+        cuts: Whether of a longer line its first bytes are read; else it is an error.
         tasks: The spans of each task; None: the job's parameters name them.
     """
 
@@ -82,6 +81,8 @@ class ReadLines:
     header: bool
     encoding: str
     texts_in: Callable[..., Iterator[tuple[list[int], list[bytes]]]]
+    most: int
+    cuts: bool
     tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -92,13 +93,17 @@ class ReadLines:
         """Read the lines of a span.
 
         Raises:
-            DataError: `[BAD_ROW]` the file cannot be decompressed, `[INPUT_MISSING]` it is gone.
+            DataError: `[BAD_ROW]` the file cannot be decompressed, or has a long line; `[INPUT_MISSING]` it is gone.
         """
         import pyarrow as pa
 
         skips = self.header and span.begin == 0
         try:
-            for offsets, lines in self.texts_in(Path(span.path), span.begin, span.end, at_line=span.at_line):
+            for offsets, lines in self.texts_in(Path(span.path), span.begin, span.end, self.most, at_line=span.at_line):
+                size = lines[0].size if lines and isinstance(lines[0], LongLine) else None
+                if size is not None and not self.cuts:
+                    message = f"{span.path}, the line at byte {offsets[0]}, {too_long(size, self.most)}"
+                    raise DataError("BAD_ROW", message)
                 if skips:
                     first = next((n for n, line in enumerate(lines) if line.strip(BLANK)), len(lines))
                     skips = first == len(lines)
@@ -110,6 +115,7 @@ class ReadLines:
                     "value": pa.array(lines, pa.binary()),
                     "file": pa.repeat(pa.scalar(span.name, pa.string()), count),
                     "offset": pa.array(offsets, pa.int64()),
+                    "size": pa.repeat(pa.scalar(size, pa.int64()), count),
                     ORDINAL: pa.repeat(pa.scalar(span.ordinal, pa.int32()), count),
                 }
                 yield pa.record_batch(columns)
@@ -165,66 +171,25 @@ BLANK = bytes(range(33))
 """The characters that Spark trims off a line before it asks whether the line is blank."""
 
 
-def lines_in(
-    path: Path, begin: int = 0, end: int | None = None, *, at_line: bool = False
-) -> Iterator[tuple[list[int], list[bytes]]]:
-    """Yield the lines of a file that begin in a range of its bytes, with their offsets, some at a time.
-
-    Law: the lines of ranges that follow one another without a gap are those of the whole file.
-    """
-    with opened(path) as file:
-        place = begin if at_line else max(0, begin - 1)
-        if place:
-            file.seek(place)
-        rest = b""
-        begun = begin > 0 and not at_line  # a line that began before the range, as long as its end was not found
-        while chunk := file.read(_CHUNK):
-            while chunk.endswith(b"\r") and (more := file.read(1)):
-                chunk += more  # whether CR ends the line alone, the next character says
-            *lines, rest = _split(rest + chunk)
-            offsets = [*accumulate(map(len, lines), initial=place)]
-            place = offsets.pop()
-            if begun and lines:
-                begun, lines, offsets = False, lines[1:], offsets[1:]
-            count = len(lines) if end is None else bisect_left(offsets, end)
-            yield _trimmed(offsets[:count], lines[:count])
-            if end is not None and place >= end and not begun:
-                return
-        if rest and not begun:
-            yield _trimmed([place], [rest])
+def too_long(size: int | str, most: int) -> str:
+    """Return, in words, what is wrong with a long line."""
+    return f"has {size} bytes, more than max_line_bytes={most}: cut it, or give a larger max_line_bytes"
 
 
-def _split(text: bytes) -> list[bytes]:
-    """Cut text behind the ends of lines; what follows the last one comes last, perhaps empty."""
-    if b"\r" not in text:
-        lines = text.split(b"\n")
-        return [*(line + b"\n" for line in lines[:-1]), lines[-1]]
-    ends = [0, *(match.end() for match in _END.finditer(text)), len(text)]
-    return [text[begin:end] for begin, end in pairwise(ends)]
-
-
-def _trimmed(offsets: list[int], lines: list[bytes]) -> tuple[list[int], list[bytes]]:
-    """Return lines without their ends, and without the mark at the beginning of a file."""
-    lines = [line.rstrip(b"\r\n") for line in lines]
-    if offsets and offsets[0] == 0 and lines[0].startswith(codecs.BOM_UTF8):
-        offsets[0] = len(codecs.BOM_UTF8)
-        lines[0] = lines[0][offsets[0] :]
-    return offsets, lines
-
-
-def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Span]) -> DataFrame:
-    """Return the lines of spans, in tasks: `value` (binary), `file`, `offset` and `_ordinal`.
+def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Span], *, cuts: bool = False) -> DataFrame:
+    """Return the lines of spans, in tasks; see `LINES`.
 
     Args:
         spark: The session.
         source: The source's name, for errors.
         lines: How a line is a row.
         spans: Files, or ranges of files that begin at a line.
+        cuts: Whether of a long line its first bytes are read; else it is an error.
     """
     sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
     number = max(1, min(spark.sparkContext.defaultParallelism, sum(sizes) // TASK_BYTES))
     tasks = divided(spans, number, divisible=lines.divisible)
-    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, tasks)
+    read = ReadLines(source, lines.header, lines.encoding, lines.texts_in, lines.most, cuts, tasks)
     return spark.range(0, len(tasks), 1, max(1, len(tasks))).mapInArrow(read, LINES)
 
 

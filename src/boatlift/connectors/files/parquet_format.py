@@ -9,10 +9,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files import row_groups
-from boatlift.connectors.files.formats import Lines, ReadFiles, by_file, difference, loaded, nullable, with_ordinals
+from boatlift.connectors.files.formats import (
+    Lines,
+    ReadFiles,
+    by_file,
+    difference,
+    loaded,
+    nullable,
+    spark_path,
+    with_ordinals,
+)
 from boatlift.connectors.files.row_groups import RowGroups
-from boatlift.connectors.kit import Columns
-from boatlift.dataflow.columns import POSITION
+from boatlift.connectors.kit import Columns, struct_of
+from boatlift.dataflow.columns import POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError, InternalError
 
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.lines import Span
 
-__all__ = ["ParquetFormat", "columns_of_footer"]
+__all__ = ["ParquetFormat", "columns_of_footer", "schema_of_file"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +67,18 @@ class ParquetFormat:
         """Do nothing: Parquet holds every type that Spark can declare."""
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Compare the footer with the schema."""
+        """Compare the footer with the schema, and look whether every time can be read."""
+        import pyarrow as pa
+
+        from boatlift.connectors.files.parquet_rows import unreadable
+        from boatlift.connectors.files.parquet_times import refuse_fractions
+
         found = dict(columns_of_footer(path))
         declared = dict(columns)
+        try:
+            refuse_fractions(path)
+        except pa.ArrowException as error:
+            raise unreadable(path, error) from error
         if found == declared:
             return
         if set(found) != set(declared):
@@ -95,6 +113,10 @@ class ParquetFormat:
     def has_task(self) -> bool:
         """Return True: most files are plain."""
         return True
+
+    def needs_tasks(self, path: Path) -> bool:
+        """Return whether a file has what Arrow reads and Spark does not."""
+        return self.row_groups.are_needed(path)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
         """Return whether all files are plain, and have few rows; see `parquet_rows`."""
@@ -157,6 +179,25 @@ class ParquetFormat:
         return None
 
 
+def schema_of_file(spark: SparkSession, path: Path) -> StructType:
+    """Return the schema of a Parquet file, as Spark infers it.
+
+    Raises:
+        DataError: `[BAD_HEADER]` as `columns_of_footer`.
+    """
+    from py4j.protocol import Py4JJavaError
+    from pyspark.errors import PySparkException
+
+    columns = columns_of_footer(path)
+    if RowGroups(positioned=False).are_needed(path):
+        return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
+    try:
+        return spark.read.parquet(spark_path(path)).schema
+    except (PySparkException, Py4JJavaError) as error:
+        reason = str(error).splitlines()[0]
+        raise DataError("BAD_HEADER", f"Spark cannot read {path} ({reason}); correct the file") from error
+
+
 def columns_of_footer(path: Path) -> Columns:
     """Return the columns of a Parquet file, as Spark would read them.
 
@@ -165,30 +206,28 @@ def columns_of_footer(path: Path) -> Columns:
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
-    from pyspark.errors import PySparkTypeError
-    from pyspark.sql.pandas.types import from_arrow_type
+
+    from boatlift.connectors.files.parquet_rows import not_plain, unread_by_spark
+    from boatlift.connectors.files.parquet_types import columns_in
 
     try:
-        file = pq.ParquetFile(path)
+        footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:
         raise DataError("BAD_HEADER", f"{path} is not a whole Parquet file ({error}); correct the file") from error
-    old_timestamps = {
-        column.path for column in map(file.schema.column, range(len(file.schema))) if column.physical_type == "INT96"
-    }
-    unsigned = {pa.uint8(): "smallint", pa.uint16(): "int", pa.uint32(): "bigint", pa.uint64(): "decimal(20,0)"}
-    columns = []
-    for field in file.schema_arrow:
-        try:
-            if field.name in old_timestamps:
-                kind = "timestamp"
-            elif field.type in unsigned:
-                kind = unsigned[field.type]
-            else:
-                kind = from_arrow_type(field.type, prefer_timestamp_ntz=True).simpleString()
-        except PySparkTypeError as error:
-            raise DataError("BAD_HEADER", f"{path}: Spark cannot read column {field.name}, {field.type}") from error
-        columns.append((field.name, kind))
-    return tuple(columns)
+    try:
+        columns = columns_in(footer)
+    except TypeError as error:
+        message = f"{path}: Spark cannot read column {error}; write it as another type"
+        raise DataError("BAD_HEADER", message) from error
+    names = [name.lower() for name, _ in columns]
+    if not columns or len(set(names)) < len(names):
+        what = "two columns of one name, but for the case of letters" if columns else "no columns"
+        raise DataError("BAD_HEADER", f"{path} has {what}, which Spark cannot read; correct the file")
+    unread = unread_by_spark(footer)
+    if unread is not None and (reason := not_plain(footer, as_written=lambda: True)) is not None:
+        message = f"{path} has {unread[0]}, and {reason}: both together cannot be read; {unread[1]}"
+        raise DataError("BAD_HEADER", message)
+    return columns
 
 
 def _reads_as_written(spark: SparkSession) -> bool:

@@ -18,10 +18,21 @@ import pyarrow.parquet as pq
 import pyarrow.types as types
 
 from boatlift.connectors.files.lines import Span, rows_of_spans
+from boatlift.connectors.files.parquet_times import MICROSECONDS, Times96, first_fraction, too_fine
+from boatlift.connectors.files.parquet_types import fields_of, has_nanoseconds, leaves_of
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = ["PLACE_BITS", "ReadParquet", "are_small_and_plain", "begins_of", "footer_in", "not_plain", "unreadable"]
+__all__ = [
+    "PLACE_BITS",
+    "ReadParquet",
+    "are_small_and_plain",
+    "begins_of",
+    "footer_in",
+    "not_plain",
+    "unread_by_spark",
+    "unreadable",
+]
 
 PLACE_BITS = 40
 """The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
@@ -33,6 +44,9 @@ _MOST_ROWS, _MOST_BYTES = 1 << 17, 4 << 20
 
 _WRITTEN_BY = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+_KNOWN = {"NONE", "STRING", "ENUM", "JSON", "BSON", "INT", "DECIMAL", "DATE", "TIMESTAMP"}
+"""The logical types of which Arrow and Spark read the same values, if they do of the physical one."""
 
 
 def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -> bool:
@@ -71,32 +85,44 @@ def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) ->
     """
     if footer is None:
         return "it is not a whole Parquet file"
-    leaves = map(footer.schema.column, range(len(footer.schema)))
-    instants = {column.path for column in leaves if column.physical_type == "INT96"}
-    of_calendar = bool(instants)
-    for field in footer.schema.to_arrow_schema():
-        if field.name not in instants and not _is_read_alike(field.type):
+    of_calendar = of_96_bits = False
+    for field, leaves in fields_of(footer):
+        if not _is_read_alike(field.type, leaves[0]):
             return f"column {field.name} has the type {field.type}"
         of_calendar |= types.is_timestamp(field.type) or types.is_date(field.type)
+        of_96_bits |= leaves[0].physical_type == "INT96"
     about = footer.metadata or {}
     version = about.get(_WRITTEN_BY)
     # Spark 3.0 wrote times of 96 bits by the old calendar, without saying so.
-    old = (b"1.", b"2.", b"3.0.") if instants else (b"1.", b"2.")
+    old = (b"1.", b"2.", b"3.0.") if of_96_bits else (b"1.", b"2.")
     is_old = any(key in about for key in _OLD_CALENDAR) or (version is not None and version.startswith(old))
     if of_calendar and (is_old or not as_written()):
         return "its dates and times may be of an old calendar"
     return None
 
 
-def _is_read_alike(kind: pa.DataType) -> bool:
-    """Return whether Spark and Arrow read the same values of a type."""
-    if types.is_timestamp(kind):
-        return kind.unit in ("ms", "us")
+def _is_read_alike(kind: pa.DataType, leaf: Any) -> bool:
+    """Return whether Spark and Arrow read the same values of a column; of nanoseconds, whether Arrow reads them.
+
+    Arrow has no types for some logical types, and reads such columns as plain bytes.
+    """
+    if leaf.logical_type.type not in _KNOWN:
+        return False
     tests = (
         types.is_boolean, types.is_integer, types.is_float32, types.is_float64, types.is_string, types.is_large_string,
-        types.is_binary, types.is_large_binary, types.is_date32, types.is_decimal128,
+        types.is_binary, types.is_large_binary, types.is_date32, types.is_decimal128, types.is_timestamp,
     )  # fmt: skip
     return any(test(kind) for test in tests)
+
+
+def unread_by_spark(footer: pq.FileMetaData) -> tuple[str, str] | None:
+    """Return what a file has that Arrow reads and Spark does not, and what to do about it; None if it has no such."""
+    for field, leaves in fields_of(footer):
+        if any(map(has_nanoseconds, leaves)):
+            return f"nanoseconds in column {field.name}", MICROSECONDS
+    groups = map(footer.row_group, range(footer.num_row_groups))
+    codecs = {group.column(number).compression for group in groups for number in range(group.num_columns)}
+    return ("the compression BROTLI", "compress it with ZSTD") if "BROTLI" in codecs else None
 
 
 def begins_of(metadata: pq.FileMetaData) -> list[int]:
@@ -145,8 +171,12 @@ class ReadParquet:
                 if missing := sorted(set(names) - set(file.schema_arrow.names)):
                     message = f"{span.path} lacks {missing}, which it had when it was taken: put the original back"
                     raise DataError("INPUT_CHANGED", message)
-                for rows in file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False):
-                    yield self._made(rows, span, (span.place << PLACE_BITS) + index)
+                wide = [leaf.path for leaf in leaves_of(file.metadata) if leaf.physical_type == "INT96"]
+                of_96_bits = Times96(span.path, groups, wide, _ROWS_AT_ONCE)
+                every = file.iter_batches(_ROWS_AT_ONCE, row_groups=groups, columns=names, use_threads=False)
+                for number, rows in enumerate(every):
+                    whole = of_96_bits.as_spark_has_them(number, rows) if wide else rows
+                    yield self._made(whole, span, (span.place << PLACE_BITS) + index)
                     index += rows.num_rows
         except FileNotFoundError as error:
             raise DataError("INPUT_MISSING", f"{span.path} is gone, and a step needs it: put it back") from error
@@ -156,13 +186,25 @@ class ReadParquet:
             raise unreadable(Path(span.path), error) from error
 
     def _made(self, rows: pa.RecordBatch, span: Span, begin: int) -> pa.RecordBatch:
-        columns = [rows.column(field.name).cast(field.type) for field in self.columns]
+        columns = [_cast(rows.column(field.name), field, span, begin) for field in self.columns]
         made = pa.RecordBatch.from_arrays(columns, schema=self.columns)
         if self.positioned:
             made = made.append_column(POSITION, pa.array(np.arange(begin, begin + len(rows), dtype=np.int64)))
         if self.ordinals:
             made = made.append_column(ORDINAL, pa.repeat(pa.scalar(span.ordinal, pa.int32()), len(rows)))
         return made
+
+
+def _cast(values: pa.Array, field: pa.Field, span: Span, begin: int) -> pa.Array:
+    """Return values in the declared type.
+
+    Raises:
+        DataError: `[BAD_ROW]` a time has a fraction below a microsecond.
+    """
+    in_nanoseconds = types.is_timestamp(values.type) and values.type.unit == "ns"
+    if in_nanoseconds and (index := first_fraction(values)) is not None:
+        raise too_fine(span.path, (begin & ((1 << PLACE_BITS) - 1)) + index, field.name)
+    return values.cast(field.type)
 
 
 def _groups_of(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:

@@ -80,6 +80,13 @@ class RowGroups:
 
     positioned: bool
 
+    def are_needed(self, path: Path) -> bool:
+        """Return whether tasks have to read the row groups of a whole file, because Spark's own reader cannot."""
+        from boatlift.connectors.files.parquet_rows import footer_in, unread_by_spark
+
+        footer = footer_in(path)
+        return footer is not None and unread_by_spark(footer) is not None
+
     def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
         """Return the next range of a file: as many row groups as have so many bytes together, and one at least.
 
@@ -138,7 +145,12 @@ class RowGroups:
         parts: list[tuple[Span, int]] = []
         for path, taken, place, ordinal in ranges:
             metadata = pq.read_metadata(path)
-            for number, begin in enumerate(begins_of(metadata)):
+            begins = begins_of(metadata)
+            if begins != sorted(set(begins)):  # such a file is taken whole
+                size = sum(metadata.row_group(number).total_byte_size for number in range(len(begins)))
+                parts.append((Span(str(path), taken.path, 0, None, ordinal, place=place), size))
+                continue
+            for number, begin in enumerate(begins):
                 if taken.begin <= begin < taken.end:
                     span = Span(str(path), taken.path, begin, begin + 1, ordinal, place=place)
                     parts.append((span, metadata.row_group(number).total_byte_size))

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from boatlift.connectors.files.compression import without_compression
 from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, folded
 from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
 from boatlift.connectors.files.row_groups import PlacedRange, footer_of
@@ -96,10 +97,9 @@ class FilesSource:
         """Return the declared schema, as it is; without one, that of the first Parquet file."""
         if self._schema is None:
             if self._declared is None:
-                from boatlift.connectors.files.formats import spark_path
+                from boatlift.connectors.files.parquet_format import schema_of_file
 
-                first = self._first_file()
-                self._schema = spark.read.parquet(spark_path(first)).schema
+                self._schema = schema_of_file(spark, self._first_file())
             else:
                 self._schema = struct_of(self._declared)
                 self._format.check_patterns(spark)
@@ -293,7 +293,10 @@ class FilesSource:
         for ordinal, position in enumerate(positions):
             for place, file in enumerate(position["files"]):
                 path = self._listing.path_of(file["path"])
-                if (taken := FileRange.of(file)) is None:
+                taken = FileRange.of(file)
+                if taken is None and self._format.needs_tasks(path):
+                    taken = FileRange(file["path"], 0, path.stat().st_size)
+                if taken is None:
                     whole.append((path, place, ordinal))
                 elif taken.begin < taken.end:
                     ranges.append(PlacedRange(path, taken, place, ordinal))
@@ -313,7 +316,11 @@ class FilesSource:
         if self._format.row_groups is not None:
             return self._format.row_groups.rows(spark, self._source, ranges, self._format.rows_schema(schema))
         assert self._format.lines is not None, "a format with neither lines nor row groups has no ranges"
-        spans = [Span(str(path), each.path, each.begin, each.end, ordinal) for path, each, _, ordinal in ranges]
+        # Bytes of a compressed file are counted as they are decompressed: it has no range, and the size says no end.
+        spans = [
+            Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
+            for path, each, _, ordinal in ranges
+        ]
         return self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
 
     def _known_columns(self) -> Columns:

@@ -7,6 +7,7 @@ from collections.abc import Collection
 
 from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.declared_columns import Columns, null_fault
+from boatlift.connectors.kit.json_bounds import beyond_bounds
 
 __all__ = ["json_fault"]
 
@@ -30,12 +31,12 @@ def json_fault(
             text = text.decode()
         except UnicodeDecodeError as error:
             return f"it is not UTF-8 ({error})"
+    if (beyond := beyond_bounds(text)) is not None:
+        return f"{beyond}: {text[:_SHOWN]!r}"
     try:
         found = json.loads(text)
     except json.JSONDecodeError as error:
         return f"it is no single JSON value ({error.msg} at column {error.colno}): {text[:_SHOWN]!r}"
-    except ValueError:  # Python reads no number of some thousand digits
-        return f"it has a number of too many digits: {text[:_SHOWN]!r}"
     except RecursionError:
         return f"it is nested too deeply: {text[:_SHOWN]!r}"
     if not isinstance(found, dict):
