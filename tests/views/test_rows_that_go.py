@@ -125,11 +125,20 @@ def test_changes_of_changes_are_refused() -> None:
         bl.run(flow, "store", available_now=True)
 
 
-def test_a_row_without_a_weight_stops_the_dataflow(spark: SparkSession) -> None:
-    flow, log = log_of([(1, "a", 1, 1)], [(1, "a", 1, None)])
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (None, "a row of now has no weight: w is NULL"),
+        (2**31, "a row of now has the weight w of 2147483648, and 1,000,000 is the largest"),
+        (-(2**63), "a row of now has the weight w of -9223372036854775808, and 1,000,000 is the largest"),
+    ],
+)
+def test_a_row_with_a_weight_that_is_none_is_bad(spark: SparkSession, weight: int | None, said: str) -> None:
+    flow, log = log_of([(1, "a", 1, 1)], [(7, "a [BAD_ROW]", 1, weight)])
     log.changes("now", weight="w").sink("out", bl.parquet("out"))
-    with pytest.raises(bl.BoatliftError, match="a row of now has no weight: w is NULL"):
+    with pytest.raises(bl.DataError, match=rf'^\[BAD_ROW\] {said}: {{"id":7,"name":"a \[BAD_ROW\]","at":1') as told:
         run(flow, spark)
+    assert "--skip now:1" in str(told.value)
     assert len(held_after_each_step("out")) == 1
 
 

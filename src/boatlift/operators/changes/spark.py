@@ -16,6 +16,7 @@ from boatlift.errors import InvalidError
 from boatlift.operators.changes.node import Changes
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.diagnosis import RAISED_BAD_ROW
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.plans.catalyst import INPUT
@@ -24,7 +25,12 @@ from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["ChangesOnSpark"]
+__all__ = ["LARGEST_WEIGHT", "ChangesOnSpark"]
+
+LARGEST_WEIGHT = 1_000_000
+"""The largest weight of a row, which comes so often as a row."""
+
+_SHOWN = 500
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +49,7 @@ class CompiledChanges(Compiled):
         (rows,) = inputs
         assert rows is not None
         kept = [F.col(quoted(name)) for name in self.columns.names]
-        weight = _known(self.weight, self.columns.origin)
+        weight = _checked(self.weight, self.columns.origin, kept)
         signs = F.array_repeat(F.signum(weight).cast("long"), F.abs(weight).cast("int"))
         return dated(rows.select(*kept, F.explode(signs).alias(WEIGHT)))
 
@@ -79,16 +85,23 @@ class ChangesOnSpark(SparkOperator[Changes]):
         compiled = CompiledChanges(
             columns=Columns(operator.name, schema, changes=True, bounded=takes.bounded), weight=operator.weight
         )
-        frame = compiled.frame([kit.empty(bare).alias(INPUT)], StepClock(0, 0), None)
-        return replace(compiled, fingerprint=fingerprint(frame))
+        # Of the weight alone: the error of a bad row has a random sign.
+        return replace(compiled, fingerprint=fingerprint(kit.empty(bare).alias(INPUT).select(F.expr(operator.weight))))
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
         """Return steps that stage the rows."""
         return RowSteps(unit, jobs)
 
 
-def _known(weight: str, name: str) -> Column:
-    """Return a weight; of a row without one, an error."""
+def _checked(weight: str, name: str, row: Sequence[Column]) -> Column:
+    """Return a weight; of a row without one, or with one beyond `LARGEST_WEIGHT`, the error of a bad row."""
     given = F.expr(weight).cast("long")
-    missing = F.raise_error(F.lit(f"a row of {name} has no weight: {weight} is NULL"))
-    return F.when(given.isNull(), missing).otherwise(given)
+    shown = F.substring(F.to_json(F.struct(*row)), 1, _SHOWN)
+
+    def bad(*flaw: str | Column) -> Column:
+        parts = (F.lit(each) if isinstance(each, str) else each for each in flaw)
+        return F.raise_error(F.concat(F.lit(f"{RAISED_BAD_ROW}a row of {name} has "), *parts, F.lit(": "), shown))
+
+    large = bad(f"the weight {weight} of ", given.cast("string"), f", and {LARGEST_WEIGHT:,} is the largest")
+    checked = F.when(given.isNull(), bad(f"no weight: {weight} is NULL"))
+    return checked.when(given.between(-LARGEST_WEIGHT, LARGEST_WEIGHT), given).otherwise(large)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Sequence
 
 from pyspark.errors import AnalysisException
@@ -20,8 +21,12 @@ from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
-__all__ = ["explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
+__all__ = ["RAISED_BAD_ROW", "explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
 
+RAISED_BAD_ROW = f"[BAD_ROW] {secrets.token_hex(16)} "
+"""How the text begins that an expression of an operator raises at a bad row; no value that an error quotes can have it."""
+
+_BAD_ROW = re.compile(rf"{re.escape(RAISED_BAD_ROW)}(.*?) SQLSTATE: P0001", re.DOTALL)
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
 _FAULTS_OF_EXPRESSIONS = frozenset({"21", "22", "23", "39", "42", "54", "P0"})
 """Classes of SQLSTATE that come again however often a step is tried: bad values, a scalar subquery with two rows, a key
@@ -88,6 +93,10 @@ def explain(
         failed.remedy = remedy
         failed.add_note(raised.text)
         return failed
+    if (bad := _BAD_ROW.search(text)) is not None:
+        refused_row = DataError("BAD_ROW", f"{bad[1]}; correct it")
+        refused_row.remedy = remedy
+        return refused_row
     first = first_line(error)
     analysed = isinstance(error, AnalysisException) and error.getCondition() not in _OUTSIDE
     if analysed or _OF_A_PLAN.match(first):
