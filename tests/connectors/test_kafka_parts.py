@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import Decimal
 from itertools import chain, repeat
 from types import SimpleNamespace
 from typing import Any
@@ -278,6 +279,22 @@ def test_json_has_times_as_iso_8601_inside_lists_structs_and_maps_too_whatever_t
     assert [row["d"] for row in told] == texts[1:]
     sliced = [json.loads(each) for each in json_objects(["c"], [lists[2:]]).to_pylist()]
     assert sliced == [{"c": texts[3:]}]
+
+
+def test_a_decimal_is_a_number_wherever_it_stands() -> None:
+    kind = pa.decimal128(12, 2)
+    price = [Decimal("12.50"), Decimal("0.00"), None, Decimal("-9999999999.99")]
+    columns = [
+        pa.array(price, kind),
+        pa.array([{"d": each, "more": [{"d": each}]} for each in price]).cast(
+            pa.struct([("d", kind), ("more", pa.list_(pa.struct([("d", kind)])))])
+        ),
+        pa.array([[each, each] for each in price], pa.list_(kind)),
+    ]
+    for each, told in zip(price, json_objects(["at_top", "s", "l"], columns).to_pylist(), strict=True):
+        read = json.loads(told, parse_float=Decimal)
+        assert read == {"at_top": each, "s": {"d": each, "more": [{"d": each}]}, "l": [each, each]}
+        assert told.count("null" if each is None else str(each)) == 5
 
 
 def test_speculation_is_refused_where_tasks_write() -> None:

@@ -17,6 +17,7 @@ NULL is `null`.
 from __future__ import annotations
 
 import base64
+import decimal
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -101,6 +102,8 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 def _plain(value: Any) -> Any:
     """Return a nested value as JSON has it."""
+    if isinstance(value, decimal.Decimal):
+        return msgspec.Raw(format(value, "f").encode())
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
