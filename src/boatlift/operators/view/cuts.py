@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.errors import AnalysisException
+from py4j.java_gateway import get_field
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
@@ -20,6 +21,7 @@ from boatlift.operators.view.queried import queried
 from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.incremental.nodes import Node, PlanNodes, items
 from boatlift.spark.incremental.now import temporal_condition
+from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
 
 __all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "Watermark", "Within"]
@@ -205,7 +207,7 @@ class _CutsOfQuery:
         """Take a call of `withWatermark` or `dropDuplicatesWithinWatermark`."""
         if method == "withWatermark":
             column, delay = _watermark_of(*arguments, **named)
-            late_by = self.nodes.milliseconds(delay, f"{self.view}: withWatermark")
+            late_by = _milliseconds(delay, f"{self.view}: withWatermark")
             place = self._place(frame, column, method)
             made = self._cut(frame, lambda names: Watermark(names[place], late_by))
             attribute = self.nodes.output(self.nodes.analysed(made))[place]
@@ -324,3 +326,24 @@ def _without_doubles(names: Sequence[str]) -> list[str]:
         taken.add(own.lower())
         made.append(own)
     return made
+
+
+def _milliseconds(period: str, what: str) -> int:
+    """Return the length of a period, as Spark's functions take it.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the text is no period, or has months.
+    """
+    java = jvm()
+    intervals = java.org.apache.spark.sql.catalyst.util.IntervalUtils
+    try:
+        interval = intervals.stringToInterval(java.org.apache.spark.unsafe.types.UTF8String.fromString(period))
+    except IllegalArgumentException as error:
+        raise InvalidError("BAD_OPTION", f"{what} has {period!r}, no period: write '10 minutes'") from error
+    days_of_month = 31
+    microseconds = intervals.getDuration(interval, java.java.util.concurrent.TimeUnit.MICROSECONDS, days_of_month)
+    if get_field(interval, "months") or microseconds < 0 or microseconds % 1000:
+        raise InvalidError(
+            "BAD_OPTION", f"{what} has {period!r}: write whole milliseconds, without months, as in '10 minutes'"
+        )
+    return int(microseconds // 1000)

@@ -13,12 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, cast
 
-from py4j.java_gateway import get_field
-from pyspark.errors import IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
-from boatlift.errors import InvalidError
 from boatlift.spark.keyed.arrangement.order import Order
 
 __all__ = ["Expression", "Node", "PlanNodes", "holds_plan", "items", "plans_within"]
@@ -474,32 +471,6 @@ class PlanNodes:
             for own, each in zip(self.output(plan), self.output(node), strict=True)
         ]
         return self.project(columns, plan)
-
-    def milliseconds(self, period: str, what: str) -> int:
-        """Return the length of a period, as Spark's functions take it, in milliseconds.
-
-        Args:
-            period: The period.
-            what: The call or option that has the period, for the error.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` the text is no period, or has months.
-        """
-        text = self._jvm.org.apache.spark.unsafe.types.UTF8String.fromString(period)
-        intervals = self._jvm.org.apache.spark.sql.catalyst.util.IntervalUtils
-        try:
-            interval = intervals.stringToInterval(text)
-        except IllegalArgumentException as error:
-            raise InvalidError("BAD_OPTION", f"{what} has {period!r}, no period: write '10 minutes'") from error
-        days_of_month = 31
-        microseconds = intervals.getDuration(
-            interval, self._jvm.java.util.concurrent.TimeUnit.MICROSECONDS, days_of_month
-        )
-        if get_field(interval, "months") or microseconds < 0 or microseconds % 1000:
-            raise InvalidError(
-                "BAD_OPTION", f"{what} has {period!r}: write whole milliseconds, without months, as in '10 minutes'"
-            )
-        return int(microseconds // 1000)
 
     def filter(self, condition: Expression, child: Node) -> Node:
         """Return the rows of a plan for which a condition is true."""

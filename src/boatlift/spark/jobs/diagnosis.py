@@ -24,7 +24,7 @@ from boatlift.spark.tasks.sealed_errors import TaskFailedError
 __all__ = ["RAISED_BAD_ROW", "explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
 
 RAISED_BAD_ROW = f"[BAD_ROW] {secrets.token_hex(16)} "
-"""How the text begins that an expression of an operator raises at a bad row; no value that an error quotes can have it."""
+"""How the error of a bad row begins that an expression of an operator raises. No value that Spark quotes can say so."""
 
 _BAD_ROW = re.compile(rf"{re.escape(RAISED_BAD_ROW)}(.*?) SQLSTATE: P0001", re.DOTALL)
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
