@@ -212,6 +212,25 @@ def test_keys_are_forgotten_when_their_time_is_over(tmp_path: Path, monkeypatch:
     following.close()
 
 
+@pytest.mark.parametrize("forgets", [False, True])
+def test_keys_that_are_in_no_pack_make_room_once_they_are_old(tmp_path: Path, forgets: bool) -> None:
+    source = Source(tmp_path, forgets=forgets, remember=timedelta(milliseconds=100), most_keys=3)
+    cursor = source.start()
+    for number in range(3):
+        answer = source.put_json(b'{"id": 0}', f"k{number}")
+        position = until(lambda: source.next(cursor))  # noqa: B023 - called at once
+        cursor = source.advance(cursor, position)
+        source.acknowledge(position)
+        answer.result(30)
+    source.now += 100
+    assert refused(lambda: source.put_json(b'{"id": 0}', "k3"))
+    assert until(lambda: source.pushed("k0"))
+    source.now += 1
+    until(lambda: not refused(lambda: source.put_json(b'{"id": 0}', "k3")))
+    assert source.pushed("k0") is None
+    source.close()
+
+
 @pytest.mark.parametrize(("forgets", "packed"), [(False, 4), (True, 3)])
 def test_keys_that_are_packed_are_known_and_no_further_one_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool, packed: int

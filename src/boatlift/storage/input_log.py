@@ -158,9 +158,14 @@ class InputLog:
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]` a pack cannot be read.
+            FencedError: `[FENCED]` a pack cannot be read, since a newer owner has deleted it.
         """
-        with self._changing:
-            return self.keys.find(key) or self.key_packs.find(key)
+        try:
+            with self._changing:
+                return self.keys.find(key) or self.key_packs.find(key)
+        except DataError:
+            self.check_newest()  # a newer owner deletes packs whose time is over
+            raise
 
     def is_freed(self, number: int) -> bool:
         """Return whether no failure needs the rows of an object."""
@@ -313,12 +318,13 @@ class InputLog:
             self._write_memo(kept, self.last)
             self._tidy()
 
-    def remember(self, since: int, up_to: int | None = None) -> None:
+    def remember(self, since: int, up_to: int | None = None, *, full: bool = False) -> None:
         """Pack keys once they are many, and forget packs whose time is over.
 
         Args:
             since: Keys that are older than this (milliseconds since 1970) may be forgotten.
             up_to: No later key is packed, since it may become void; None: none may.
+            full: Forget keys that are in no pack, too: there is no room for others.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -326,9 +332,9 @@ class InputLog:
         """
         last = self.last if up_to is None else up_to
         with self._changing:
-            if not self.keys.is_due(since, last):
-                return
             keys = self.keys.newest(since)
+            if not (self.keys.is_due(since, last) or (full and len(keys) < len(self.keys))):
+                return
         assert self._token is not None, "claim comes first"
         keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
         self._write_memo(keys, self._gone)

@@ -142,9 +142,9 @@ class UnloggedInput:
         """The keys that are remembered, and those that may become void."""
         return self._log.keys
 
-    def remember(self, since: int) -> None:
+    def remember(self, since: int, *, full: bool = False) -> None:
         """Pack keys whose rows are free, and forget packs; see `InputLog.remember`."""
-        self._log.remember(since, self.keys_up_to(self._freed))
+        self._log.remember(since, self.keys_up_to(self._freed), full=full)
 
     def free(self, number: int, remember: int) -> None:
         """Free rows up to a number."""

@@ -103,7 +103,7 @@ class ReadLines:
                 size = lines[0].size if lines and isinstance(lines[0], LongLine) else None
                 if size is not None and not self.cuts:
                     message = f"{span.path}, the line at byte {offsets[0]}, {too_long(size, self.most)}"
-                    raise DataError("BAD_ROW", message)
+                    raise DataError("BAD_ROW", f"{message}: cut it, or give a larger max_line_bytes")
                 if skips:
                     first = next((n for n, line in enumerate(lines) if line.strip(BLANK)), len(lines))
                     skips = first == len(lines)
@@ -173,7 +173,7 @@ BLANK = bytes(range(33))
 
 def too_long(size: int | str, most: int) -> str:
     """Return, in words, what is wrong with a long line."""
-    return f"has {size} bytes, more than max_line_bytes={most}: cut it, or give a larger max_line_bytes"
+    return f"has {size} bytes, more than max_line_bytes={most}"
 
 
 def lines_of(spark: SparkSession, source: str, lines: Lines, spans: Sequence[Span], *, cuts: bool = False) -> DataFrame:

@@ -283,6 +283,14 @@ class FilesSource:
     def acknowledge(self, position: Json) -> None:
         """Do nothing: the user may remove acknowledged files."""
 
+    def _by_tasks(self, name: str, path: Path) -> FileRange | None:
+        """Return a file as a range if tasks have to read it, else None. A file that is gone is missed as it is read."""
+        with self._reachable():
+            try:
+                return FileRange(name, 0, path.stat().st_size) if self._format.needs_tasks(path) else None
+            except FileNotFoundError:
+                return None
+
     def _scan(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool = False) -> DataFrame:
         """Read the files and ranges of positions; with `_ordinal`, the index of a row's position, if asked for."""
         schema = self._read_schema(spark)
@@ -293,9 +301,8 @@ class FilesSource:
         for ordinal, position in enumerate(positions):
             for place, file in enumerate(position["files"]):
                 path = self._listing.path_of(file["path"])
-                taken = FileRange.of(file)
-                if taken is None and self._format.needs_tasks(path):
-                    taken = FileRange(file["path"], 0, path.stat().st_size)
+                if (taken := FileRange.of(file)) is None:
+                    taken = self._by_tasks(file["path"], path)
                 if taken is None:
                     whole.append((path, place, ordinal))
                 elif taken.begin < taken.end:

@@ -202,7 +202,8 @@ class Recorder:
                         or (self._log.begun and (self._waiting or self._forgets or self._freed > self._acted_free))
                     )
                 )
-                group, freed, self._forgets = self._next_group(), self._freed, False
+                group, freed, full = self._next_group(), self._freed, self._forgets
+                self._forgets = False
                 if not group and freed == self._acted_free and self._closed and not self._integrates:
                     break
             try:
@@ -212,7 +213,7 @@ class Recorder:
                     self._write(group)
                     self._free(freed)
                     self._integrate(freed)
-                    self._log.remember(self._clock() - self._remember)
+                    self._log.remember(self._clock() - self._remember, full=full)
             except BoatliftError as error:
                 self._fail(error)
             except Exception as error:  # noqa: BLE001 - every client gets the error: this thread must not die silently

@@ -28,8 +28,8 @@ class Program:
         cuts: Each batch to the ends of its epochs, empty yet.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a processor cannot have its durability, or a source before a batch keeps no rows;
-            `[BAD_PROJECTION]` a batch takes from a processor whose times are no epochs.
+        InvalidError: `[BAD_POLICY]` a processor cannot have its durability; `[BAD_PROJECTION]` a batch takes from a
+            processor whose times are no epochs.
     """
 
     graph: RecoveryGraph

@@ -16,7 +16,7 @@ from pyspark import SparkContext
 
 from boatlift.spark.tasks.hub_connection import HubAddress, without_delay
 
-__all__ = ["driver_host", "open_door", "shut"]
+__all__ = ["MOST_STRANGERS", "driver_host", "open_door", "shut"]
 
 Join = Callable[[int, int, Connection], None]
 """Takes a task's number, its attempt and its connection; called on a thread of its own."""

@@ -13,7 +13,7 @@ import msgspec
 from pyspark import SparkContext
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.jobs.doors import driver_host, open_door, shut
+from boatlift.spark.jobs.doors import MOST_STRANGERS, driver_host, open_door, shut
 from boatlift.spark.jobs.slots import Slots, slot_count
 from boatlift.spark.tasks.hub_connection import HubAddress
 
@@ -104,7 +104,7 @@ class Meeting:
     @contextmanager
     def answering(self, host: str) -> Iterator[HubAddress]:
         """Let tasks join, and hand out their messages, at an address of this machine."""
-        with open_door(host, self._join) as address:
+        with open_door(host, self._join, most_strangers=max(MOST_STRANGERS, 2 * self._tasks)) as address:
             try:
                 yield address
             finally:
