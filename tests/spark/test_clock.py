@@ -10,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
+from boatlift.errors import UserCodeError
 from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.fingerprint import fingerprint
@@ -28,6 +29,7 @@ OF_THE_DAY = [
     "CAST('12:30' AS TIMESTAMP)",
     "try_cast(concat('T', '12') AS TIMESTAMP)",
     "CAST('today' AS DATE)",
+    "CAST(nvl('now', 'x') AS TIMESTAMP)",
     "at > 'yesterday'",
     "to_timestamp('12:30')",
     "to_date('today')",
@@ -98,6 +100,13 @@ def test_a_view_is_refused_for_what_a_subquery_or_a_rewrite_holds(
     assert says in said
 
 
+def test_a_constant_without_a_value_is_a_fault_of_the_query(spark: SparkSession, rows: DataFrame) -> None:
+    rows.createOrReplaceTempView("t")
+    for query in ("SELECT k, 1 / 0 AS x FROM t", "SELECT k, CAST(CAST('x' AS INT) AS STRING) AS x FROM t"):
+        with pytest.raises(UserCodeError, match=r"^\[USER_CODE\] Spark cannot compute a constant of view: \["):
+            check_deterministic(spark.sql(query), "view", deterministic=None)
+
+
 def test_a_python_function_in_a_subquery_is_seen(spark: SparkSession, rows: DataFrame) -> None:
     rows.createOrReplaceTempView("t")
 
@@ -125,7 +134,9 @@ def test_a_text_without_a_date_is_no_timestamp(spark: SparkSession) -> None:
     ]
     for frame in made:
         assert {row.s for row in frame.collect() if row.x is not None} == there | alone
-        assert {row.s for row in dated(frame).collect() if row.x is not None} == there
+        once = dated(frame)
+        assert {row.s for row in once.collect() if row.x is not None} == there
+        assert dated(once) is once
     cast = dated(given.where("s LIKE '%:30'").select(F.col("s").cast("timestamp").alias("x")))
     with pytest.raises(DateTimeException, match=r"'12:30 \(a time without a date\)'.*cannot be cast"):
         cast.collect()

@@ -81,6 +81,7 @@ def test_an_error_of_java_that_pyspark_hands_on_has_the_words_of_spark() -> None
     assert str(told) == f"[USER_CODE] an expression of sums failed at step 3: {said}"
     assert is_of_an_expression(RuntimeError(java))
     assert not is_of_an_expression(RuntimeError("[OUT_OF_DISK] SQLSTATE: 53100"))
+    assert is_of_an_expression(RuntimeError("[CAST] The value 'x SQLSTATE: 58030' is no INT. SQLSTATE: 22018"))
 
 
 def test_an_error_of_a_task_is_that_of_a_changed_input_if_there_is_one(tmp_path: Path) -> None:

@@ -19,7 +19,9 @@ from boatlift.spark.compile.program import compile_program
 from views import test_shapes as shapes
 from views.judge import QUICK, flow_of, judge
 from views.random_queries import Generated, Table, random_case
+from views.test_exact_sums import QUERIES as SUMS
 from views.test_nexmark import tables as nexmark_tables
+from views.test_recursion import RECURSIVE
 
 __all__ = ["CHANCE", "WINDOWS", "cases"]
 
@@ -51,7 +53,8 @@ CHANCE = [
 def cases() -> list[Generated]:
     """Return queries that a view can be, over tables without rows; the first case is compiled most often."""
     chance = Generated(shapes.tables(1), CHANCE)
-    written = Generated(shapes.tables(1), [*shapes.JOINS, *shapes.AGGREGATES, *shapes.OTHERS, *shapes.NEVER_NULL])
+    lists = (shapes.JOINS, shapes.AGGREGATES, shapes.OTHERS, shapes.OF_SUBQUERIES, shapes.NEVER_NULL, SUMS)
+    written = Generated(shapes.tables(1), [query for queries in lists for query in queries] + RECURSIVE.split(";"))
     nexmark = Generated(nexmark_tables(1, 1), list(QUERIES.values()))
     return [chance, written, nexmark, random_case(1003, queries=15, steps=1, rows=1)]
 

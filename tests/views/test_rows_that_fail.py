@@ -147,6 +147,7 @@ NEVER = [
 MAY = [
     "v + 1", "-v", "10 / v", "x / v", "v DIV 2", "v % v", "e * e", "cast(s AS INT)", "cast(v AS INT)", "to_date(s)",
     "array(v)[v]", "CASE WHEN v > 1 THEN 1 / v END", "raise_error(s)", "round(d, 1)", "t + INTERVAL 1 DAY", "s RLIKE s",
+    "cast(array(date(t)) AS ARRAY<TIMESTAMP>)",
 ]  # fmt: skip
 """What is not known to have a value for every row."""
 

@@ -46,7 +46,7 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
             f"{view} uses {_function(kind)}, whose value is another at each execution: {_INSTEAD}, with "
             f"{NONDETERMINISTIC[kind]}",
         )
-    for what, instead in unseen(frame, plan):
+    for what, instead in unseen(frame, plan, view):
         raise InvalidError("NOT_INCREMENTAL", f"{view} holds {what}, which differs from run to run: use {instead}")
     unknown = sorted(used & USER_FUNCTIONS)
     if deterministic is None and unknown:

@@ -82,7 +82,7 @@ def _casts_all(cast: Expression, nodes: PlanNodes) -> bool:
     if str(cast.evalMode().toString()) != "ANSI":
         return True
     given, result = _type(cast.child()), _type(cast)
-    if given == "date" and result.startswith("timestamp"):  # a date has more years
+    if "date" in given and "timestamp" in result:  # a date has more years, also within an array or a struct
         return False
     return nodes.can_up_cast(cast) or (given, result) in (("double", "float"), ("timestamp", "date"))
 

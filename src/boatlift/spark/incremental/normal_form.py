@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from boatlift.errors import InvalidError
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 from boatlift.spark.incremental.rewriting import NodeRewriting
-from boatlift.spark.incremental.unique_keys import unique_keys
+from boatlift.spark.incremental.unique_keys import unique_ids
 
 __all__ = ["normal_form"]
 
@@ -99,8 +99,7 @@ class _Forming:
         """
         partition, child = items(node.partitionSpec()), node.child()
         by = {self._nodes.id(each) for each in partition if self._nodes.kind(each) == "AttributeReference"}
-        names = {str(each.name()) for each in self._nodes.output(child) if self._nodes.id(each) in by}
-        one_row = any(key <= names for key in unique_keys(child, self._nodes, {}))
+        one_row = any(key <= by for key in unique_ids(child, self._nodes, {}))
         if partition and (one_row or set(map(self._nodes.id, self._nodes.output(child))) <= by):
             return self._nodes.window_in_order(node, list(map(self._nodes.ascending, partition)), child)
         below = child.child() if self._nodes.kind(child) == "Project" else child

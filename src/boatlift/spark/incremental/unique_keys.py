@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from boatlift.spark.incremental.joins import collated
 from boatlift.spark.incremental.nodes import Expression, Node, PlanNodes, items
 
-__all__ = ["unique_keys"]
+__all__ = ["unique_ids", "unique_keys"]
 
 Key = frozenset[int]
 """Ids of attributes: no two rows have equal values in all of them."""
@@ -35,9 +35,13 @@ def unique_keys(
         streams: Such sets of each stream, by the number of the RDD of the frame that stands for it.
     """
     names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}
-    return tuple(
-        frozenset(names[each] for each in key) for key in _Reading(nodes, streams).keys(node) if key <= names.keys()
-    )
+    known = unique_ids(node, nodes, streams)
+    return tuple(frozenset(names[each] for each in key) for key in known if key <= names.keys())
+
+
+def unique_ids(node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> set[Key]:
+    """Return the sets of `unique_keys` as ids of attributes, which the node need not give."""
+    return _Reading(nodes, streams).keys(node)
 
 
 class _Reading:

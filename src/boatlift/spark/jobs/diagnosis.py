@@ -120,8 +120,8 @@ def is_of_an_expression(error: Exception) -> bool:
 
 
 def _is_fault(text: str) -> bool:
-    state = _SQLSTATE.search(text)
-    return state is not None and state[1] in _FAULTS_OF_EXPRESSIONS
+    """Return whether Spark names the state of such a fault; a value that it quotes before may name any other."""
+    return not _FAULTS_OF_EXPRESSIONS.isdisjoint(_SQLSTATE.findall(text))
 
 
 def _of_changed_input(inputs: Sequence[tuple[Source, Json]]) -> BoatliftError | None:

@@ -280,8 +280,13 @@ def _threaded(plan: Any, source: Any, carried: Any) -> Any:
     return None
 
 
-def expressions_of(frame: DataFrame) -> Iterator[Any]:
-    """Return the JVM's expressions above the mark of the input, those of subqueries too, in the order of the plan."""
+def expressions_of(frame: DataFrame, *, replaced: bool = False) -> Iterator[Any]:
+    """Return the JVM's expressions above the mark of the input, those of subqueries too, in the order of the plan.
+
+    Args:
+        frame: The frame.
+        replaced: Functions that Spark defines by others, such as `nvl`, are those others.
+    """
 
     def of_expression(expression: Any) -> Iterator[Any]:
         yield expression
@@ -296,7 +301,12 @@ def expressions_of(frame: DataFrame) -> Iterator[Any]:
         for below in (*items(plan.subqueries()), *items(plan.children())):
             yield from of_plan(below)
 
-    return of_plan(plan_of(frame))
+    plan = plan_of(frame)
+    if replaced:
+        plan = getattr(getattr(jvm(), "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions$"), "MODULE$").apply(
+            plan
+        )
+    return of_plan(plan)
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:

@@ -13,6 +13,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql.types import (
     ArrayType,
     DataType,
@@ -24,6 +26,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
+from boatlift.errors import UserCodeError
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import (
     Tree,
@@ -56,13 +59,16 @@ _TO_TIMESTAMP = re.compile(r"\bas timestamp\)|\b(try_)?to_timestamp\w*\(")
 
 
 def dated(frame: DataFrame) -> DataFrame:
-    """Return a frame in which a text without a date is no timestamp: it fails, or is NULL, as a malformed one does."""
+    """Return a frame in which a text without a date is no timestamp: it fails, or is NULL, as a malformed one does.
+
+    Law: what was dated before stays as it is.
+    """
     if not _TO_TIMESTAMP.search(analysed_text(frame)):
         return frame
     casts = jvm().java.util.HashMap()
     for expression in expressions_of(frame):
         cast = _cast_of(expression)
-        if cast is not None and _is_of_text(cast) and not cast.child().foldable():
+        if cast is not None and _is_of_text(cast) and not (cast.child().foldable() or _is_dated(cast.child())):
             casts[expression] = cast.withNewChildren(_seq([_with_a_date(cast)]))
     if not casts:
         return frame
@@ -70,16 +76,25 @@ def dated(frame: DataFrame) -> DataFrame:
     return frame_of(frame.sparkSession, plan)
 
 
-def unseen(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]:
+def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]:
     """Return what differs from run to run though no expression of a plan shows it, each with what to write instead.
 
     Args:
         frame: The frame.
         plan: Its analysed plan.
+        name: The processor, for errors.
+
+    Raises:
+        UserCodeError: `[USER_CODE]` a constant of the plan has no value, such as `1 / 0`.
     """
     yield from _texts_of_the_day(frame, plan)
     written = {part.kind for part in plan.parts()}
-    for kind in sorted(kinds_of_optimised(frame) & NONDETERMINISTIC.keys() - written):
+    try:
+        computed = kinds_of_optimised(frame)
+    except PySparkException as error:
+        said = str(error).partition("\n")[0]
+        raise UserCodeError("USER_CODE", f"Spark cannot compute a constant of {name}: {said}") from error
+    for kind in sorted(computed & NONDETERMINISTIC.keys() - written):
         yield (
             f"an operator that Spark computes with {kind.lower()}()",
             f"a query without it, or {NONDETERMINISTIC[kind]}",
@@ -90,7 +105,7 @@ def _texts_of_the_day(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]
     """Return the parts of a plan whose values depend on the day on which they are read."""
     if not any(map(_may_be_a_time, plan.parts())):
         return
-    for expression in expressions_of(frame):
+    for expression in expressions_of(frame, replaced=True):
         cast = _cast_of(expression)
         text = _typed_text(expression) if cast is None else _constant_text(cast)
         if text is not None and (_OF_THE_DAY.match(text) or _TIME_ALONE.match(text)):
@@ -127,7 +142,10 @@ def _constant_text(cast: Any) -> str | None:
     child = cast.child()
     if not str(cast.dataType().typeName()).startswith(_TIMES) or not _is_text(child):
         return None
-    value = child.eval(None) if child.foldable() else None
+    try:
+        value = child.eval(None) if child.foldable() else None
+    except Py4JJavaError:  # `unseen` reports a constant without a value
+        return None
     return None if value is None else str(value.toString())
 
 
@@ -181,6 +199,16 @@ def _with_a_date(cast: Any) -> Any:
     alone = expressions.RLike(text, literal.apply(_WITHOUT_DATE))
     told = expressions.Concat(_seq([text, literal.apply(" (a time without a date)")]))
     return expressions.If(alone, told, text)
+
+
+def _is_dated(text: Any) -> bool:
+    """Return whether a text is one of `_with_a_date`."""
+    alone = text.predicate() if text.getClass().getSimpleName() == "If" else None
+    return (
+        alone is not None
+        and alone.getClass().getSimpleName() == "RLike"
+        and str(alone.right().toString()) == _WITHOUT_DATE
+    )
 
 
 def _object(name: str) -> Any:

@@ -154,7 +154,7 @@ def check_expressions(frame: DataFrame, name: str, deterministic: bool | None = 
 def _refuse_the_clock(frame: DataFrame, name: str) -> None:
     """Raise if clock or chance get into a plan in a way that its expressions do not show."""
     plan = analysed(frame)
-    for what, instead in unseen(frame, plan):
+    for what, instead in unseen(frame, plan, name):
         raise InvalidError("NOT_DETERMINISTIC", f"{name} holds {what}, which differs from run to run: use {instead}")
 
 
