@@ -84,16 +84,21 @@ def _write(file: Path, edges: set[tuple[int, int]]) -> None:
     pq.write_table(pa.table({"a": a, "b": b}), file)
 
 
+def manifests(rounds: Path) -> set[Path]:
+    """Return the manifests that are there; folders may go meanwhile."""
+    return {Path(folder) / MANIFEST for folder, _, files in os.walk(rounds) if MANIFEST in files}
+
+
 def _killed_after(folder: Path, number: int, **environment: str) -> dict[str, Any]:
     """Run the flow until it has kept a round, and kill it; return what was kept last."""
     rounds = folder / "store" / "scratch" / "rounds"
-    before = {*rounds.rglob(MANIFEST)}
+    before = manifests(rounds)
     variables = {**os.environ, **environment}
     with begun(folder, "run", "flow:flow", "--store", "store", "--available-now", environment=variables) as process:
 
         def kept() -> dict[str, Any] | None:
             assert process.poll() is None, process.communicate()
-            for file in {*rounds.rglob(MANIFEST)} - before:
+            for file in manifests(rounds) - before:
                 found: dict[str, Any] = json.loads(file.read_bytes())["content"]
                 if f"/{BEFORE}-" in str(file) and found["round"] >= number:
                     return found

@@ -94,7 +94,7 @@ def test_one_that_was_taken_over_deletes_nothing_at_its_stop(tmp_path: Path) -> 
 
     with pytest.raises(FencedError):
         run_until_idle(Awaiting(world, every=1), open_store(tmp_path), take_over)
-    assert set(open_store(tmp_path).list("runs/")) == there
+    assert there <= set(open_store(tmp_path).list("runs/")), "runs that were on their way may come"
     run(MemoryEngine(world, every=1), open_store(tmp_path))
     assert list(verify(open_store(tmp_path))) == []
     world.check()

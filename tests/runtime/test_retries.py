@@ -64,6 +64,7 @@ def test_every_error_that_may_pass_says_whether_a_step_is_tried_again() -> None:
         "JVM_DIED",
         "LOOP_TOO_LONG",
         "NEGATIVE_WEIGHT",
+        "PLAN_REFUSED",
         "SINK_LOCKED",
         "SINK_REFUSED",
     }

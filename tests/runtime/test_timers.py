@@ -109,7 +109,7 @@ def test_steps_have_clocks_that_do_not_go_back_within_a_run_and_from_run_to_run(
     world.rows = 16
     caplog.clear()
     Host(MemoryEngine(world), open_store(tmp_path), options, clock=lambda: 10**12 - 86_400_000).run()
-    assert any("is 1 day, 0:0 the last step's" in r.getMessage() for r in caplog.records)
+    assert any("is 1 day, 0:0" in r.getMessage() for r in caplog.records), "a day, and what the test took"
     clocks = [held["clock"] for held in world.held["all"]]
     assert 1 < within < len(clocks)
     assert clocks == sorted(clocks)

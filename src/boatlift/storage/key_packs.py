@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 import msgspec
-import numpy as np
 import xxhash
 
 from boatlift.decoders import packed_decoder
@@ -49,6 +48,8 @@ class _Pack:
     """
 
     def __init__(self, store: Store, packed: PackedKeys, log: tuple[str, str]) -> None:
+        import numpy as np
+
         self._store, self._packed = store, packed
         content = store.read(packed.name, 0, packed.head)
         head = decode_pack_head(content, packed.name)
@@ -122,6 +123,8 @@ class KeyPacks:
         Raises:
             UnavailableError: `[STORE_FAILED]`.
         """
+        import numpy as np
+
         hashes = np.fromiter((_hash_of(push.key) for push in pushes), np.uint32, len(pushes))
         order = np.argsort(hashes, kind="stable")
         places = [order[at : at + BLOCK].tolist() for at in range(0, len(pushes), BLOCK)]
