@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
@@ -33,6 +34,9 @@ BAD = {
     b"5": "it is no object: '5'",
     b'{"id": 1} junk': "it is no single JSON value (Extra data at column 11): '{\"id\": 1} junk'",
     b'{"id": 1}{"id": 2}': 'it is no single JSON value (Extra data at column 10): \'{"id": 1}{"id": 2}\'',
+    b'{"id": 1, "id": 2}': "the key 'id' is given twice",
+    b'{"id": 1, "text": "\\ud800"}': "it has half of a surrogate pair",
+    b'{"id": 1.0}': "column id is 1.0, which is no int",
     b'{"id": 1}]} junk': "it is no single JSON value (Extra data at column 10): '{\"id\": 1}]} junk'",
     b'{"id": 1, "text": "\xff"}': "it is not UTF-8",
     b"": "it is no single JSON value (Expecting value at column 1): ''",
@@ -68,6 +72,28 @@ def test_a_value_that_does_not_fit_stops(
     explained = made.diagnose(position, str(caught.value))
     assert f"partition 0 of topic {topic} has at offset 1 a value that does not fit" in str(explained)
     assert made.diagnose(position, f"[CAST_INVALID_INPUT] The value '{explained}' cannot be cast to INT") is None
+
+
+def test_a_time_beyond_the_range_is_no_other_time(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
+    """A producer took nanoseconds for milliseconds."""
+    topic, name = new_topic(kafka_broker), "message.timestamp.after.max.ms"
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    resource.add_incremental_config(ConfigEntry(name, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET))
+    AdminClient(plain(kafka_broker)).incremental_alter_configs([resource])[resource].result(PATIENCE)
+    producer = Producer(plain(kafka_broker))
+    good, bad = (2**63 - 1) // 1000, 1_795_689_479_121_000_000
+    for number, stamp in enumerate((good, bad, 1)):
+        producer.produce(topic, b'{"id": %d}' % number, timestamp=stamp)
+    assert producer.flush(PATIENCE) == 0
+    raw = source(kafka_broker.bootstrap, topic=topic)
+    (position,), _ = drain(raw, raw.start())
+    with pytest.raises(Exception, match=rf"\[BAD_ROW\] partition 0 of topic {topic} has at offset 1 the time {bad} ms"):
+        raw.load(spark, position).count()
+    values = source(kafka_broker.bootstrap, topic=topic, format="json", schema=ROWS)
+    assert sorted(row["id"] for row in values.load(spark, position).collect()) == [0, 1, 2]
+    sorts = values.capabilities.bad_rows
+    assert sorts is not None
+    assert sorts.sorting_out().load(spark, position).count() == 3
 
 
 def letters_flow(broker: KafkaBroker, topic: str) -> bl.Dataflow:
@@ -107,7 +133,7 @@ def test_each_message_is_a_row_or_a_letter_whatever_dies(
     assert sorted(row["id"] for row in copied) == [1, 1, 2, 2]
     held = letters()
     assert held[: len(before)] == before
-    assert [len(step) for step in held] == [3, 5, 4, 0]
+    assert [len(step) for step in held] == [3, 5, 5, 2]
     found = sorted((row for step in held for row in step), key=lambda row: row["offset"])
     for offset, (row, (value, reason)) in enumerate(zip(found, BAD.items(), strict=True), start=len(GOOD)):
         assert (row["topic"], row["partition"], row["offset"]) == (topic, 0, offset)

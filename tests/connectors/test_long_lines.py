@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 import boatlift as bl
 from boatlift.connectors.files import line_ends
 from boatlift.connectors.files.line_ends import LongLine, has_long_line, lines_in
-from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_bounds import MOST, beyond_bounds
 from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
 from connectors.test_bad_rows import parts_of, sorting
@@ -92,7 +92,7 @@ def test_a_line_of_300_mib_takes_no_more_memory_than_its_bound(bomb: Path) -> No
 )
 def test_a_value_beyond_sparks_bounds_is_told_by_its_bound(value: str, reason: str) -> None:
     text = f'{{"id": 2, "s": {value}}}'
-    told = json_fault(text, ["id", "s"], (("id", "bigint"), ("s", "string")), [], DatePatterns(None, None))
+    told = json_fault(text, ["id", "s"], (("id", "bigint"), ("s", "string")), [], TextForms())
     assert told.startswith(reason)
     assert len(told) < 400
 

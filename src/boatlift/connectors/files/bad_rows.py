@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SortedOut"]
 
-_ROW, _SIZE = "_boatlift_row", "SIZE"
+_PLACED, _SIZE = "_boatlift_place", "SIZE"
 _PLACE = "struct<line: binary, file: string, offset: bigint, size: bigint>"
 
 
@@ -99,10 +99,10 @@ class SortedOut:
         """Return the rows of lines and the bad rows, each beside its `_ordinal`."""
         from pyspark.sql import functions as F
 
-        place = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"), F.col("size")).alias(_ROW)
+        place = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"), F.col("size")).alias(_PLACED)
         no_row = F.lit(self.sortable.no_row(schema)).cast("binary")
         value = F.when(F.col("size").isNull(), F.col("value")).otherwise(no_row).alias("value")
-        return lines.select(value, place, ORDINAL).select(self.sortable.sorted_out(schema, F.col(_ROW)), ORDINAL)
+        return self.sortable.sorted_out(lines.select(value, place, ORDINAL), schema, [ORDINAL], F.col(_PLACED))
 
     @property
     def has_task(self) -> bool:

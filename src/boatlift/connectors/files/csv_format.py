@@ -1,14 +1,14 @@
-"""Files of CSV: lines of fields, compared with the schema by the header line and by Spark's strict parser."""
+"""Files of CSV: lines of fields, compared with the schema by the header line and by the reader of values."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import reduce
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from boatlift.connectors.files.compression import (
     DAMAGE,
@@ -33,14 +33,14 @@ from boatlift.connectors.files.formats import (
 from boatlift.connectors.files.line_ends import LONGEST, has_long_line, lines_in
 from boatlift.connectors.files.lines import BLANK, Span
 from boatlift.connectors.kit import Columns, null_fault, required_of
-from boatlift.connectors.kit.date_patterns import DatePatterns
-from boatlift.connectors.kit.json_values import MALFORMED
+from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
+from boatlift.connectors.kit.text_rows import QUOTED_EMPTY, Texts, all_text
 from boatlift.dataflow.columns import ORDINAL, quoted
-from boatlift.dataflow.contracts import FrameOfTask, Json
+from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.files.row_groups import RowGroups
@@ -61,7 +61,7 @@ class CsvFormat:
 
     Attributes:
         header, null_value, separator, quote, escape, encoding, multi_line: As `bl.files` takes them, checked.
-        patterns: How text says dates and times.
+        forms: How text says values.
         max_line_bytes: How many bytes a line may have; of `multi_line`, how many characters a field may have.
     """
 
@@ -72,7 +72,7 @@ class CsvFormat:
     escape: str
     encoding: str
     multi_line: bool
-    patterns: DatePatterns
+    forms: TextForms
     max_line_bytes: int = LONGEST
 
     @property
@@ -105,7 +105,8 @@ class CsvFormat:
             "escape": self.escape,
             "encoding": self.encoding,
             "multi_line": self.multi_line,
-            **self.patterns.describe(),
+            **NO_FORMATS,
+            **self.forms.describe(),
         }
 
     def rows_schema(self, schema: StructType) -> StructType:
@@ -120,7 +121,7 @@ class CsvFormat:
 
     def check_patterns(self, spark: SparkSession) -> None:
         """Raise if Spark does not know a pattern of dates and times."""
-        self.patterns.check(spark)
+        self.forms.check(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:
         """Compare the header line, if there is one, with the schema: same names, same order."""
@@ -163,16 +164,8 @@ class CsvFormat:
         return path.stat().st_size
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Return the rows of lines, each beside its `_ordinal`; a blank line has none.
-
-        A generator parses every column of every row, also where no later column needs it.
-        """
-        from pyspark.sql import functions as F
-
-        declared = ", ".join(f"{quoted(each.name)} {each.dataType.simpleString()}" for each in schema)
-        row = F.from_csv("value", declared, {**self.parser_options(), "mode": "FAILFAST"})
-        texts = lines.select(F.col("value").cast("string"), ORDINAL).where(F.col("value").rlike(r"[^\x00-\x20]"))
-        return without_nulls(texts.select(F.inline(F.array(row)), ORDINAL), schema)
+        """Return the rows of lines, each beside its `_ordinal`; a blank line has none."""
+        return CsvLines(self).texts_of(lines, schema).rows([ORDINAL])
 
     @property
     def has_task(self) -> bool:
@@ -194,52 +187,56 @@ class CsvFormat:
         return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a strict reader; the session pushes no filter into the parser.
-
-        The condition makes Spark parse every column of every row: by default it skips unused columns and does not count
-        fields. It is true for every row, and no rule of Spark's optimizer can prove that.
-        """
-        reader = self._options(spark).schema(nullable(schema)).option("mode", "FAILFAST")
+        """Return a strict reader: of texts, which all become values."""
+        reader = self._options(spark).schema(all_text(schema)).option("mode", "FAILFAST")
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            rows = loaded(reader, files).where("hash(*) % 2 < 2")
-            return with_ordinals(without_nulls(rows, schema), files, ordinals)
+            texts = with_ordinals(loaded(reader, files), files, ordinals)
+            return self._texts(texts, schema).rows([ORDINAL] if ordinals else [])
 
         return read
+
+    def _texts(self, texts: DataFrame, schema: StructType, broken: Column | None = None) -> Texts:
+        from pyspark.sql import functions as F
+
+        row = F.struct(*map(quoted, schema.fieldNames()))
+        return Texts(texts, row, F.lit(False) if broken is None else broken, schema, self.forms, has_quoted_empty=True)
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Read the file again, leniently, for its first bad row; return that row's line and fault."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
         from pyspark.sql.types import StringType, StructField, StructType
 
         if (damage := damage_of(path)) is not None:
             return DataError("BAD_ROW", damage)
-        lenient = StructType([*schema.fields, StructField(_BAD_ROW, StringType())])
+        lenient = StructType([*all_text(schema).fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        rows = loaded(reader, [(path, 0)])
+        texts = self._texts(loaded(reader, [(path, 0)]), schema, F.col(_BAD_ROW).isNotNull())
+        bad = texts.sorted_out([], F.struct(*map(quoted, lenient.fieldNames()))).where(F.col(BAD_ROW).isNotNull())
         try:
-            bad = rows.where(f"{_BAD_ROW} is not null").limit(1).collect()
+            found = bad.limit(1).collect()
         except (PySparkException, Py4JJavaError) as error:
             if _NOT_PARSED not in str(error):
                 raise
             bound = f"a field of more than max_line_bytes={self.max_line_bytes} characters, or too many fields"
             return DataError("BAD_ROW", f"{path} has {bound}: end its quotes, or give a larger max_line_bytes")
-        if not bad:
-            return self._explain_null(path, rows, schema)
-        text, unread = bad[0][_BAD_ROW], [name for name, _ in columns if bad[0][name] is None]
-        line, fault = self._line_of(path, text), self.fault(text, unread, columns)
+        if not found:
+            return None
+        row, bad_row = found[0].asDict(), found[0][BAD_ROW].asDict()
+        unread = [name for name, _ in columns if row[name] is None]
+        text = bad_row.pop(_BAD_ROW)
+        if text is not None:
+            line, fault = self._line_of(path, text), self.fault(text, unread, columns)
+        else:
+            fields = ["" if field == QUOTED_EMPTY else field for field in bad_row.values()]
+            line = self._line_of_row(path, fields)
+            fault = self._fault_of(fields, unread, columns) or null_fault(
+                next(name for name in required_of(schema) if name in unread)
+            )
         return DataError("BAD_ROW", f"{path} line {line}: {fault}; {_CORRECTED}")
-
-    def _explain_null(self, path: Path, rows: DataFrame, schema: StructType) -> DataError | None:
-        """Return the error of the first column that has a NULL which it must not have; None if none has."""
-        for name in required_of(schema):
-            beside = rows.where(rows[quoted(name)].isNull()).first()
-            if beside is not None:
-                values = {field: value for field, value in beside.asDict().items() if field != _BAD_ROW}
-                return DataError("BAD_ROW", f"{path}: {null_fault(name)}, in the row {values}; {_CORRECTED}")
-        return None
 
     def fault(self, text: str, unread: Collection[str], columns: Columns) -> str:
         """Return, in words, why the text of a row does not fit.
@@ -255,10 +252,14 @@ class CsvFormat:
             return f"it does not fit the schema: {text[:200]!r}"
         if len(fields) != len(columns):
             return f"it has {len(fields)} fields, the schema {len(columns)}: {text[:200]!r}"
+        return self._fault_of(fields, unread, columns) or f"it does not fit the schema: {text[:200]!r}"
+
+    def _fault_of(self, fields: Sequence[str | None], unread: Collection[str], columns: Columns) -> str | None:
+        """Return, in words, which text of a row is no value of its column; None if each is one."""
         for field, (name, kind) in zip(fields, columns, strict=True):
-            if name in unread and field not in {"", self.null_value}:
-                return f"column {name} is {field[:200]!r}, which is no {kind}{self.patterns.of(kind)}"
-        return f"it does not fit the schema: {text[:200]!r}"
+            if name in unread and field not in {None, "", self.null_value}:
+                return f"column {name} is {str(field)[:200]!r}, which is no {kind}{self.forms.of(name).of(kind)}"
+        return None
 
     def _line_of(self, path: Path, text: str) -> int | str:
         """Return the number of the line at which a row of this text begins; the first line is 1."""
@@ -270,6 +271,21 @@ class CsvFormat:
                 return next((number for number, line in numbered if line.rstrip("\r\n") == wanted), "unknown")
             before, found, _ = lines.read().partition(wanted)
             return before.count("\n") + 1 if found else "unknown"
+
+    def _line_of_row(self, path: Path, texts: Sequence[str | None]) -> int | str:
+        """Return the number of the line at which a row of these texts begins; the first line is 1."""
+        wanted, begin = self._comparable(texts), 1
+        with opened(path) as file, suppress(csv.Error):
+            rows: Any = self._split(self._text(file))
+            for row in rows:
+                if self._comparable(row) == wanted:
+                    return begin
+                begin = rows.line_num + 1
+        return "unknown"
+
+    def _comparable(self, texts: Sequence[str | None]) -> list[str]:
+        """Return texts as they are whether Spark or Python has read them: Spark makes other line ends LF."""
+        return ["" if each in {None, self.null_value} else "\n".join(str(each).splitlines()) for each in texts]
 
     def _text(self, file: IO[bytes]) -> io.TextIOWrapper:
         return io.TextIOWrapper(file, ENCODINGS[self.encoding], errors="replace", newline="")
@@ -290,7 +306,7 @@ class CsvFormat:
             "sep": self.separator,
             "quote": self.quote or "",  # empty: no character is a quote
             "escape": self.escape,
-            **self.patterns.options(),
+            "emptyValue": QUOTED_EMPTY,
         }
 
     def _options(self, spark: SparkSession) -> DataFrameReader:
@@ -303,21 +319,3 @@ class CsvFormat:
             maxCharsPerColumn=self.max_line_bytes,
             **self.parser_options(),
         )
-
-
-def without_nulls(rows: DataFrame, schema: StructType) -> DataFrame:
-    """Return rows of which each column that is NOT NULL has a value; another row stops the job.
-
-    Columns beside those of the schema stay. A generator looks at each row, also where a filter drops it.
-    """
-    from pyspark.sql import Column
-    from pyspark.sql import functions as F
-
-    required = required_of(schema)
-    if not required:
-        return rows
-    row = F.struct(*(F.col(quoted(name)) for name in schema.fieldNames()))
-    flawed = reduce(Column.__or__, (F.col(quoted(name)).isNull() for name in required))
-    stop = F.raise_error(F.lit(MALFORMED)).cast(nullable(schema))
-    others = [name for name in rows.columns if name not in schema.fieldNames()]
-    return rows.select(F.inline(F.array(F.when(flawed, stop).otherwise(row))), *others)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -10,8 +11,8 @@ from boatlift.connectors.files.line_ends import LONGEST
 from boatlift.connectors.files.listing import Listing
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.files.tailed import TailedFilesSource
-from boatlift.connectors.kit import checked_options, columns_of, required_of
-from boatlift.connectors.kit.date_patterns import DatePatterns
+from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
+from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
 from boatlift.dataflow.period import seconds_in
 from boatlift.errors import InvalidError
 from boatlift.paths import refuse_url
@@ -27,7 +28,7 @@ _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "pa
 _LONGEST_FILE = 128 << 20
 """A file of JSON that is one value may have so many bytes, if its source says nothing else."""
 _ONE_CHARACTER = ("separator", "quote", "escape")
-_OF_TEXT: dict[str, Any] = {"multi_line": False, "date_format": None, "timestamp_format": None}
+_OF_TEXT: dict[str, Any] = {"multi_line": False, **USUAL_TEXT, "columns": None}
 _OF_CSV: dict[str, Any] = {
     "header": True,
     "null_value": "",
@@ -55,6 +56,11 @@ def files(
     multi_line: bool = False,
     date_format: str | None = None,
     timestamp_format: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    true_values: Sequence[str] = (),
+    false_values: Sequence[str] = (),
+    columns: Mapping[str, Mapping[str, Any]] | None = None,
     max_files_per_step: int = 1,
     max_bytes_per_step: int | None = None,
     max_line_bytes: int | None = None,
@@ -81,6 +87,11 @@ def files(
             fields may have line ends in them. One task reads the whole of such a file.
         date_format: Spark's pattern of dates in text, such as `dd.MM.yyyy`; None: ISO 8601.
         timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
+        decimal: The character before the fraction of a number in text.
+        thousands: The character between groups of three digits of a number in text; None: there is none.
+        true_values, false_values: Texts of booleans beside `true` and `false`.
+        columns: The options from `date_format` to `false_values` for single columns, by the column's name:
+            `{"price": {"decimal": ","}}`.
         max_files_per_step: How many files a step takes at most.
         max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, or of row
             groups of Parquet, a step each. Text that is compressed or `multi_line`, and Parquet with nested columns, is
@@ -110,8 +121,8 @@ def files(
         raise InvalidError("BAD_OPTION", f"max_bytes_per_step is {max_bytes_per_step}: give bytes, or None")
     if max_line_bytes is not None and (name == "parquet" or max_line_bytes < 1):
         raise InvalidError("BAD_OPTION", f"max_line_bytes is {max_line_bytes}: give bytes, of CSV or JSON, or None")
-    columns = None if schema is None else columns_of(schema)
-    if columns is None and name != "parquet":
+    declared = None if schema is None else columns_of(schema)
+    if declared is None and name != "parquet":
         raise InvalidError(
             "BAD_OPTION", f"the {name.upper()} files of {path} need a schema: give schema='NAME TYPE, …'"
         )
@@ -125,20 +136,25 @@ def files(
         "multi_line": multi_line,
         "date_format": date_format,
         "timestamp_format": timestamp_format,
+        "decimal": decimal,
+        "thousands": thousands,
+        "true_values": true_values,
+        "false_values": false_values,
+        "columns": columns,
     }
     idle = _idle_of(tail, name)
     longest = max_line_bytes or (_LONGEST_FILE if multi_line and name == "json" else LONGEST)
-    file_format = _format(name, options, listing, longest)
-    file_format.check_columns(columns or ())
+    file_format = _format(name, options, declared or (), listing, longest)
+    file_format.check_columns(declared or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
     if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
     if tail is False:
-        return FilesSource(listing, file_format, schema, columns, described, *limits)
+        return FilesSource(listing, file_format, schema, declared, described, *limits)
     if (reason := file_format.whole_because(Path(path))) is not None:
         raise InvalidError("BAD_OPTION", f"tail={tail!r} follows files line by line, but {reason}: leave out tail")
-    return TailedFilesSource(listing, file_format, schema, columns, {**described, "tail": True}, *limits, idle)
+    return TailedFilesSource(listing, file_format, schema, declared, {**described, "tail": True}, *limits, idle)
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:
@@ -158,7 +174,7 @@ def _idle_of(tail: bool | str, name: str) -> float | None:
     return idle
 
 
-def _format(name: str, options: dict[str, Any], listing: Listing, longest: int) -> FileFormat:
+def _format(name: str, options: dict[str, Any], declared: Columns, listing: Listing, longest: int) -> FileFormat:
     """Return a format with its options.
 
     Raises:
@@ -178,10 +194,8 @@ def _format(name: str, options: dict[str, Any], listing: Listing, longest: int) 
     for option in ("header", "multi_line"):
         if not isinstance(options[option], bool):
             raise InvalidError("BAD_OPTION", f"{option} is {options[option]!r}: give True or False")
-    for option in ("date_format", "timestamp_format", "null_value"):
-        value = options[option]
-        if not (isinstance(value, str) or (value is None and option != "null_value")):
-            raise InvalidError("BAD_OPTION", f"{option} is {value!r}: give text")
+    if not isinstance(options["null_value"], str):
+        raise InvalidError("BAD_OPTION", f"null_value is {options['null_value']!r}: give text")
     if options["encoding"] not in ENCODINGS:
         raise InvalidError(
             "BAD_OPTION",
@@ -189,10 +203,11 @@ def _format(name: str, options: dict[str, Any], listing: Listing, longest: int) 
         )
     if name == "parquet":
         return ParquetFormat(positioned=listing.flat)
-    patterns = DatePatterns(options.pop("date_format"), options.pop("timestamp_format"))
+    text = set_options(**{option: options.pop(option) for option in USUAL_TEXT})
+    forms = forms_of(text, options.pop("columns"), declared)
     if name == "json":
-        return JsonFileFormat(options["multi_line"], patterns, longest)
-    return CsvFormat(**options, patterns=patterns, max_line_bytes=longest)
+        return JsonFileFormat(options["multi_line"], forms, longest)
+    return CsvFormat(**options, forms=forms, max_line_bytes=longest)
 
 
 def _check_characters(options: dict[str, Any]) -> None:

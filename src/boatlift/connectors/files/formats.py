@@ -83,8 +83,8 @@ class Lines(Protocol):
     def no_row(self, schema: StructType) -> str:
         """Return a line that is a bad row by any such schema: it stands for one of which not all is read."""
 
-    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
-        """Return a generator of the rows of each line, which is in the column `value`; see `JsonValues.sorted_out`."""
+    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
+        """Return the rows of lines, which are in the column `value`; see `Texts.sorted_out`."""
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
         """Return, in words, why a line is a bad row.

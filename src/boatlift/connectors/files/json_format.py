@@ -32,22 +32,21 @@ from boatlift.connectors.files.formats import (
     with_ordinals,
 )
 from boatlift.connectors.files.json_lines import JsonLines
-from boatlift.connectors.files.json_objects import JsonObjects
+from boatlift.connectors.files.json_objects import JsonObjects, objects_in
 from boatlift.connectors.files.line_ends import LONGEST, has_long_line
+from boatlift.connectors.files.lines import Span, lines_of
 from boatlift.connectors.kit import Columns, required_of
-from boatlift.connectors.kit.date_patterns import DatePatterns
-from boatlift.connectors.kit.json_bounds import beyond_bounds
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import FrameOfTask, Json
+from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.lines import Span
     from boatlift.connectors.files.row_groups import RowGroups
 
 __all__ = ["JsonFileFormat"]
@@ -62,12 +61,12 @@ class JsonFileFormat:
 
     Attributes:
         multi_line: Whether a file is one array of objects, or one object; else every line is an object.
-        patterns: How text says dates and times.
+        forms: How text says values.
         max_line_bytes: How many bytes a line may have; of `multi_line`, a file.
     """
 
     multi_line: bool
-    patterns: DatePatterns
+    forms: TextForms
     max_line_bytes: int = LONGEST
 
     @property
@@ -78,12 +77,12 @@ class JsonFileFormat:
     @property
     def lines(self) -> Lines | None:
         """Return how a line is a row; None if a file is one value."""
-        return None if self.multi_line else JsonLines(self.patterns, self.max_line_bytes)
+        return None if self.multi_line else JsonLines(self.forms, self.max_line_bytes)
 
     @property
     def sortable(self) -> Lines:
         """Return how lines or elements become rows one by one."""
-        return self.lines or JsonObjects(self.patterns, self.max_line_bytes)
+        return self.lines or JsonObjects(self.forms, self.max_line_bytes)
 
     @property
     def row_groups(self) -> RowGroups | None:
@@ -92,7 +91,7 @@ class JsonFileFormat:
 
     def describe(self) -> Json:
         """Return the options."""
-        return {"multi_line": self.multi_line, **self.patterns.describe()}
+        return {"multi_line": self.multi_line, **NO_FORMATS, **self.forms.describe()}
 
     def rows_schema(self, schema: StructType) -> StructType:
         """Return the declared columns, which may be NULL."""
@@ -106,7 +105,7 @@ class JsonFileFormat:
 
     def check_patterns(self, spark: SparkSession) -> None:
         """Raise if Spark does not know a pattern of dates and times."""
-        self.patterns.check(spark)
+        self.forms.check(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
         """Look at the name, and the size of one value: JSON has no header."""
@@ -125,8 +124,7 @@ class JsonFileFormat:
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
         """Return the rows of lines, each beside its `_ordinal`."""
-        text = lines.selectExpr("CAST(value AS STRING) AS value", ORDINAL)
-        return text.select(self._values.rows(schema), ORDINAL)
+        return self._values.rows(lines, schema, [ORDINAL])
 
     @property
     def has_task(self) -> bool:
@@ -148,11 +146,17 @@ class JsonFileFormat:
         return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a strict reader."""
-        text, rows = self._reader(spark), self._values.rows(schema)
+        """Return a strict reader. Elements of an array are found by tasks, lines by Spark."""
+        text = spark.read.format("text")
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            return with_ordinals(loaded(text, files).select(rows), files, ordinals)
+            if self.multi_line:
+                numbers = ordinals or [0] * len(files)
+                spans = [Span(str(path), path.name, 0, None, n) for (path, _), n in zip(files, numbers, strict=True)]
+                texts = lines_of(spark, "files of JSON", self.sortable, spans)
+            else:
+                texts = with_ordinals(loaded(text, files), files, ordinals)
+            return self._values.rows(texts, schema, [ORDINAL] if ordinals else [])
 
         return read
 
@@ -166,61 +170,51 @@ class JsonFileFormat:
         return (self._explain_file if self.multi_line else self._explain_line)(spark, path, columns, schema)
 
     def _explain_line(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        bad = self._first_bad(spark, path, schema)
-        if bad is None:
+        found = self._first_bad(loaded(spark.read.format("text"), [(path, 0)]), schema)
+        if found is None:
             return None
+        bad = found[BAD_ROW]["value"]
         with opened(path) as file:
             wanted = (bad.encode(), codecs.BOM_UTF8 + bad.encode())  # of which Spark gives the text alone
             numbered = enumerate(file, start=1)
             line = next((number for number, line in numbered if line.rstrip(b"\r\n") in wanted), "unknown")
-        return DataError("BAD_ROW", f"{path} line {line}: {self._fault(spark, bad, columns, schema)}; {_CORRECTED}")
+        return DataError("BAD_ROW", f"{path} line {line}: {self._fault(found, columns, schema)}; {_CORRECTED}")
 
     def _explain_file(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        text = self._first_bad(spark, path, schema)
-        if text is None:
-            return None
-        if (beyond := beyond_bounds(text)) is not None:
-            return DataError("BAD_ROW", f"{path}: {beyond}; {_CORRECTED}")
+        with opened(path) as file:
+            text = file.read().decode()
         try:
-            found = json.loads(text.lstrip("\ufeff"))
+            json.loads(text.lstrip("\ufeff"), parse_int=str)  # Python reads no integer of some thousand digits
         except RecursionError:
-            return DataError("BAD_ROW", f"{path}: it is nested too deeply; {_CORRECTED}")
+            pass  # a look at each element says which is nested too deeply
         except json.JSONDecodeError as error:
             message = f"it is no single JSON value ({error.msg} at column {error.colno})"
             return DataError("BAD_ROW", f"{path} line {error.lineno}: {message}; {_CORRECTED}")
-        elements = found if isinstance(found, list) else [found]
-        texts = [json.dumps(element, ensure_ascii=False) for element in elements]
-        flawed = JsonValues(arrays=False, patterns=self.patterns).flawed(schema)
-        frame = spark.createDataFrame(list(enumerate(texts, start=1)), "number INT, value STRING")
-        bad = frame.where(flawed).orderBy("number").first()
+        texts = [element for _, element in objects_in(path)]
+        frame = spark.createDataFrame(list(enumerate(texts, start=1)), "number INT, value BINARY")
+        bad = self._first_bad(frame.orderBy("number"), schema)
         if bad is None:
-            return DataError("BAD_ROW", f"{path} does not fit the schema; {_CORRECTED}")
-        fault = self._fault(spark, bad["value"], columns, schema)
-        return DataError("BAD_ROW", f"{path} object {bad['number']} of {len(texts)}: {fault}; {_CORRECTED}")
+            return None
+        fault = self._fault(bad, columns, schema)
+        return DataError("BAD_ROW", f"{path} object {bad[BAD_ROW]['number']} of {len(texts)}: {fault}; {_CORRECTED}")
 
-    def _first_bad(self, spark: SparkSession, path: Path, schema: StructType) -> str | None:
-        """Return the text of the first value that does not fit; None if all fit."""
-        read = loaded(self._reader(spark), [(path, 0)])
-        bad = read.where(self._values.flawed(schema)).first()
-        return None if bad is None else str(bad["value"])
+    def _first_bad(self, texts: DataFrame, schema: StructType) -> Row | None:
+        """Return the first row that does not fit; None if all fit."""
+        from pyspark.sql import functions as F
 
-    def _fault(self, spark: SparkSession, text: str, columns: Columns, schema: StructType) -> str:
+        return self._values.sorted_out(texts, schema, [], F.struct("*")).where(F.col(BAD_ROW).isNotNull()).first()
+
+    def _fault(self, bad: Row, columns: Columns, schema: StructType) -> str:
         """Return what is wrong with the text of one object."""
-        from pyspark.sql.types import StructType
-
-        frame = spark.createDataFrame([(text,)], "value STRING")
-        one = JsonValues(arrays=False, patterns=self.patterns)
-        columns_flawed = (one.flawed(StructType([field])).alias(f"c{n}") for n, field in enumerate(schema.fields))
-        (flaws,) = frame.select(*columns_flawed).collect()
-        unread = [name for (name, _), flawed in zip(columns, flaws, strict=True) if flawed]
-        return json_fault(text, unread, columns, required_of(schema), self.patterns)
-
-    def _reader(self, spark: SparkSession) -> DataFrameReader:
-        return spark.read.format("text").option("wholetext", self.multi_line)
+        unread = [name for name, _ in columns if bad[name] is None]
+        text = bad[BAD_ROW]["value"]
+        return json_fault(
+            text if isinstance(text, str) else bytes(text), unread, columns, required_of(schema), self.forms
+        )
 
     @property
     def _values(self) -> JsonValues:
-        return JsonValues(self.multi_line, self.patterns)
+        return JsonValues(self.forms, blanks=not self.multi_line)
 
 
 def _not_text(path: Path) -> DataError | None:

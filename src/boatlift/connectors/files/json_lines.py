@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.line_ends import LONGEST, lines_in
 from boatlift.connectors.kit import Columns
-from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.connectors.kit.text_forms import TextForms
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["JsonLines"]
@@ -24,20 +24,20 @@ class JsonLines:
     """Lines of which each is an object, or blank.
 
     Attributes:
-        patterns: How text says dates and times.
+        forms: How text says values.
         most: How many bytes a line may have.
     """
 
-    patterns: DatePatterns
+    forms: TextForms
     most: int = LONGEST
     header = False
     encoding = "utf-8"
     divisible = True
     texts_in = staticmethod(lines_in)
 
-    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
-        """Return a generator of the row of each line; a blank line has none."""
-        return JsonValues(arrays=False, patterns=self.patterns).sorted_out(schema, bad_row)
+    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
+        """Return the row of each line; a blank line has none."""
+        return JsonValues(self.forms).sorted_out(lines, schema, kept, bad_row)
 
     def no_row(self, schema: StructType) -> str:  # noqa: ARG002
         """Return a text that is no JSON."""
@@ -45,4 +45,4 @@ class JsonLines:
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
         """Return, in words, why a line is a bad row."""
-        return json_fault(line, unread, columns, required, self.patterns)
+        return json_fault(line, unread, columns, required, self.forms)

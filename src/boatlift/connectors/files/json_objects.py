@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from boatlift.connectors.files.line_ends import LONGEST, cut
 from boatlift.connectors.kit.json_values import JsonValues
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["JsonObjects", "objects_in"]
@@ -23,7 +23,7 @@ __all__ = ["JsonObjects", "objects_in"]
 _AT_ONCE = 1 << 20
 _BLANK = b" \t\r\n"
 _TOKEN = re.compile(rb""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[][{},]""", re.DOTALL)
-"""A text in quotes, of which Spark takes single ones too, or a character that opens, closes or divides.
+"""A text in quotes, single ones too, which are no JSON, or a character that opens, closes or divides.
 
 If the second quote of a text is missing, the text reaches to the end of the file.
 """
@@ -59,9 +59,9 @@ class JsonObjects(JsonLines):
                 offsets, texts, size = [], [], 0
         yield offsets, texts
 
-    def sorted_out(self, schema: StructType, bad_row: Column) -> Column:
-        """Return a generator of the row of each element; a blank text is none."""
-        return JsonValues(arrays=False, patterns=self.patterns, blanks=False).sorted_out(schema, bad_row)
+    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
+        """Return the row of each element; a blank text is none."""
+        return JsonValues(self.forms, blanks=False).sorted_out(lines, schema, kept, bad_row)
 
 
 def objects_in(path: Path) -> Iterator[tuple[int, bytes]]:

@@ -13,8 +13,14 @@ import pyarrow as pa
 import xxhash
 from confluent_kafka import Message
 
+from boatlift.errors import DataError
+
 __all__ = ["Digest", "RecordBatchBuilder", "schema_of"]
 
+_LARGEST_MS = (2**63 - 1) // 1000
+"""The largest time in milliseconds that is one in microseconds."""
+
+_NO_TIME = -(2**63)
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
 
 
@@ -40,10 +46,11 @@ class RecordBatchBuilder:
     Args:
         topic, partition: Where the messages are from.
         headers: Whether rows have headers.
+        timed: Whether each message must have a time that a row can hold; else NULL stands for another.
     """
 
-    def __init__(self, topic: str, partition: int, *, headers: bool) -> None:
-        self._topic, self._partition, self._with_headers = topic, partition, headers
+    def __init__(self, topic: str, partition: int, *, headers: bool, timed: bool) -> None:
+        self._topic, self._partition, self._with_headers, self._timed = topic, partition, headers, timed
         self._begin()
 
     def _begin(self) -> None:
@@ -67,17 +74,29 @@ class RecordBatchBuilder:
             self._headers += [[{"key": key, "value": value} for key, value in each] for each in headers]
 
     def take(self) -> pa.RecordBatch:
-        """Return the rows of all messages so far, and start over."""
+        """Return the rows of all messages so far, and start over.
+
+        Raises:
+            DataError: `[BAD_ROW]` a message must have a time, and has one beyond the range.
+        """
         count = len(self)
         stamps = np.array(self._stamps, np.int64).reshape(count, 2)
         offsets = np.array(self._offsets, np.int64)
+        beyond = (stamps[:, 1] > _LARGEST_MS) | (stamps[:, 1] < -_LARGEST_MS)
+        if self._timed and beyond.any():
+            first = int(np.flatnonzero(beyond)[0])
+            raise DataError(
+                "BAD_ROW",
+                f"partition {self._partition} of topic {self._topic} has at offset {offsets[first]} the time "
+                f"{stamps[first, 1]} ms, which no TIMESTAMP holds: let the producer give milliseconds since 1970",
+            )
         columns = [
             pa.array(self._keys, pa.binary()),
             pa.array(self._values, pa.binary()),
             pa.repeat(pa.scalar(self._topic, pa.string()), count),
             pa.repeat(pa.scalar(self._partition, pa.int32()), count),
             pa.array(offsets),
-            pa.array(stamps[:, 1] * 1000).cast(pa.timestamp("us", "UTC")),
+            pa.array(np.where(beyond, 0, stamps[:, 1]) * 1000, mask=beyond).cast(pa.timestamp("us", "UTC")),
             pa.array((stamps[:, 0] - 1).astype(np.int32)),  # librdkafka counts kinds of timestamps from 1, Spark from 0
         ]
         if self._with_headers:
@@ -116,7 +135,8 @@ class Digest:
             self._streams[f"{name} lengths"].update(lengths)
             self._streams[name].update(data)
         for name in ("offset", "timestamp"):
-            self._streams[name].update(np.ascontiguousarray(rows.column(name).cast(pa.int64()).to_numpy()))
+            numbers = rows.column(name).cast(pa.int64()).fill_null(_NO_TIME)
+            self._streams[name].update(np.ascontiguousarray(numbers.to_numpy()))
         if "headers" in rows.schema.names:
             headers = map(msgspec.msgpack.encode, rows.column("headers").to_pylist())
             self._streams["headers"].update(b"".join(headers))

@@ -59,6 +59,7 @@ class ReadRanges:
         access: How to reach the cluster.
         committed: Whether rows of transactions that were aborted, or are open, are left out.
         headers: Whether rows have headers.
+        timed: Whether the time of a message is in its row.
         tasks: The splits of each task; None: the job's parameters name them.
     """
 
@@ -66,6 +67,7 @@ class ReadRanges:
     access: Access
     committed: bool
     headers: bool
+    timed: bool
     tasks: tuple[tuple[Split, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -82,11 +84,13 @@ class ReadRanges:
         """Read ranges of several partitions to their ends, and note what each had.
 
         Raises:
-            DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
+            DataError: `[INPUT_MISSING]` offsets of the ranges are gone, `[BAD_ROW]` a time is beyond the range.
             UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
         """
         ranges = [split.range for split in splits]
-        gathered = [RecordBatchBuilder(each.topic, each.partition, headers=self.headers) for each in ranges]
+        gathered = [
+            RecordBatchBuilder(each.topic, each.partition, headers=self.headers, timed=self.timed) for each in ranges
+        ]
         digests = [{start // BLOCK: Digest() for start, _ in blocks_of(each)} for each in ranges]
         for i, messages in messages_in(ranges, self.access, self.source, committed=self.committed):
             gathered[i].add(messages)

@@ -16,6 +16,7 @@ from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
 from boatlift.connectors.kit import checked_options
+from boatlift.connectors.kit.text_forms import set_options
 from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities
 from boatlift.errors import InvalidError
 
@@ -48,6 +49,13 @@ def source(
     pattern: str | None = None,
     format: Literal["raw", "json"] = "raw",  # noqa: A002 - Spark's word
     schema: str | StructType | None = None,
+    date_format: str | None = None,
+    timestamp_format: str | None = None,
+    decimal: str = ".",
+    thousands: str | None = None,
+    true_values: Sequence[str] = (),
+    false_values: Sequence[str] = (),
+    columns: Mapping[str, Mapping[str, Any]] | None = None,
     starting_offsets: Offsets = "earliest",
     ending_offsets: datetime | Mapping[str, Mapping[int, int]] | None = None,
     max_offsets_per_step: int = LARGEST_STEP,
@@ -68,6 +76,8 @@ def source(
         pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
+        date_format, timestamp_format, decimal, thousands, true_values, false_values, columns: How text in format `json`
+            says values, as `bl.files` takes them.
         starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
             whole.
         ending_offsets: Where to end; None: never.
@@ -105,7 +115,20 @@ def source(
         raise InvalidError(
             "BAD_OPTION", f"pattern is {pattern!r}, which is no regular expression ({error}): correct it"
         ) from error
-    value_format = value_format_of(format, schema, headers=include_headers)
+    value_format = value_format_of(
+        format,
+        schema,
+        set_options(
+            date_format=date_format,
+            timestamp_format=timestamp_format,
+            decimal=decimal,
+            thousands=thousands,
+            true_values=true_values,
+            false_values=false_values,
+        ),
+        columns,
+        headers=include_headers,
+    )
     topics = Topics(access, names, matching, committed=read_committed)
     return KafkaSource(
         access, topics, value_format, starting_offsets, ending_offsets, max_offsets_per_step, fail_on_data_loss, group
@@ -248,7 +271,12 @@ class KafkaSource:
         from boatlift.connectors.kafka.reading import ReadRanges
 
         read = ReadRanges(
-            f"topic {self._topics.named}", self._access, self._topics.committed, self._format.headers, tasks
+            f"topic {self._topics.named}",
+            self._access,
+            self._topics.committed,
+            self._format.headers,
+            self._format.timed,
+            tasks,
         )
         columns = self._format.raw(ordinals=ordinals)
         if frame_of is not None:

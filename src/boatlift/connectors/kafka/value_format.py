@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.kit import Columns, columns_of, required_of, struct_of
-from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.json_faults import json_fault
 from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.connectors.kit.text_forms import TextForms, forms_of
 from boatlift.dataflow.columns import ORDINAL, quoted
 from boatlift.dataflow.contracts import BAD_ROW, Json
 from boatlift.errors import DataError, InvalidError
@@ -44,9 +44,11 @@ class RawFormat:
 
     Attributes:
         headers: Whether rows have `headers`.
+        timed: Whether rows have the time of their message.
     """
 
     headers: bool = False
+    timed = True
 
     def describe(self) -> Json:
         """Return the form of rows, for the program's identity."""
@@ -76,12 +78,15 @@ class JsonFormat:
 
     Attributes:
         declared: The columns.
+        forms: How text says values.
         sorts: Whether a message whose value does not fit is a row too, with `_bad_row`; else it stops the job.
     """
 
     declared: str | StructType
+    forms: TextForms = field(default_factory=TextForms)
     sorts: bool = False
     headers: bool = False
+    timed = False
 
     def describe(self) -> Json:
         """Return the form of rows, for the program's identity."""
@@ -90,6 +95,7 @@ class JsonFormat:
             "format": "json",
             "schema": [list(column) for column in columns_of(self.declared)],
             **({"not_null": required} if required else {}),
+            **self.forms.describe(),
             **({"bad_rows": "dead_letters"} if self.sorts else {}),
         }
 
@@ -97,14 +103,15 @@ class JsonFormat:
         """Return the schema that tasks read, positions included."""
         return RawFormat().raw(ordinals=ordinals)
 
-    def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
+    def schema(self, spark: SparkSession) -> StructType:
         """Return the schema of rows.
 
         Raises:
-            InvalidError: `[RESERVED_NAME]` a column has the name of the one for bad rows.
+            InvalidError: `[BAD_OPTION]` Spark does not know a pattern, `[RESERVED_NAME]` a column is named `_bad_row`.
         """
         from pyspark.sql.types import StructField, StructType
 
+        self.forms.check(spark)
         rows = StructType([StructField(f.name, f.dataType) for f in struct_of(self.declared).fields])
         if self.sorts:
             if any(name.lower() == BAD_ROW for name in rows.fieldNames()):
@@ -118,15 +125,13 @@ class JsonFormat:
         """Return rows, with their positions."""
         from pyspark.sql import functions as F
 
-        values = JsonValues(arrays=False, patterns=DatePatterns(), blanks=False)
-        schema = struct_of(self.declared)
+        values, schema = JsonValues(self.forms, blanks=False), struct_of(self.declared)
+        kept = [_POSITION, *([ORDINAL] if ordinals else [])]
         if self.sorts:
-            found = values.sorted_out(schema, F.struct(*struct_of(_LETTER).fieldNames()))
-        else:
-            place = F.format_string("partition %d of topic %s has at offset %d", "partition", "topic", "offset")
-            advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
-            found = values.rows(schema, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
-        return messages.select(found, _POSITION, *([ORDINAL] if ordinals else []))
+            return values.sorted_out(messages, schema, kept, F.struct(*struct_of(_LETTER).fieldNames()))
+        place = F.format_string("partition %d of topic %s has at offset %d", "partition", "topic", "offset")
+        advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
+        return values.rows(messages, schema, kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
 
     def letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of messages that do not fit: what each message has, and the reason."""
@@ -134,7 +139,9 @@ class JsonFormat:
 
         names = [name for name, _ in columns_of(self.declared)]
         unread = F.array(*(F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in names))
-        reason = F.udf(_reasons(columns_of(self.declared), required_of(self.declared)), "string", useArrow=False)
+        reason = F.udf(
+            _reasons(columns_of(self.declared), required_of(self.declared), self.forms), "string", useArrow=False
+        )
         bad = F.col(BAD_ROW)
         return rows.select(f"{BAD_ROW}.*", reason(bad["value"], F.array_compact(unread)).alias("reason"))
 
@@ -147,19 +154,26 @@ class JsonFormat:
 ValueFormat = RawFormat | JsonFormat
 
 
-def _reasons(columns: Columns, required: Sequence[str]) -> Callable[[bytes | None, list[str]], str]:
+def _reasons(columns: Columns, required: Sequence[str], forms: TextForms) -> Callable[[bytes | None, list[str]], str]:
     """Return the function that says why a value does not fit; it runs in tasks."""
 
     def reason(value: bytes | None, unread: list[str]) -> str:
         if value is None:
             return "[BAD_ROW] it has no value"
-        return f"[BAD_ROW] {json_fault(bytes(value), unread, columns, required, DatePatterns())}"
+        return f"[BAD_ROW] {json_fault(bytes(value), unread, columns, required, forms)}"
 
     return reason
 
 
-def value_format_of(name: str, schema: str | StructType | None, *, headers: bool) -> ValueFormat:
+def value_format_of(
+    name: str, schema: str | StructType | None, text: Mapping[str, Any], columns: object, *, headers: bool
+) -> ValueFormat:
     """Check and return the form of rows.
+
+    Args:
+        name, schema, headers: As `source` takes them.
+        text: The options of text that are set.
+        columns: Options for single columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -169,6 +183,9 @@ def value_format_of(name: str, schema: str | StructType | None, *, headers: bool
     if name == "raw":
         if schema is not None:
             raise InvalidError("BAD_OPTION", "messages as they are have no schema: choose format='json'")
+        if text or columns is not None:
+            option = next(iter(text), "columns")
+            raise InvalidError("BAD_OPTION", f"{option} is no option of messages as they are: choose format='json'")
         return RawFormat(headers)
     if schema is None:
         raise InvalidError("BAD_OPTION", "values in JSON need a schema: give schema='NAME TYPE, …'")
@@ -176,5 +193,4 @@ def value_format_of(name: str, schema: str | StructType | None, *, headers: bool
         raise InvalidError(
             "BAD_OPTION", "rows of format 'json' have no headers: choose format='raw', and F.from_json in a transform"
         )
-    columns_of(schema)  # or it is refused
-    return JsonFormat(schema)
+    return JsonFormat(schema, forms_of(text, columns, columns_of(schema)))

@@ -14,7 +14,8 @@ Connectors import nothing of `boatlift.spark`: what they need of it comes throug
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
 | `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` is a job of its own |
 | `kit.row_order`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
-| `kit.json_values`, `kit.json_faults`, `kit.date_patterns` | sources of JSON text: its rows, bad ones, and why |
+| `kit.text_forms`, `kit.text_values`, `kit.text_rows` | sources of text: what text is a value, and a row |
+| `kit.json_values`, `kit.json_faults` | sources of JSON text: its rows, bad ones, and why |
 | `kit.json_text`: `json_objects` | rows as JSON text |
 | `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 
-from boatlift.connectors.kit.date_patterns import DatePatterns
 from boatlift.connectors.kit.declared_columns import Columns, null_fault
 from boatlift.connectors.kit.json_bounds import beyond_bounds
+from boatlift.connectors.kit.text_forms import TextForms
 
 __all__ = ["json_fault"]
 
@@ -15,7 +15,7 @@ _SHOWN = 200
 
 
 def json_fault(
-    text: str | bytes, unread: Collection[str], columns: Columns, required: Collection[str], patterns: DatePatterns
+    text: str | bytes, unread: Collection[str], columns: Columns, required: Collection[str], forms: TextForms
 ) -> str:
     """Return what is wrong with the text of one object.
 
@@ -24,7 +24,7 @@ def json_fault(
         unread: The columns that could not be read of it, or are NULL.
         columns: The declared columns.
         required: Those that are NOT NULL.
-        patterns: How text says dates and times.
+        forms: How text says values.
     """
     if isinstance(text, bytes):
         try:
@@ -34,16 +34,48 @@ def json_fault(
     if (beyond := beyond_bounds(text)) is not None:
         return f"{beyond}: {text[:_SHOWN]!r}"
     try:
-        found = json.loads(text)
+        found = json.loads(text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_WrittenNumber)
+        is_text = "\uffff" not in text and _is_text(json.dumps(found, ensure_ascii=False))
     except json.JSONDecodeError as error:
         return f"it is no single JSON value ({error.msg} at column {error.colno}): {text[:_SHOWN]!r}"
+    except _Flaw as flaw:
+        return f"{flaw}: {text[:_SHOWN]!r}"
     except RecursionError:
         return f"it is nested too deeply: {text[:_SHOWN]!r}"
+    if not is_text:
+        return f"it has half of a surrogate pair, or U+FFFF, which is no character: {text[:_SHOWN]!r}"
     if not isinstance(found, dict):
         return f"it is no object: {text[:_SHOWN]!r}"
     for name, kind in columns:
         if name in unread and (value := found.get(name)) is not None:
-            shown = json.dumps(value, ensure_ascii=False)[:_SHOWN]
-            return f"column {name} is {shown}, which is no {kind}{patterns.of(kind)}"
+            shown = value if isinstance(value, _WrittenNumber) else json.dumps(value, ensure_ascii=False)
+            return f"column {name} is {shown[:_SHOWN]}, which is no {kind}{forms.of(name).of(kind)}"
     nulls = (null_fault(name) for name in required if name in unread)
     return next(nulls, f"it does not fit the schema: {text[:_SHOWN]!r}")
+
+
+class _Flaw(ValueError):  # noqa: N818 - it is no error of this program
+    """What Python's reader of JSON lets pass."""
+
+
+class _WrittenNumber(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    names = set[str]()
+    for name, _ in pairs:
+        if name in names:
+            raise _Flaw(f"the key {name!r} is given twice")
+        names.add(name)
+    return dict(pairs)
+
+
+def _constant(name: str) -> object:
+    raise _Flaw(f"{name} is no JSON: write it in quotes")
+
+
+def _is_text(text: str) -> bool:
+    return "\uffff" not in text and not any("\ud800" <= each <= "\udfff" for each in text)

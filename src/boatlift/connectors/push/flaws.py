@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import DataType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = [
     "field_counter",
@@ -24,8 +24,10 @@ __all__ = [
     "has_repeated_fields",
     "may_have_nul",
     "may_have_nul_escaped",
+    "too_fine_time",
 ]
 
+_FINE = re.compile(rb":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
@@ -85,7 +87,11 @@ def flaw_in_json(body: bytes) -> str | None:
         text, wrong = body.decode(), "half of a surrogate pair"
     except UnicodeDecodeError:  # then each wrong byte becomes half of a pair
         text, wrong = body.decode(errors="surrogateescape"), "bytes that are no UTF-8"
-    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)
+    return flaw_in(_rows_in(text, json.JSONDecoder(object_pairs_hook=_Pairs, strict=False)), wrong)
+
+
+def _rows_in(text: str, decoder: json.JSONDecoder) -> list[Any]:
+    """Return the rows of a body up to the first one that cannot be read."""
     rows: list[Any] = []
     with suppress(ValueError, RecursionError):  # a flaw may come before the error
         if text.lstrip()[:1] == "[":
@@ -96,7 +102,35 @@ def flaw_in_json(body: bytes) -> str | None:
                 row, end = decoder.raw_decode(text, at)
                 rows.append(row)
                 at = _end_of_blanks(text, end)
-    return flaw_in(rows, wrong)
+    return rows
+
+
+def too_fine_time(body: bytes, schema: StructType) -> str | None:
+    """Return the first time of a body that has a part of a microsecond, which its parser would round away."""
+    if _FINE.search(body) is None:
+        return None
+    for number, row in enumerate(_rows_in(body.decode(), json.JSONDecoder())):
+        for field in schema.fields:
+            if isinstance(row, dict) and (text := _fine_text(row.get(field.name), field.dataType)) is not None:
+                return f"row {number + 1}: column {field.name} is {text!r}: a time has six digits behind its seconds"
+    return None
+
+
+def _fine_text(value: Any, kind: DataType) -> str | None:
+    from pyspark.sql import types as T
+
+    match kind, value:
+        case ((T.TimestampType() | T.TimestampNTZType()), str()):
+            return value if _FINE.search(value.encode()) else None
+        case T.StructType(fields=fields), dict():
+            found = (_fine_text(value.get(each.name), each.dataType) for each in fields)
+        case T.ArrayType(elementType=held), list():
+            found = (_fine_text(each, held) for each in value)
+        case T.MapType(valueType=held), dict():
+            found = (_fine_text(each, held) for each in value.values())
+        case _:
+            return None
+    return next((text for text in found if text is not None), None)
 
 
 def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str | None:

@@ -23,6 +23,7 @@ from boatlift.connectors.push.flaws import (
     has_repeated_fields,
     may_have_nul,
     may_have_nul_escaped,
+    too_fine_time,
 )
 from boatlift.connectors.push.upserts import as_recorded
 from boatlift.errors import DataError, InvalidError
@@ -67,6 +68,7 @@ class PushedRows:
         self._many: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._rows)
         self._one: msgspec.json.Decoder[Any] = msgspec.json.Decoder(self._row)
         self.schema: pa.Schema = to_arrow_schema(nullable_inside(schema), timezone="UTC")
+        self._declared, self._has_times = schema, "timestamp" in schema.simpleString()
         self._has_decimals = "decimal" in schema.simpleString()
         self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
 
@@ -87,6 +89,8 @@ class PushedRows:
         if has_repeated_fields(body, fields):
             raise _bad_row(flaw_in_json(body) or "a field is given twice")
         if may_have_nul_escaped(body) and (flaw := flaw_in_json(body)):
+            raise _bad_row(flaw)
+        if self._has_times and (flaw := too_fine_time(body, self._declared)):
             raise _bad_row(flaw)
         return self._made(rows)
 

@@ -1,0 +1,180 @@
+"""How text says values: the options that every source of text takes, for all columns and for single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from boatlift.connectors.kit.declared_columns import Columns
+from boatlift.dataflow.contracts import Json
+from boatlift.errors import InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["NO_FORMATS", "USUAL_TEXT", "TextForm", "TextForms", "forms_of", "set_options"]
+
+NO_FORMATS: Json = {"date_format": None, "timestamp_format": None}
+"""What identities of files have said of formats from the first on, if no option is set."""
+
+_EXAMPLES = {
+    "date_format": "a pattern of Spark's such as 'dd.MM.yyyy'",
+    "timestamp_format": "a pattern of Spark's such as 'dd.MM.yyyy HH:mm'",
+    "decimal": "one character that is no digit, sign or letter, such as ','",
+    "thousands": "one character that is no digit, sign or letter, such as '.'",
+    "true_values": "a list of texts such as ['yes']",
+    "false_values": "a list of texts such as ['no']",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TextForm:
+    """How text says the values of a column.
+
+    Attributes:
+        date_format: Spark's pattern of `DATE`; None: ISO 8601.
+        timestamp_format: Spark's pattern of `TIMESTAMP` and `TIMESTAMP_NTZ`; None: ISO 8601.
+        decimal: The character before the fraction of a number.
+        thousands: The character between groups of three digits; None: there is none.
+        true_values, false_values: Texts of booleans beside `true` and `false`.
+    """
+
+    date_format: str | None = None
+    timestamp_format: str | None = None
+    decimal: str = "."
+    thousands: str | None = None
+    true_values: tuple[str, ...] = ()
+    false_values: tuple[str, ...] = ()
+
+    @property
+    def says_numbers(self) -> bool:
+        """Return whether text of numbers has a form of its own."""
+        return self.decimal != "." or self.thousands is not None
+
+    @property
+    def says_booleans(self) -> bool:
+        """Return whether there are texts of booleans beside `true` and `false`."""
+        return bool(self.true_values or self.false_values)
+
+    def of(self, kind: str) -> str:
+        """Return what a message adds to the name of a type: the form, if it is not the usual one."""
+        pattern = {"date": self.date_format, "timestamp": self.timestamp_format, "timestamp_ntz": self.timestamp_format}
+        if (found := pattern.get(kind)) is not None:
+            return f" of the form {found}"
+        if kind.startswith(("float", "double", "decimal")) and self.decimal != ".":
+            return f" with {self.decimal!r} before its fraction"
+        return ""
+
+    def set_options(self) -> Json:
+        """Return the options that are not the usual ones."""
+        named = set_options(**{each.name: getattr(self, each.name) for each in fields(self)})
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
+
+
+USUAL_TEXT: dict[str, Any] = {each.name: each.default for each in fields(TextForm)}
+"""The options of text, with the values that they have if they are not given."""
+
+
+def set_options(**options: Any) -> dict[str, Any]:
+    """Return the options of text whose values are not the usual ones."""
+    return {name: value for name, value in options.items() if value != USUAL_TEXT[name]}
+
+
+@dataclass(frozen=True, slots=True)
+class TextForms:
+    """The forms of all columns.
+
+    Attributes:
+        usual: The form of a column that has none of its own.
+        own: The forms of single columns.
+    """
+
+    usual: TextForm = field(default_factory=TextForm)
+    own: Mapping[str, TextForm] = field(default_factory=dict)
+
+    def of(self, column: str) -> TextForm:
+        """Return the form of a column."""
+        return self.own.get(column, self.usual)
+
+    def describe(self) -> Json:
+        """Return the options that are not the usual ones, for the program's identity."""
+        columns = {name: form.set_options() for name, form in sorted(self.own.items()) if form != self.usual}
+        return {**self.usual.set_options(), **({"columns": columns} if columns else {})}
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise if Spark does not know a pattern. Spark folds the question into a constant, without a job.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`.
+        """
+        from pyspark.errors import PySparkException
+        from pyspark.sql import functions as F
+
+        for form in (self.usual, *self.own.values()):
+            for name in ("date_format", "timestamp_format"):
+                if (pattern := getattr(form, name)) is None:
+                    continue
+                try:
+                    spark.sql("SELECT 1").select(F.try_to_timestamp(F.lit("x"), F.lit(pattern))).collect()
+                except PySparkException as error:
+                    message = f"{name} is {pattern!r}, which is no pattern of Spark's: write one such as 'dd.MM.yyyy'"
+                    raise InvalidError("BAD_OPTION", message) from error
+
+
+def forms_of(options: Mapping[str, Any], of_columns: object, declared: Columns) -> TextForms:
+    """Return the forms that options give.
+
+    Args:
+        options: The options for all columns, by name.
+        of_columns: Options for single columns, by the column's name, or None.
+        declared: The declared columns.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    usual = _form(TextForm(), options, "")
+    if of_columns is None:
+        return TextForms(usual)
+    example = "give the options of columns by their names, such as {'price': {'decimal': ','}}"
+    if not isinstance(of_columns, Mapping):
+        raise InvalidError("BAD_OPTION", f"columns is {of_columns!r}: {example}")
+    names, own = [name for name, _ in declared], {}
+    for name, given in of_columns.items():
+        if name not in names:
+            raise InvalidError("BAD_OPTION", f"columns names {name!r}, and the schema has {names}: correct the name")
+        if not isinstance(given, Mapping):
+            raise InvalidError("BAD_OPTION", f"columns has {given!r} for {name}: {example}")
+        own[name] = _form(usual, given, f" of column {name}")
+    return TextForms(usual, own)
+
+
+def _form(usual: TextForm, given: Mapping[str, Any], of: str) -> TextForm:
+    unknown = [option for option in given if option not in _EXAMPLES]
+    if unknown:
+        raise InvalidError("BAD_OPTION", f"{unknown[0]!r}{of} is no option: choose from {', '.join(_EXAMPLES)}")
+    for option, value in given.items():
+        if not _fits(option, value):
+            raise InvalidError("BAD_OPTION", f"{option}{of} is {value!r}: give {_EXAMPLES[option]}")
+    lists = {option: tuple(value) for option, value in given.items() if option.endswith("_values")}
+    form = replace(usual, **{**given, **lists})
+    if form.decimal == form.thousands:
+        raise InvalidError("BAD_OPTION", f"decimal{of} and thousands are both {form.decimal!r}: give two characters")
+    true = {"true", *form.true_values}
+    if both := {text for text in ("false", *form.false_values) if text in true}:
+        raise InvalidError("BAD_OPTION", f"{min(both)!r}{of} is true and false: leave it out of one of the two lists")
+    return form
+
+
+def _fits(option: str, value: object) -> bool:
+    if option.endswith("_values"):
+        return (
+            isinstance(value, Sequence)
+            and not isinstance(value, str)
+            and all(isinstance(each, str) and each for each in value)
+        )
+    if option.endswith("_format"):
+        return value is None or (isinstance(value, str) and bool(value))
+    if value is None:
+        return option == "thousands"
+    return isinstance(value, str) and len(value) == 1 and not value.isalnum() and value not in '+-"\\\r\n'
