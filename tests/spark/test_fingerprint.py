@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
-from boatlift.spark.plans.fingerprint import fingerprint, libraries
+from boatlift.spark.plans.fingerprint import fingerprint, libraries, shape
 from boatlift.spark.plans.function_code import describe_function
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.step_functions import StepContext, now, rand, step_context, uuid
@@ -147,6 +147,21 @@ def test_each_transform_of_a_chain_counts(spark: SparkSession) -> None:
 
     assert chain(lambda df: df.where("a > 1")) != chain(lambda df: df.where("a > 2"))
     assert chain(lambda df: df.where("a > 1")) == chain(lambda df: df.where("a > 1"))
+
+
+@pytest.mark.spark
+def test_literals_with_line_ends_show_nothing_of_the_input_and_hide_no_transform(spark: SparkSession) -> None:
+    def chain(literal: str, first: str) -> list[str]:
+        frame = check_row_wise(spark.createDataFrame([], SCHEMA).where(F.col("b") != literal), where(first), "first")
+        frame = check_row_wise(frame, lambda df: df.select("a"), "second")
+        return [shape(frame, functions=False), fingerprint(frame)]
+
+    def where(condition: str) -> Function:
+        return lambda df: df.where(condition).where("b <> 'x\ny'")
+
+    one = chain("x\n1", "a > 1")
+    assert chain("x\n2", "a > 1") == one
+    assert all(found != same for found, same in zip(chain("x\n1", "a > 2"), one, strict=True))
 
 
 @pytest.mark.spark

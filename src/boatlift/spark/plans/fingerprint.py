@@ -67,6 +67,7 @@ _TASK = "MapInArrow"
 """The node of one of Boatlift's own tasks, which reads runs or looks rows up."""
 
 _STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
+_NODE = re.compile(r"[ :]*[:+]- ")
 _LAMBDA_NAME = re.compile(r"lambda \w+#")
 _EXPRESSION_ID = re.compile(r"#(\d+)")
 _COUNTED_IN_TEXT = re.compile(r"\b(CTERelationDef|CTERelationRef|UnionLoop|UnionLoopRef) (\d+)")
@@ -103,7 +104,7 @@ def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
         more: A text with ids of expressions, whose numbers are those that they have in the plan.
     """
     text = analysed_text(frame)
-    parts: list[Any] = [canonical(plan), _canonical_text(f"{text}\n{more}" if more else text)]
+    parts: list[Any] = [canonical(plan), _canonical_text(text, more)]
     if calls_python(frame):
         parts.append([describe_pickled(command) for command in python_functions(frame)])
     if _BYTES in json.dumps(parts):
@@ -199,23 +200,23 @@ def _is_origin(tree: Tree) -> bool:
     return own_task or not any(is_input(below) for child in tree.children for below in child.walk())
 
 
-def _canonical_text(text: str) -> str:
-    """Return a printed plan with its options, and without anything that differs from run to run."""
+def _canonical_text(text: str, more: str = "") -> str:
+    """Return a printed plan with its options, and more text, without anything that differs from run to run."""
     mark = f"SubqueryAlias {INPUT}"
-    printed = [(len(line) - len(line.lstrip(" :+-")), line.lstrip(" :+-")) for line in text.splitlines()]
+    printed = [*_printed(text), *_printed(more, nodes=False)]
     lines: list[str] = []
     numbers: dict[str, int] = {}
     counted: dict[str, int] = {}
     origin: int | None = None
-    for index, (indent, content) in enumerate(printed):
-        if origin is not None and indent > origin:
+    for index, (depth, indent, content) in enumerate(printed):
+        if origin is not None and depth > origin:
             continue
         origin = None
         if content.startswith(mark):
-            below = [line for _, line in takewhile(lambda line: line[0] > indent, printed[index + 1 :])]  # noqa: B023 used at once
+            below = [line for *_, line in takewhile(lambda line: line[0] > depth, printed[index + 1 :])]  # noqa: B023 used at once
             own_task = bool(below) and below[0].startswith(_TASK)
             if own_task or not any(line.startswith(mark) for line in below):
-                origin, content = indent, "input"
+                origin, content = depth, "input"
         elif content.startswith((*STATIC_LEAVES, "Relation")):
             content = "leaf"
         content = _STEP_LITERAL.sub(r"step:\1", content)
@@ -226,6 +227,22 @@ def _canonical_text(text: str) -> str:
         )
         lines.append(f"{indent} {content}")
     return "\n".join(lines)
+
+
+def _printed(text: str, *, nodes: bool = True) -> Iterator[tuple[int, int, str]]:
+    """Yield the lines of a text: the depth of its node, the line's own indent, and what stands behind it.
+
+    Args:
+        text: A printed plan. A literal that has line ends makes several lines of one node.
+        nodes: Whether lines are nodes; else each has depth 0.
+    """
+    depth = 0
+    for line in text.splitlines():
+        content = line.lstrip(" :+-")
+        indent = len(line) - len(content)
+        if nodes and _NODE.match(line):
+            depth = indent
+        yield depth, indent, content
 
 
 def _static_leaves(plan: Tree) -> Iterator[tuple[int, ...]]:
