@@ -147,10 +147,13 @@ def test_a_compressed_file_that_was_cut_is_refused(tmp_path: Path, spark: SparkS
     if name == "a.jsonl":
         content = "".join(f'{{"a": {i}, "b": {i * 7919 % 10007}}}\n' for i in range(100_000)).encode()
     packed = COMPRESSED[suffix](content)
-    source = source_of(
-        tmp_path, name + suffix, packed[: len(packed) // 2], **({} if "j" in name else {"header": False})
-    )
-    assert "cannot be decompressed" in refusal(spark, source)
+    options = {} if "j" in name else {"header": False}
+    source = source_of(tmp_path, name + suffix, packed[: len(packed) // 2], **options)
+    with pytest.raises(Exception, match=rf"DataError: \[BAD_ROW\] \S+/{name}{suffix} cannot be decompressed"):
+        rows_of(spark, source)  # by tasks
+    if name == "a.csv":  # by Spark's own reader
+        whole = files(tmp_path / (name + suffix), schema=SCHEMA, multi_line=True, **options)
+        assert "cannot be decompressed" in refusal(spark, whole)
 
 
 @pytest.mark.spark
