@@ -79,7 +79,8 @@ def test_a_time_beyond_the_range_is_no_other_time(kafka_broker: KafkaBroker, spa
     topic, name = new_topic(kafka_broker), "message.timestamp.after.max.ms"
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
     resource.add_incremental_config(ConfigEntry(name, str(2**63 - 1), incremental_operation=AlterConfigOpType.SET))
-    AdminClient(plain(kafka_broker)).incremental_alter_configs([resource])[resource].result(PATIENCE)
+    admin = AdminClient(plain(kafka_broker))  # kept until it has answered
+    admin.incremental_alter_configs([resource])[resource].result(PATIENCE)
     producer = Producer(plain(kafka_broker))
     good, bad = (2**63 - 1) // 1000, 1_795_689_479_121_000_000
     for number, stamp in enumerate((good, bad, 1)):
