@@ -60,8 +60,8 @@ class SortedOut:
         return None
 
     def describe(self) -> Json:
-        """Return the options; the bound of a line decides which rows are bad."""
-        return {**self.format.describe(), "max_line_bytes": self.sortable.most}
+        """Return the options."""
+        return self.format.describe()
 
     def rows_schema(self, schema: StructType) -> StructType:
         """Return the declared columns and `_bad_row`.

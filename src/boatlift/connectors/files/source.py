@@ -266,8 +266,10 @@ class FilesSource:
         """Return the source of the same files with bad rows among its rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
-        described = {**self._described, "bad_rows": "dead_letters"}
-        return self._like(SortedOut(self._format, self._listing.base), described)
+        sorting = SortedOut(self._format, self._listing.base)
+        # The bound of a line decides which rows are bad.
+        described = {**self._described, "bad_rows": "dead_letters", "max_line_bytes": sorting.sortable.most}
+        return self._like(sorting, described)
 
     def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
         """Return the source of the same files in another format."""
