@@ -111,7 +111,7 @@ class UserRaised(Exception):  # noqa: N818 - it never leaves a task
 def guarded(processor: str, work: Callable[[], T]) -> T:
     """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver.
 
-    What a function of the user raised (`UserRaised`) reaches the driver as text, whatever it is.
+    What a function of the user raised (`UserRaised`) reaches the driver as text.
     """
     try:
         with sealing():
