@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+from py4j.protocol import Py4JError
 from pyspark import SparkContext, TaskContext
 
 from boatlift.errors import BoatliftError, from_text, to_text
@@ -44,7 +45,7 @@ def sealing() -> Iterator[None]:
     except BoatliftError as error:
         context = TaskContext.get()
         seal = None if context is None else context.getLocalProperty(_PROPERTY)
-        if seal is None:
+        if not seal:
             raise
         raise SealedError(f"{seal} {to_text(error)}") from error
 
@@ -65,3 +66,6 @@ def unsealing(context: SparkContext) -> Iterator[None]:
         if not found:
             raise
         raise TaskFailedError(from_text(behind)) from error
+    finally:
+        with suppress(Py4JError, OSError):  # Spark may be gone
+            context.setLocalProperty(_PROPERTY, "")
