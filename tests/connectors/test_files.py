@@ -212,7 +212,7 @@ def test_a_name_that_is_no_utf_8_is_refused_and_shown_by_its_bytes(tmp_path: Pat
 
 @pytest.mark.parametrize("pattern", ["a.csv", "*.csv"])
 def test_a_path_that_cannot_be_looked_at_is_named(tmp_path: Path, pattern: str) -> None:
-    closed = tmp_path / ("x" * 300)  # a name that the system refuses, whoever asks; as a private folder for others
+    closed = tmp_path / ("x" * 300)  # the system refuses such a name to root too
     with pytest.raises(UnavailableError, match=r"\[INPUT_UNAVAILABLE\] \S+x/\S+\.csv cannot be looked at \("):
         files(closed / pattern, schema=SCHEMA)
 

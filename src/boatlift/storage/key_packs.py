@@ -118,7 +118,7 @@ class KeyPacks:
         Args:
             token: The owner.
             memo: The number of the memo that will name it.
-            pushes: What it has: each has a key, and no two the same.
+            pushes: The pushes of the pack. Each has a key of its own.
 
         Raises:
             UnavailableError: `[STORE_FAILED]`.
