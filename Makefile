@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants views endurance demo demo-flights demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants views identities endurance demo demo-flights demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -39,6 +39,9 @@ mutants: setup ## Searches seeds that catch each deliberate fault of the core; w
 
 views: setup ## Random queries as views, every step held against Spark; SEEDS=n says how many times ten queries
 	cd tests && ../$(python) -m views --seeds $(or $(SEEDS),10) $(ARGS)
+
+identities: setup ## Compiles each query that tests know 8 times in each of 4 processes: one identity each (half an hour)
+	BOATLIFT_IDENTITIES=all $(python) -m pytest tests/views/test_identity.py
 
 demo: setup ## The main job: four regimes in one application over 336,776 real flights, every part killed, comes out right
 	@$(python) examples/demo.py

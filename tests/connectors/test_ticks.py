@@ -11,6 +11,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.ticks import TicksSource
+from boatlift.runtime.host.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +68,7 @@ def test_rows_leave_a_view_as_time_passes_though_nothing_comes(
 
     def run() -> list[int]:
         flow = bl.Dataflow("f", tick="1 second")
-        monkeypatch.setattr(flow._processors["tick"].source, "_clock", lambda: now[0])
+        monkeypatch.setattr(flow._processors["tick"].source, "_clock", SteadyClock(lambda: now[0], unit=1000))
         flow.source("orders", bl.files("orders/*.csv", schema="id LONG, at TIMESTAMP"))
         flow.sql(
             "recent",

@@ -77,6 +77,9 @@ def here(tmp_path: Path) -> Path:
         (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
         (("run", "plain:flow", "--store", "plain.py/st"), 2, "[BAD_OPTION] a store cannot be at plain.py/st, because"),
+        (("run", "plain:flow", "--store", "x" * 300), 3, "[STORE_FAILED] the folder . in"),
+        (("look", "plain:flow", "--store", "x" * 300, "--step", "clean:0"), 3, "[STORE_FAILED] the folder . in"),
+        (("look", "plain:flow", "--store", "x" * 300, "--step", "else:0"), 2, "[BAD_OPTION] else executes no steps"),
     ],
 )
 def test_errors_that_need_no_spark_are_reported_without_java(

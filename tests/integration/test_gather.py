@@ -294,6 +294,8 @@ def note_if_all_waits(waiting: threading.Event, progress: bl.Progress) -> None:
         (bl.Batch(when="max(w) > 3"), "Spark cannot ask 'max\\(w\\) > 3' of all rows of a step"),
         (bl.Batch(when="max(v) >"), "Spark cannot ask 'max\\(v\\) >' of all rows of a step"),
         (bl.Batch(when="max(v)"), "'max\\(v\\)' is int: write a condition"),
+        (bl.Batch(when="max(at) < DATE 'today'"), ".* holds DATE 'today', which differs .* or let epochs end by the"),
+        (bl.Batch(when="max(at) < current_date()"), ".* holds CurrentDate, which differs from run to run: ask columns"),
     ],
 )
 def test_ends_that_cannot_be_asked_of_rows_are_refused(policy: bl.Batch, said: str, spark: SparkSession) -> None:

@@ -15,7 +15,7 @@ from boatlift.spark.tasks.round_files import MANIFEST
 from support.commands import begun
 from support.waiting import until
 
-LENGTH = 60
+LENGTH = 32
 BEFORE = 3
 """So many steps come before the one that is killed."""
 
@@ -65,10 +65,10 @@ def test_a_killed_step_goes_on_from_the_rounds_that_were_kept(tmp_path: Path) ->
     chain = tmp_path / "edges" / "chain.parquet"
     _write(chain, {(at, at + 1) for at in range(1000, 1000 + LENGTH)})
 
-    assert _killed_after(tmp_path, 10, HELD="")["began"] == 0
+    assert _killed_after(tmp_path, 6, HELD="")["began"] == 0
     _write(chain, {(at, at + 1) for at in range(LENGTH)})  # the log does not have the step that was killed
-    assert _killed_after(tmp_path, 20)["began"] == 0, "rounds of other input"
-    assert _killed_after(tmp_path, 37)["began"] > 20
+    assert _killed_after(tmp_path, 12)["began"] == 0, "rounds of other input"
+    assert _killed_after(tmp_path, 22)["began"] > 12
     with begun(tmp_path, "run", "flow:flow", "--store", "store", "--available-now") as process:
         _, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors

@@ -52,11 +52,15 @@ def test_the_seeds_have_everything_in_them():
         Case(720_000_941, frozenset({3}), 1),
         Case(790_680_419),
         Case(605_197_338),
+        Case(8_002_284),
     ],
     ids=str,
 )
 def test_a_sink_waits_while_a_reader_of_a_source_that_keeps_no_rows_waits(case):
-    """In these cases the open epoch of a batch keeps a reader of the source from its rows, or is such a reader."""
+    """The open epoch of a batch keeps a reader of the source from its rows, or is such a reader.
+
+    In the last case the batch reads another such source, which shares a reader with the one above the sink.
+    """
     assert attempt(case) is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -37,12 +38,20 @@ OF_THE_DAY = [
     "CAST(array(s) AS ARRAY<TIMESTAMP>)",
     "CAST(named_struct('a', map(1, s)) AS STRUCT<a: MAP<INT, TIMESTAMP>>)",
     "CAST(parse_json(s) AS TIMESTAMP)",
+    "from_json(s, 'a ARRAY<STRUCT<t: TIMESTAMP>>')",
+    "from_csv(s, 't TIMESTAMP', map('dateFormat', 'yyyy'))",
+    "from_xml(s, 't TIMESTAMP')",
+    "variant_get(parse_json(s), '$', 'timestamp')",
 ]
+ADVICE = (r"bl\.now\(\)", "a cast of each text", "a STRING there, and cast it", "its option timestampFormat")
 CONSTANT = [
     "at < DATE '2026-01-01' AND at > TIMESTAMP '2026-01-01 12:30' AND at > TIMESTAMP 'epoch'",
     "at > '2026-01-01T12:30:00Z' AND s > 'today' AND s <> '12:30'",
     "to_timestamp('12:30', 'HH:mm') < at AND to_date(s) > '2026' AND CAST(s AS DATE) > DATE '2026-01-01'",
     "CAST(array(at) AS ARRAY<DATE>)",
+    "from_json(s, 't TIMESTAMP', map('TimestampFormat', 'yyyy-MM-dd HH:mm')).t > at",
+    "from_json(s, 't TIMESTAMP_NTZ, d DATE, timestamp STRING').d > DATE '2026-01-01'",
+    "CAST(variant_get(parse_json(s), '$', 'string') AS TIMESTAMP) > at",
 ]
 
 
@@ -72,7 +81,9 @@ def test_a_constant_of_the_day_is_refused_in_transforms_aggregates_and_views(row
         for condition, each in zip(conditions, said, strict=True):
             assert each is not None, text
             assert each.startswith(f"[{condition}]"), each
-            assert "use bl.now()" in each or "a cast of each text" in each, each
+            assert re.search(
+                r"use (bl\.now\(\)|a cast of each text|a STRING there|its option timestampFormat)", each
+            ), each
     for text in CONSTANT:
         assert [refused_as(lambda way=way: way(F.expr(text))) for way in ways] == [None] * 3, text  # type: ignore[misc]  # noqa: B023
 
@@ -83,6 +94,11 @@ def test_a_constant_of_the_day_is_refused_in_transforms_aggregates_and_views(row
         ("SELECT k FROM t WHERE at < DATE 'today'", "holds DATE 'today', which differs from run to run: use bl.now()"),
         ("SELECT k FROM t WHERE k IN (SELECT k FROM u WHERE at > DATE 'today')", "holds DATE 'today'"),
         ("WITH c AS (SELECT k FROM t WHERE at > TIMESTAMP '12:30') SELECT * FROM c", "holds TIMESTAMP '12:30'"),
+        ("SELECT k FROM t JOIN VALUES (1, DATE 'today') AS d(i, day) ON i = k", "holds DATE 'today'"),
+        (
+            "SELECT k FROM t WHERE at > (SELECT c FROM VALUES (CAST('12:30' AS TIMESTAMP)) AS d(c))",
+            "holds CAST('12:30' AS",
+        ),
         ("SELECT (SELECT max(k) FROM u WHERE rand() > 0.5) AS x FROM t", "uses rand()"),
         ("SELECT java_method('java.lang.System', 'nanoTime') AS x FROM t", "a function of Java's (call_method"),
         ("SELECT try_reflect('java.util.UUID', 'randomUUID') AS x FROM t", "a function of Java's (call_method"),
@@ -98,6 +114,12 @@ def test_a_view_is_refused_for_what_a_subquery_or_a_rewrite_holds(
     assert said is not None
     assert said.startswith("[NOT_INCREMENTAL] view ")
     assert says in said
+
+
+def test_a_table_of_constants_is_no_clock(spark: SparkSession, rows: DataFrame) -> None:
+    rows.createOrReplaceTempView("t")
+    query = "SELECT k FROM t JOIN VALUES (1, DATE '2026-01-01', 'today'), (2, NULL, '12:30') AS d(i, day, s) ON i = k"
+    check_deterministic(spark.sql(query), "view", deterministic=None)
 
 
 def test_a_constant_without_a_value_is_a_fault_of_the_query(spark: SparkSession, rows: DataFrame) -> None:

@@ -1,6 +1,7 @@
 """A process of its own that runs window functions as views, and compiles many queries several times.
 
-Usage: `python -m support.compiled_views FOLDER TURN TIMES ALL`, which prints queries and identities as JSON lines.
+Usage: `python -m support.compiled_views FOLDER TURN OF_CHANCE OF_OTHERS`, which prints queries and identities
+as JSON lines.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ CHANCE = [
 
 
 def cases() -> list[Generated]:
-    """Return queries that a view can be, over tables without rows; the first case is compiled most often."""
+    """Return queries that a view can be, over tables without rows; the first one has the queries of chance."""
     chance = Generated(shapes.tables(1), CHANCE)
     lists = (shapes.JOINS, shapes.AGGREGATES, shapes.OTHERS, shapes.OF_SUBQUERIES, shapes.NEVER_NULL, SUMS)
     written = Generated(shapes.tables(1), [query for queries in lists for query in queries] + RECURSIVE.split(";"))
@@ -65,16 +66,16 @@ def _window_functions(spark: SparkSession, folder: Path, turn: int) -> None:
     judge(spark, Generated([table], WINDOWS[turn:] + WINDOWS[:turn]), folder)
 
 
-def main(folder: str, turn: str, times: str, of_all: str) -> None:
+def main(folder: str, turn: str, of_chance: str, of_others: str) -> None:
     """Judge the window functions, the one at a turn first; then print the identities of the views of each case.
 
-    The first case is compiled several times, the others once, if `of_all` is 1.
+    The first case is compiled `of_chance` times, each other one `of_others` times.
     """
     spark = bl.session(**QUICK)
     _window_functions(spark, Path(folder), int(turn))
     spark.sql(SIDE_INPUT)
     chance, *others = cases()
-    for case in [*[chance] * int(times), *others[: len(others) * int(of_all)]]:
+    for case in [chance] * int(of_chance) + others * int(of_others):
         spark.range(int(turn) + 1).select("id").schema  # noqa: B018 moves the counters of the JVM
         program = compile_program(spark, plan(flow_of(case)), ON_SPARK)
         identities = {name: each for name, each in program.identity.items() if name.startswith("processor v")}

@@ -6,8 +6,9 @@ from collections.abc import Collection
 from pathlib import Path
 
 from boatlift.dataflow import Plan
+from boatlift.errors import InvalidError
 from boatlift.runtime.host.overrides import done_by, refuse_skip
-from boatlift.storage.local import LocalStore
+from boatlift.runtime.inspect.opening import store_at
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
 
@@ -25,9 +26,14 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]]) ->
     Raises:
         InvalidError: `[BAD_OPTION]` a step cannot be skipped.
         DataError: the log cannot be read, or belongs to another dataflow.
+        UnavailableError: `[STORE_FAILED]` the folder cannot be read.
     """
-    # A first run that was refused before it recorded anything leaves an empty folder.
-    history = Log.open(LocalStore.open(path, create=True), planned.dataflow).history if path.exists() else None
+    try:
+        history = Log.open(store_at(path), planned.dataflow).history
+    except InvalidError as error:
+        if error.condition != "STORE_NOT_FOUND":
+            raise
+        history = None
     if history is None:
         asked, units = set(skip), set[str]()
     else:

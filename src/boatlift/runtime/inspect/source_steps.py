@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
     Raises:
         DataError: the log cannot be read.
     """
-    if processor in planned.units or not path.exists():
+    if processor in planned.units or not os.path.lexists(path):
         return False
     return processor in units_in(Log.open(store_at(path), planned.dataflow).history.program)
 

@@ -7,7 +7,7 @@ are not counted, though their runs stay until no recovery can need them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
@@ -54,6 +54,15 @@ class Backpressure:
     def above(self, processor: str) -> set[str]:
         """Return the sources upstream of a processor."""
         return {source for source, behind in self._behind.items() if processor in behind}
+
+    def entangled(self, processor: str, among: Collection[str]) -> set[str]:
+        """Return those of some sources that are upstream of a processor, or share a reader with such a one."""
+        found = self.above(processor).intersection(among)
+        behind = set[str]().union(*(self._behind[name] for name in found))
+        while more := {name for name in among if name not in found and behind & self._behind[name]}:
+            found |= more
+            behind = behind.union(*(self._behind[name] for name in more))
+        return found
 
     def crowded(self, source: str) -> bool:
         """Return whether as many messages wait behind a source as may.

@@ -104,14 +104,14 @@ class Liveness:
         """Return whether a sink has to wait until some reader of a source that keeps no rows has taken its times.
 
         Until then the source has to give these times again after a failure, and it cannot. A reader may wait for
-        another source, or for the end of a batch's epoch, as long as that takes.
+        another source, or for the end of a batch's epoch, as long as that takes. The times of a source that shares a
+        reader with such a source are not fixed before, either.
         """
-        above = self._backpressure.above(sink.name)
+        unkept = {source.name: source for source in self._sources if source.vertex.keeps_no_rows}
         return any(
-            not source.done <= edge.projection.within(reader.done)
-            for source in self._sources
-            if source.vertex.keeps_no_rows and source.name in above
-            for edge, reader in source.receivers
+            not unkept[name].done <= edge.projection.within(reader.done)
+            for name in self._backpressure.entangled(sink.name, unkept)
+            for edge, reader in unkept[name].receivers
         )
 
     def _rest(self, *, stopping: bool) -> bool:

@@ -10,6 +10,9 @@ from pyspark.sql.types import BooleanType, DateType, TimestampNTZType, Timestamp
 from boatlift.dataflow import Batch
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
+from boatlift.spark.plans.allowed import NONDETERMINISTIC
+from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.clock import dated, unseen
 
 __all__ = ["asked", "check_row_conditions"]
 
@@ -19,7 +22,7 @@ def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
 
     Raises:
         InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is
-            none over rows.
+            none over rows, or reads the clock or chance.
     """
     column = policy.event_time
     if column is not None:
@@ -35,7 +38,8 @@ def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
                 f"{name}: event_time is {column}, which is {kind.simpleString()}: choose a date or a timestamp",
             )
     try:
-        fields = asked(policy, rows).schema
+        question = asked(policy, rows)
+        fields = question.schema
     except (AnalysisException, ParseException) as error:
         said = (error.getMessage() or str(error)).splitlines()[0]
         raise InvalidError(
@@ -46,6 +50,14 @@ def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
             "BAD_POLICY",
             f"{name}: {policy.when!r} is {fields['ends'].dataType.simpleString()}: write a condition, as in "
             "\"count_if(kind = 'close') > 0\"",
+        )
+    plan = analysed(question)
+    used = [part.kind for part in plan.parts() if part.kind in NONDETERMINISTIC]
+    for what in (*used, *(what for what, _ in unseen(question, plan, name))):
+        raise InvalidError(
+            "BAD_POLICY",
+            f"{name}: {policy.when!r} holds {what}, which differs from run to run: ask columns of the rows, or let "
+            "epochs end by the clock with seconds=",
         )
 
 
@@ -61,4 +73,4 @@ def asked(policy: Batch, rows: DataFrame) -> DataFrame:
             f"({last} - pmod({last}, {policy.period})) DIV {policy.period}"
         )  # rounded down, also before 1970
     ends = F.expr(policy.when or "count(*) < 0").alias("ends")
-    return rows.agg(period.alias("period"), ends, F.count("*").alias("rows"))
+    return dated(rows.agg(period.alias("period"), ends, F.count("*").alias("rows")))

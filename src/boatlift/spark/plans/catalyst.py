@@ -47,6 +47,8 @@ __all__ = [
     "python_functions",
     "subplan",
     "thread",
+    "values_of",
+    "written",
 ]
 
 INPUT = "__boatlift_input__"
@@ -293,20 +295,49 @@ def expressions_of(frame: DataFrame, *, replaced: bool = False) -> Iterator[Any]
         for child in items(expression.children()):
             yield from of_expression(child)
 
-    def of_plan(plan: Any) -> Iterator[Any]:
-        if plan.getClass().getSimpleName() == "SubqueryAlias" and plan.alias() == INPUT:
-            return
-        for expression in items(plan.expressions()):
-            yield from of_expression(expression)
-        for below in (*items(plan.subqueries()), *items(plan.children())):
-            yield from of_plan(below)
-
     plan = plan_of(frame)
     if replaced:
         plan = getattr(getattr(jvm(), "org.apache.spark.sql.catalyst.optimizer.ReplaceExpressions$"), "MODULE$").apply(
             plan
         )
-    return of_plan(plan)
+    for node in _above_the_mark(plan):
+        for expression in items(node.expressions()):
+            yield from of_expression(expression)
+
+
+def _above_the_mark(plan: Any) -> Iterator[Any]:
+    if plan.getClass().getSimpleName() != "SubqueryAlias" or plan.alias() != INPUT:
+        yield plan
+        for below in (*items(plan.subqueries()), *items(plan.children())):
+            yield from _above_the_mark(below)
+
+
+def values_of(frame: DataFrame) -> Iterator[DataFrame]:
+    """Return the expressions of each `VALUES` in a plan as the columns of a frame; the plan has only their values."""
+    spark, eager = frame.sparkSession, "spark.sql.parser.eagerEvalOfUnresolvedInlineTable"
+    parser = getattr(getattr(jvm(), "org.apache.spark.sql.catalyst.parser.CatalystSqlParser$"), "MODULE$")
+    for node in _above_the_mark(plan_of(frame)):
+        if node.getClass().getSimpleName() == "LocalRelation" and (text := written(node)):
+            before = str(spark.conf.get(eager))
+            spark.conf.set(eager, "false")
+            try:
+                table = parser.parsePlan(text)
+            finally:
+                spark.conf.set(eager, before)
+            while items(table.children()):
+                table = table.child()
+            rows = items(table.rows()) if table.getClass().getSimpleName() == "UnresolvedInlineTable" else []
+            cells = [each for row in rows for each in items(row)]
+            if cells:
+                yield spark.sql(f"SELECT {', '.join(map(written, cells))}")
+
+
+def written(node: Any) -> str:
+    """Return the text of SQL that a node or an expression of the JVM's was parsed from; "" if it was not."""
+    origin = node.origin()
+    if origin.sqlText().isEmpty() or origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
+        return ""
+    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:

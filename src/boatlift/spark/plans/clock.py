@@ -30,12 +30,15 @@ from boatlift.errors import UserCodeError
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import (
     Tree,
+    analysed,
     analysed_text,
     expressions_of,
     frame_of,
     jvm,
     kinds_of_optimised,
     plan_of,
+    values_of,
+    written,
 )
 
 if TYPE_CHECKING:
@@ -54,6 +57,14 @@ _TYPED = re.compile(r"(DATE|TIMESTAMP(?:_LTZ|_NTZ)?)\b(.*)", re.IGNORECASE | re.
 _TIMES = ("date", "timestamp")
 _PARSING = frozenset({"ParseToDate", "ParseToTimestamp"})
 """`to_date` and `to_timestamp`, which are casts if they have no format."""
+
+_READING = {
+    "JsonToStructs": "from_json",
+    "CsvToStructs": "from_csv",
+    "XmlToStructs": "from_xml",
+    "VariantGet": "variant_get",
+}
+"""Functions that read texts within a text as timestamps."""
 
 _TO_TIMESTAMP = re.compile(r"\bas timestamp\)|\b(try_)?to_timestamp\w*\(")
 
@@ -103,21 +114,36 @@ def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]
 
 def _texts_of_the_day(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]:
     """Return the parts of a plan whose values depend on the day on which they are read."""
+    if any(part.kind == "LocalRelation" for part in plan.parts()):
+        for table in values_of(frame):
+            yield from _texts_of_the_day(table, analysed(table))
     if not any(map(_may_be_a_time, plan.parts())):
         return
     for expression in expressions_of(frame, replaced=True):
         cast = _cast_of(expression)
         text = _typed_text(expression) if cast is None else _constant_text(cast)
         if text is not None and (_OF_THE_DAY.match(text) or _TIME_ALONE.match(text)):
-            what = str(expression.sql()) if cast is not None else _written(expression)
+            what = str(expression.sql()) if cast is not None else written(expression)
             yield what, "bl.now(), the step's recorded clock, or a text with a date"
         if cast is not None and not _is_text(cast.child()) and _holds_text(_type(cast.child()), _type(cast)):
             given, wanted = (str(each.dataType().sql()) for each in (cast.child(), cast))
             yield f"a cast of {given} to {wanted}, by which a text without a date is of the day", "a cast of each text"
+        function = _READING.get(expression.getClass().getSimpleName())
+        if function is not None and "TIMESTAMP" in _named_types(expression) and not _has_format(expression):
+            what = f"{function} of a TIMESTAMP without a format, by which a text without a date is of the day"
+            yield what, "a STRING there, and cast it" if function == "variant_get" else "its option timestampFormat"
+
+
+def _named_types(expression: Any) -> set[str]:
+    return set(re.findall(r"\w+", str(expression.dataType().sql())))
+
+
+def _has_format(expression: Any) -> bool:
+    return hasattr(expression, "options") and "timestampformat -> " in str(expression.options()).lower()
 
 
 def _may_be_a_time(part: Tree) -> bool:
-    return part.kind in _PARSING or (
+    return part.kind.rpartition(".")[2] in _PARSING | _READING.keys() or (
         part.kind in ("Cast", "Literal") and re.search("date|timestamp", str(part.fields.get("dataType"))) is not None
     )
 
@@ -151,18 +177,10 @@ def _constant_text(cast: Any) -> str | None:
 
 def _typed_text(expression: Any) -> str | None:
     """Return the text of a typed literal; None of another expression."""
-    found = _TYPED.fullmatch(_written(expression)) if expression.getClass().getSimpleName() == "Literal" else None
+    found = _TYPED.fullmatch(written(expression)) if expression.getClass().getSimpleName() == "Literal" else None
     if found is None:
         return None
     return str(_object("parser.CatalystSqlParser").parseExpression(found[2]).eval(None).toString())
-
-
-def _written(expression: Any) -> str:
-    """Return the text of SQL that an expression was parsed from; "" if it was not."""
-    origin = expression.origin()
-    if origin.sqlText().isEmpty() or origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
-        return ""
-    return str(origin.sqlText().get())[int(origin.startIndex().get()) : int(origin.stopIndex().get()) + 1]
 
 
 def _is_text(expression: Any) -> bool:
