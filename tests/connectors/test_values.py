@@ -242,7 +242,7 @@ def texts_of(frame: DataFrame, kind: str, form: TextForm) -> dict[int, Any]:
     """The values of texts by their numbers, without those that are none."""
     from pyspark.sql import functions as F
 
-    texts = Texts(frame, F.struct("x"), F.lit(False), struct_of(f"x {kind}"), TextForms(form))
+    texts = Texts(frame, "struct(x)", "false", struct_of(f"x {kind}"), TextForms(form))
     rows = texts.sorted_out(["n"], F.lit("bad")).collect()
     return {row["n"]: row["x"] for row in rows if row[BAD_ROW] is None}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["ARGUMENT", "HASH", "MARK", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "quoted"]
+__all__ = ["ARGUMENT", "HASH", "MARK", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "literal", "quoted"]
 
 WEIGHT = "_weight"
 """In changes: +1 for a row that holds from now on, −1 for one that held until now."""
@@ -41,3 +41,10 @@ def is_reserved(name: str) -> bool:
 def quoted(name: str) -> str:
     """Return a column's name in backticks: Spark takes it as it is, dots included."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL, whatever `spark.sql.parser.escapedStringLiterals` says of backslashes."""
+    if "'" in text:
+        return f"CAST(X'{text.encode().hex()}' AS STRING)"
+    return f"r'{text}'" if "\\" in text else f"'{text}'"

@@ -40,7 +40,7 @@ from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.files.row_groups import RowGroups
@@ -196,11 +196,9 @@ class CsvFormat:
 
         return read
 
-    def _texts(self, texts: DataFrame, schema: StructType, broken: Column | None = None) -> Texts:
-        from pyspark.sql import functions as F
-
-        row = F.struct(*map(quoted, schema.fieldNames()))
-        return Texts(texts, row, F.lit(False) if broken is None else broken, schema, self.forms, has_quoted_empty=True)
+    def _texts(self, texts: DataFrame, schema: StructType, broken: str = "false") -> Texts:
+        row = f"struct({', '.join(map(quoted, schema.fieldNames()))})"
+        return Texts(texts, row, broken, schema, self.forms, has_quoted_empty=True)
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         """Read the file again, leniently, for its first bad row; return that row's line and fault."""
@@ -214,7 +212,7 @@ class CsvFormat:
         lenient = StructType([*all_text(schema).fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        texts = self._texts(loaded(reader, [(path, 0)]), schema, F.col(_BAD_ROW).isNotNull())
+        texts = self._texts(loaded(reader, [(path, 0)]), schema, f"{_BAD_ROW} IS NOT NULL")
         bad = texts.sorted_out([], F.struct(*map(quoted, lenient.fieldNames()))).where(F.col(BAD_ROW).isNotNull())
         try:
             found = bad.limit(1).collect()

@@ -63,14 +63,15 @@ class CsvLines:
         """Return the texts of the fields of lines."""
         from pyspark.sql import functions as F
 
-        text, parsed = F.col("value").cast("string"), F.col(_PARSED)
+        text = F.col("value").cast("string")
         names = [*(quoted(name) for name in schema.fieldNames()), _TEXT]
         options = {**self.csv.parser_options(), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT}
         options["maxColumns"] = str(_MOST_FIELDS)
         fields = F.from_csv(text, ", ".join(f"{name} STRING" for name in names), options)
         is_row = F.length(text) > 0 if self.csv.separator.isspace() else text.rlike(r"[^\x00-\x20]")
         frame = lines.where(is_row).select("*", fields.alias(_PARSED))
-        return Texts(frame, parsed, parsed[_TEXT].isNotNull(), schema, self.csv.forms, has_quoted_empty=True)
+        broken = f"{_PARSED}.{_TEXT} IS NOT NULL"
+        return Texts(frame, _PARSED, broken, schema, self.csv.forms, has_quoted_empty=True)
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
         """Return, in words, why a line is a bad row."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.connectors.kit.text_rows import Texts, all_text
+from boatlift.dataflow.columns import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -28,6 +29,7 @@ __all__ = ["JsonValues"]
 _ROWS, _END, _BAD = "_boatlift_rows", "_boatlift_end", "_boatlift_bad"
 _PARSED, _PROOF, _MATTERED = "_boatlift_parsed", "_boatlift_proof", "_boatlift_mattered"
 
+_NOT_BLANK = r"[^ \t\r\n]"
 _MARK = "\uffff"
 _MATTERS = (
     r"[:\[,][ \t\r\n]*+(?:-?[0-9]++[.eE]|-0"
@@ -74,13 +76,14 @@ class JsonValues:
         from pyspark.sql import functions as F
         from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
-        text = F.col("value").cast("string")
+        text = "CAST(value AS STRING)"
         if self.blanks:
-            texts = texts.where(F.coalesce(text.rlike(r"[^ \t\r\n]"), F.lit(True)))
+            texts = texts.where(f"coalesce({text} RLIKE {literal(_NOT_BLANK)}, true)")
         # Bytes that are not UTF-8 would become other characters.
-        whole = F.when(F.is_valid_utf8(text) & ~_has_no_character(text), text).otherwise("")
-        matters = text.rlike(_MATTERS)
-        marked = F.when(matters, F.regexp_replace(whole, _NUMBER, f'$1"{_MARK}$2"')).otherwise(whole)
+        whole = f"CASE WHEN is_valid_utf8({text}) AND NOT {_has_no_character(text)} THEN {text} ELSE '' END"
+        matters = f"{text} RLIKE {literal(_MATTERS)}"
+        numbers_marked = f"""regexp_replace({whole}, {literal(_NUMBER)}, '$1"{_MARK}$2"')"""
+        marked = f"CASE WHEN {matters} THEN {numbers_marked} ELSE {whole} END"
         shape = StructType(
             [
                 StructField(_ROWS, ArrayType(all_text(schema, self.forms))),
@@ -89,27 +92,27 @@ class JsonValues:
             ]
         )
         options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _BAD}
-        parsed = F.from_json(_ended(F.lit(f'"{_ROWS}":['), marked, F.lit("]")), shape, options)
-        proof = F.try_parse_json(_ended(F.lit('"_":'), whole))
-        frame = texts.select("*", parsed.alias(_PARSED), proof.alias(_PROOF), matters.alias(_MATTERED))
-        rows, parsed = F.col(_PARSED)[_ROWS], F.col(_PARSED)
-        ended = parsed[_BAD].isNull() & parsed[_END] & (F.size(rows) == 1)
-        again = F.try_variant_get(F.col(_PROOF), f"$.{_END}", "boolean")
-        row = F.get(rows, F.lit(0))
-        fits = ended & again & row.isNotNull()
-        return Texts(frame, row, ~F.coalesce(fits, F.lit(False)), schema, self.forms, _MARK, F.col(_MATTERED))
+        in_array = _ended(f"""'"{_ROWS}":['""", marked, "']'")
+        in_object = _ended("""'"_":'""", whole)
+        parsed = F.from_json(F.expr(in_array), shape, options).alias(_PARSED)
+        frame = texts.select(
+            "*", parsed, F.expr(f"try_parse_json({in_object}) AS {_PROOF}"), F.expr(f"{matters} AS {_MATTERED}")
+        )
+        rows = f"{_PARSED}.{_ROWS}"
+        ended = f"{_PARSED}.{_BAD} IS NULL AND {_PARSED}.{_END} AND size({rows}) = 1"
+        again = f"try_variant_get({_PROOF}, '$.{_END}', 'boolean')"
+        row = f"get({rows}, 0)"
+        broken = f"NOT coalesce({ended} AND {again} AND {row} IS NOT NULL, false)"
+        return Texts(frame, row, broken, schema, self.forms, _MARK, _MATTERED)
 
 
-def _ended(*parts: Column) -> Column:
+def _ended(*parts: str) -> str:
     """Return the text of an object whose last key says that all before it was read."""
-    from pyspark.sql import functions as F
-
-    return F.concat(F.lit("{"), *parts, F.lit(f',"{_END}":true}}'))
+    return f"""concat('{{', {", ".join(parts)}, ',"{_END}":true}}')"""
 
 
-def _has_no_character(text: Column) -> Column:
+def _has_no_character(text: str) -> str:
     """Return whether a text has, also escaped, half of a surrogate pair or U+FFFF, which is no character."""
-    from pyspark.sql import functions as F
-
-    escaped = F.when(text.contains(r"\u"), F.regexp_replace(text, _ESCAPED, " ").rlike(_NO_CHARACTER))
-    return text.contains(_MARK) | F.coalesce(escaped, F.lit(False))
+    lone = f"regexp_replace({text}, {literal(_ESCAPED)}, ' ') RLIKE {literal(_NO_CHARACTER)}"
+    backslash_u = literal(r"\u")
+    return f"(contains({text}, '{_MARK}') OR CASE WHEN contains({text}, {backslash_u}) THEN {lone} ELSE false END)"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit.text_forms import TextForm, TextForms
 from boatlift.connectors.kit.text_values import value_of
+from boatlift.dataflow.columns import literal, quoted
 from boatlift.dataflow.contracts import BAD_ROW
 
 if TYPE_CHECKING:
@@ -46,22 +46,23 @@ class Texts:
 
     Attributes:
         frame: The texts, and other columns.
-        row: A struct like `all_text(schema)`; NULL if the row is broken.
-        broken: Whether the row does not fit, whatever its texts are.
+        row: The SQL of a struct like `all_text(schema)`; NULL if the row is broken.
+        broken: The SQL of whether the row does not fit, whatever its texts are.
         schema: The declared columns; those that are NOT NULL have a value in each row that fits.
         forms: How text says values.
         mark: Of JSON, what stands before a number in rows that are marked, also within an object's text; else empty.
-        marked: Of JSON, whether a row is marked. Text without the mark is no number there, unless its form says so.
+        marked: Of JSON, the SQL of whether a row is marked. Text without the mark is no number there, unless its form
+            says so.
         has_quoted_empty: Whether texts may be `QUOTED_EMPTY`.
     """
 
     frame: DataFrame
-    row: Column
-    broken: Column
+    row: str
+    broken: str
     schema: StructType
     forms: TextForms
     mark: str = ""
-    marked: Column | None = None
+    marked: str = "false"
     has_quoted_empty: bool = False
 
     def rows(self, kept: Sequence[str], error: Column | None = None) -> DataFrame:
@@ -76,9 +77,9 @@ class Texts:
         from pyspark.sql import functions as F
 
         frame, values, flawed = self._judged(kept, error)
-        stop = F.raise_error(F.lit(MALFORMED) if error is None else F.col(_ABOUT))
-        row = F.struct(*values)
-        return frame.select(F.inline(F.array(F.when(flawed, stop.cast(self._plain())).otherwise(row))), *kept)
+        stop = F.raise_error(F.lit(MALFORMED) if error is None else F.col(_ABOUT)).cast(self._plain())
+        row = F.when(F.expr(flawed), stop).otherwise(F.expr(f"struct({values})"))
+        return frame.select(F.inline(F.array(row)), *kept)
 
     def sorted_out(self, kept: Sequence[str], bad_row: Column) -> DataFrame:
         """Return all rows, with one more column `_bad_row`: NULL in rows that fit, `bad_row` in others.
@@ -88,68 +89,69 @@ class Texts:
         from pyspark.sql import functions as F
 
         frame, values, flawed = self._judged(kept, bad_row)
-        flaw = F.when(flawed, F.col(_ABOUT)).alias(BAD_ROW)
-        return frame.select(F.inline(F.array(F.struct(*values, flaw))), *kept)
+        flaw = f"CASE WHEN {flawed} THEN {_ABOUT} END AS {BAD_ROW}"
+        return frame.select(F.expr(f"inline(array(struct({values}, {flaw})))"), *kept)
 
-    def _judged(self, kept: Sequence[str], about: Column | None) -> tuple[DataFrame, list[Column], Column]:
+    def _judged(self, kept: Sequence[str], about: Column | None) -> tuple[DataFrame, str, str]:
         """Return a frame of texts and values, each computed once, the values, and whether a row does not fit."""
-        from pyspark.sql import Column
         from pyspark.sql import functions as F
 
-        declared = enumerate(self.schema.fields)
-        fields = [(field, F.col(_TEXT.format(n)), F.col(_VALUE.format(n))) for n, field in declared]
-        told = F.lit(None) if about is None else about
-        marked = (F.lit(False) if self.marked is None else self.marked).alias(_MARKED)
-        frame = self.frame.select(self.row.alias(_ROW), self.broken.alias(_BROKEN), told.alias(_ABOUT), marked, *kept)
+        fields = [(each, _TEXT.format(n), _VALUE.format(n)) for n, each in enumerate(self.schema.fields)]
+        told = (F.expr("NULL") if about is None else about).alias(_ABOUT)
+        named = (f"{self.row} AS {_ROW}", f"{self.broken} AS {_BROKEN}", f"{self.marked} AS {_MARKED}")
+        frame = self.frame.select(*map(F.expr, named), told, *kept)
+        kept_names = [*map(quoted, kept), _BROKEN, _ABOUT, _MARKED]
         texts = (
-            self._meant(F.col(_ROW)[field.name], field.dataType, self.forms.of(field.name)) for field, _, _ in fields
+            f"{self._meant(f'{_ROW}.{quoted(each.name)}', each.dataType, self.forms.of(each.name))} AS {text}"
+            for each, text, _ in fields
         )
-        named = (text.alias(_TEXT.format(n)) for n, text in enumerate(texts))
-        frame = frame.select(*named, _BROKEN, _ABOUT, _MARKED, *kept)
-        values = (self._value(text, field.dataType, self.forms.of(field.name)) for field, text, _ in fields)
-        frame = frame.select("*", *(value.alias(_VALUE.format(n)) for n, value in enumerate(values)))
-        flaws = [F.coalesce(F.col(_BROKEN), F.lit(True))]
-        for field, text, value in fields:
-            if (flaw := _flaw(text, value, field.dataType)) is not None:
-                flaws.append(F.coalesce(flaw, F.lit(False)))
-            if not field.nullable:
-                flaws.append(value.isNull())
-        return frame, [value.alias(field.name) for field, _, value in fields], reduce(Column.__or__, flaws)
+        frame = frame.selectExpr(*texts, *kept_names)
+        values = (
+            f"{self._value(text, each.dataType, self.forms.of(each.name))} AS {value}" for each, text, value in fields
+        )
+        frame = frame.selectExpr("*", *values)
+        flaws = [f"coalesce({_BROKEN}, true)"]
+        for each, text, value in fields:
+            if (flaw := _flaw(text, value, each.dataType)) is not None:
+                flaws.append(f"coalesce({flaw}, false)")
+            if not each.nullable:
+                flaws.append(f"{value} IS NULL")
+        return frame, ", ".join(f"{value} AS {quoted(each.name)}" for each, _, value in fields), " OR ".join(flaws)
 
-    def _meant(self, text: Column, kind: DataType, form: TextForm) -> Column:
+    def _meant(self, text: str, kind: DataType, form: TextForm) -> str:
         """Return the text that was meant; a list, map or struct as it is."""
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
         if self.has_quoted_empty:
-            there = F.when(text != QUOTED_EMPTY, text)
-            return F.when(text == QUOTED_EMPTY, "").otherwise(there) if isinstance(kind, T.StringType) else there
+            empty = "''" if isinstance(kind, T.StringType) else "NULL"
+            return f"CASE WHEN {text} = {literal(QUOTED_EMPTY)} THEN {empty} ELSE {text} END"
         if not self.mark or not isinstance(_text_of(kind, form), T.StringType):
             return text
-        exact = F.regexp_replace(text, f'"{self.mark}([^"]*+)"|{self.mark}', "$1")
-        meant = F.when(text.contains(self.mark), exact)
+        marks = f'"{self.mark}([^"]*+)"|{self.mark}'
+        exact = f"regexp_replace({text}, {literal(marks)}, '$1')"
+        meant = f"CASE WHEN contains({text}, {literal(self.mark)}) THEN {exact}"
         is_number = isinstance(kind, T.IntegralType | T.FractionalType) and not isinstance(kind, T.DecimalType)
         if is_number and not form.says_numbers:  # a number in quotes, which shows them again
-            in_quotes = F.concat(F.lit('"'), text, F.lit('"'))
-            meant = meant.when(F.col(_MARKED) & text.rlike(r"\A[-+.]*[0-9]"), in_quotes)
-        return meant.otherwise(text)
+            begins = literal(r"\A[-+.]*[0-9]")
+            meant += f""" WHEN {_MARKED} AND {text} RLIKE {begins} THEN concat('"', {text}, '"')"""
+        return f"{meant} ELSE {text} END"
 
-    def _value(self, text: Column, kind: DataType, form: TextForm) -> Column:
+    def _value(self, text: str, kind: DataType, form: TextForm, depth: int = 0) -> str:
         """Return the value of a text, or of a list, map or struct of texts that have marks."""
-        from pyspark.sql import functions as F
         from pyspark.sql import types as T
 
-        def inner(text: Column, kind: DataType) -> Column:
-            return self._value(self._meant(text, kind, form), kind, form)
+        def inner(text: str, kind: DataType) -> str:
+            return self._value(self._meant(text, kind, form), kind, form, depth + 1)
 
         match kind:
             case T.StructType():
-                fields = (inner(text[field.name], field.dataType).alias(field.name) for field in kind.fields)
-                return F.when(text.isNotNull(), F.struct(*fields))
+                names = ((each, quoted(each.name)) for each in kind.fields)
+                values = ", ".join(f"{inner(f'{text}.{name}', each.dataType)} AS {name}" for each, name in names)
+                return f"CASE WHEN {text} IS NOT NULL THEN struct({values}) END"
             case T.ArrayType():
-                return F.transform(text, lambda each: inner(each, kind.elementType))
+                return f"transform({text}, e{depth} -> {inner(f'e{depth}', kind.elementType)})"
             case T.MapType():
-                return F.transform_values(text, lambda _, each: inner(each, kind.valueType))
+                return f"transform_values({text}, (k{depth}, e{depth}) -> {inner(f'e{depth}', kind.valueType)})"
         return value_of(text, kind, form) if isinstance(_text_of(kind, self._json(form)), T.StringType) else text
 
     def _json(self, form: TextForm) -> TextForm | None:
@@ -178,35 +180,27 @@ def _text_of(kind: DataType, json: TextForm | None) -> DataType:
     return T.StringType()
 
 
-def _flaw(text: Column, value: Column, kind: DataType) -> Column | None:
+def _flaw(text: str, value: str, kind: DataType, depth: int = 0) -> str | None:
     """Return whether a text has no value; None if texts of this type always have one."""
-    from pyspark.sql import Column
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     match kind:
         case T.StringType() | T.BinaryType():
             return None
         case T.StructType():
-            inner = (_flaw(text[each.name], value[each.name], each.dataType) for each in kind.fields)
-            found = [F.coalesce(each, F.lit(False)) for each in inner if each is not None]
-            return reduce(Column.__or__, found) if found else None
+            names = ((each, quoted(each.name)) for each in kind.fields)
+            inner = (_flaw(f"{text}.{name}", f"{value}.{name}", each.dataType, depth) for each, name in names)
+            found = [f"coalesce({each}, false)" for each in inner if each is not None]
+            return f"({' OR '.join(found)})" if found else None
         case T.ArrayType():
-            return _flaw_within(text, value, kind.elementType)
+            return _flaw_within(text, value, kind.elementType, depth)
         case T.MapType():
-            return _flaw_within(F.map_values(text), F.map_values(value), kind.valueType)
-    return text.isNotNull() & value.isNull()
+            return _flaw_within(f"map_values({text})", f"map_values({value})", kind.valueType, depth)
+    return f"({text} IS NOT NULL AND {value} IS NULL)"
 
 
-def _flaw_within(texts: Column, values: Column, kind: DataType) -> Column | None:
-    from pyspark.sql import functions as F
-
-    if _flaw(F.lit(None), F.lit(None), kind) is None:
+def _flaw_within(texts: str, values: str, kind: DataType, depth: int) -> str | None:
+    flaw = _flaw(f"t{depth}", f"v{depth}", kind, depth + 1)
+    if flaw is None:
         return None
-
-    def flaw(text: Column, value: Column) -> Column:
-        found = _flaw(text, value, kind)
-        assert found is not None
-        return F.coalesce(found, F.lit(False))
-
-    return F.exists(F.zip_with(texts, values, flaw), lambda each: each)
+    return f"exists(zip_with({texts}, {values}, (t{depth}, v{depth}) -> coalesce({flaw}, false)), flaw -> flaw)"

@@ -8,13 +8,12 @@ forms.
 from __future__ import annotations
 
 import re
-from functools import reduce
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit.text_forms import TextForm
+from boatlift.dataflow.columns import literal
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
 __all__ = ["value_of"]
@@ -29,55 +28,60 @@ _SURE_DIGITS = 38
 """So many digits without an exponent are within the range of FLOAT."""
 
 
-def value_of(text: Column, kind: DataType, form: TextForm) -> Column:
-    """Return the value that text is; NULL if it is none of the type, or is not exactly one.
+def value_of(text: str, kind: DataType, form: TextForm) -> str:
+    """Return the SQL of the value that text is; NULL if it is none of the type, or is not exactly one.
 
     A number of FLOAT or DOUBLE is the nearest one, as everywhere. Text of a moment without a zone is of the session's.
 
     Args:
-        text: Text, or NULL.
+        text: The SQL of a text, or of NULL.
         kind: A type whose values are no lists, maps or structs.
         form: How text says values.
     """
-    from pyspark.sql import Column
-    from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     match kind:
         case T.StringType():
             return text
         case T.ByteType() | T.ShortType() | T.IntegerType() | T.LongType():
-            return F.when(_is(text, f"[-+]?{_grouped(form)}"), _plain(text, form).try_cast(kind))
+            return _if(_is(text, f"[-+]?{_grouped(form)}"), _cast(_plain(text, form), kind))
         case T.FloatType() | T.DoubleType():
             return _floating(text, kind, form)
         case T.DecimalType():
             return _decimal(text, kind, form)
         case T.BooleanType():
             true, false = [
-                reduce(Column.__or__, (text == each for each in own), F.lower(text) == usual)
+                " OR ".join([*(f"{text} = {literal(each)}" for each in own), f"lower({text}) = '{usual}'"])
                 for usual, own in (("true", form.true_values), ("false", form.false_values))
             ]
-            return F.when(true, F.lit(True)).when(false, F.lit(False))
+            return f"CASE WHEN {true} THEN true WHEN {false} THEN false END"
         case T.DateType():
             if form.date_format is not None:
-                return F.try_to_timestamp(text, F.lit(form.date_format)).try_cast(kind)
-            return F.when(_is(text, _DATE), text.try_cast(kind))
+                return _cast(f"try_to_timestamp({text}, {literal(form.date_format)})", kind)
+            return _if(_is(text, _DATE), _cast(text, kind))
         case T.TimestampType():
             if form.timestamp_format is not None:
-                return F.try_to_timestamp(text, F.lit(form.timestamp_format)).try_cast(kind)
-            return F.when(_is(text, rf"{_DATE}(?:[T ]{_HOURS}(?:{_ZONE})?)?"), text.try_cast(kind))
+                return _cast(f"try_to_timestamp({text}, {literal(form.timestamp_format)})", kind)
+            return _if(_is(text, rf"{_DATE}(?:[T ]{_HOURS}(?:{_ZONE})?)?"), _cast(text, kind))
         case T.TimestampNTZType():
             if form.timestamp_format is not None:  # a moment in the session's zone might not exist
-                written = F.to_json(F.struct(text.alias("x")))
-                return F.from_json(written, f"x {kind.simpleString()}", {"timestampNTZFormat": form.timestamp_format})[
-                    "x"
-                ]
-            return F.when(_is(text, rf"{_DATE}(?:[T ]{_HOURS})?"), text.try_cast(kind))
+                options = f"map('timestampNTZFormat', {literal(form.timestamp_format)})"
+                return f"from_json(to_json(struct({text} AS x)), 'x {kind.simpleString()}', {options}).x"
+            return _if(_is(text, rf"{_DATE}(?:[T ]{_HOURS})?"), _cast(text, kind))
     raise AssertionError(f"text is never read as {kind}")
 
 
-def _is(text: Column, pattern: str) -> Column:
-    return text.rlike(rf"\A(?:{pattern})\z")
+def _if(condition: str, value: str) -> str:
+    return f"CASE WHEN {condition} THEN {value} END"
+
+
+def _is(text: str, pattern: str) -> str:
+    whole = rf"\A(?:{pattern})\z"
+    return f"{text} RLIKE {literal(whole)}"
+
+
+def _cast(text: str, kind: DataType) -> str:
+    return f"try_cast({text} AS {kind.simpleString()})"
 
 
 def _grouped(form: TextForm) -> str:
@@ -87,13 +91,11 @@ def _grouped(form: TextForm) -> str:
     return rf"(?:{_WHOLE}|[0-9]{{1,3}}(?:{re.escape(form.thousands)}[0-9]{{3}})+)"
 
 
-def _plain(text: Column, form: TextForm) -> Column:
+def _plain(text: str, form: TextForm) -> str:
     """Return the text of a number, which has the form, as Spark casts it."""
-    from pyspark.sql import functions as F
-
     if form.thousands is not None:
-        text = F.replace(text, F.lit(form.thousands), F.lit(""))
-    return text if form.decimal == "." else F.replace(text, F.lit(form.decimal), F.lit("."))
+        text = f"replace({text}, {literal(form.thousands)}, '')"
+    return text if form.decimal == "." else f"replace({text}, {literal(form.decimal)}, '.')"
 
 
 def _number(form: TextForm) -> str:
@@ -101,23 +103,19 @@ def _number(form: TextForm) -> str:
     return rf"[-+]?(?:{_grouped(form)}(?:{mark}[0-9]*)?|{mark}[0-9]+)(?:{_EXPONENT})?"
 
 
-def _floating(text: Column, kind: DataType, form: TextForm) -> Column:
-    from pyspark.sql import functions as F
-
+def _floating(text: str, kind: DataType, form: TextForm) -> str:
     mark = re.escape(form.decimal)
     sure = rf"[-+]?[0-9]{{1,{_SURE_DIGITS}}}(?:{mark}[0-9]*)?"
-    number = _plain(text, form).try_cast(kind)
-    finite = F.when(F.abs(number) < F.lit(float("inf")), number)
+    number = _cast(_plain(text, form), kind)
+    finite = _if(f"abs({number}) < double('Infinity')", number)
     return (
-        F.when(_is(text, sure), number)
-        .when(_is(text, _number(form)), finite)
-        .when(_is(text, _NAMED), text.try_cast(kind))
+        f"CASE WHEN {_is(text, sure)} THEN {number} WHEN {_is(text, _number(form))} THEN {finite} "
+        f"WHEN {_is(text, _NAMED)} THEN {_cast(text, kind)} END"
     )
 
 
-def _decimal(text: Column, kind: DataType, form: TextForm) -> Column:
+def _decimal(text: str, kind: DataType, form: TextForm) -> str:
     """Return a decimal, if its scale holds every digit that is no zero at the end."""
-    from pyspark.sql import functions as F
     from pyspark.sql.types import DecimalType
 
     assert isinstance(kind, DecimalType)
@@ -125,13 +123,14 @@ def _decimal(text: Column, kind: DataType, form: TextForm) -> Column:
     short = f"[0-9]{{1,{kind.scale}}}0*" if kind.scale else "0+"
     exact = rf"[-+]?(?:{_grouped(form)}(?:{mark}(?:{short})?)?|{mark}{short})"
     plain = _plain(text, form)
-    number = plain.try_cast(kind)
+    number = _cast(plain, kind)
     # The digits behind the point, and the exponent, say where the last digit is that is no zero.
-    before = F.regexp_extract(plain, r"\A[-+]?([0-9]*)", 1)
-    after = F.regexp_extract(plain, r"\.([0-9]*)", 1)
-    digits = F.regexp_replace(F.concat(before, after), r"0+\z", "")
-    exponent = F.regexp_extract(plain, r"[eE]([-+]?[0-9]+)", 1).try_cast("int")
-    fraction = F.length(digits) - F.length(before) - exponent
-    holds = (digits == "") | (fraction <= kind.scale)
+    before, after, exponent = (
+        f"regexp_extract({plain}, {literal(pattern)}, 1)"
+        for pattern in (r"\A[-+]?([0-9]*)", r"\.([0-9]*)", "[eE]([-+]?[0-9]+)")
+    )
+    digits = f"rtrim('0', concat({before}, {after}))"
+    fraction = f"length({digits}) - length({before}) - try_cast({exponent} AS INT)"
+    holds = f"({digits} = '' OR {fraction} <= {kind.scale})"
     short_exponent = rf"[-+]?(?:{_grouped(form)}(?:{mark}[0-9]*)?|{mark}[0-9]+)[eE][-+]?[0-9]{{1,3}}"
-    return F.when(_is(text, exact), number).when(_is(text, short_exponent) & holds, number)
+    return f"CASE WHEN {_is(text, exact)} THEN {number} WHEN {_is(text, short_exponent)} AND {holds} THEN {number} END"
