@@ -332,9 +332,9 @@ class InputLog:
         """
         last = self.last if up_to is None else up_to
         with self._changing:
-            keys = self.keys.newest(since)
-            if not (self.keys.is_due(since, last) or (full and len(keys) < len(self.keys))):
+            if not (self.keys.is_due(since, last) or (full and self.keys.forgets(since))):
                 return
+            keys = self.keys.newest(since)
         assert self._token is not None, "claim comes first"
         keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
         self._write_memo(keys, self._gone)

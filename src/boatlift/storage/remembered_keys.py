@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, islice, takewhile
 
 from boatlift.storage.key_packs import KeyPacks
 from boatlift.storage.records.codec import PackedKeys, Push
@@ -61,11 +61,18 @@ class RememberedKeys:
         old = () if packed else takewhile(lambda push: push.at < since, self._pushes.values())
         return RememberedKeys(self.pushes[sum(1 for _ in old) :], packed)
 
+    def forgets(self, since: int) -> bool:
+        """Return whether `newest` would leave any out."""
+        oldest = self.packed[0].newest if self.packed else next((push.at for push in self._pushes.values()), since)
+        return oldest < since
+
     def is_due(self, since: int, up_to: int) -> bool:
         """Return whether a pack can be forgotten, or another one made of what was recorded up to a number."""
         if self.packed and self.packed[0].newest < since:
             return True
-        return self.unpacked >= PACK_AFTER and self._count(up_to) >= PACK_AFTER // 2
+        if self.unpacked < PACK_AFTER:
+            return False
+        return next(islice(self._pushes.values(), PACK_AFTER // 2 - 1, None)).number <= up_to
 
     def packed_up_to(self, number: int, packs: KeyPacks, token: int, memo: int) -> RememberedKeys:
         """Return the same keys; those that were recorded up to a number are in a pack if they are many.
@@ -78,11 +85,8 @@ class RememberedKeys:
         Raises:
             UnavailableError: `[STORE_FAILED]`.
         """
-        count = self._count(number)
+        count = sum(1 for _ in takewhile(lambda push: push.number <= number, self._pushes.values()))
         if count < PACK_AFTER // 2:
             return self
         pack = packs.write(token, memo, self.pushes[:count])
         return RememberedKeys(self.pushes[count:], (*self.packed, pack))
-
-    def _count(self, up_to: int) -> int:
-        return sum(1 for _ in takewhile(lambda push: push.number <= up_to, self._pushes.values()))
