@@ -25,7 +25,7 @@ from support.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_s
 
 MINUTE = 60 * SECOND
 OFTEN = bl.Lazy(every=3)
-STEPS = 18
+STEPS = 24
 
 QUERIES = {
     "windows": "SELECT k, window.start AS s, window.end AS e, count(*) AS n, sum(v) AS v, count(DISTINCT v) AS d "

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.spark.keyed.arrangement.arranged import key_hashes
@@ -27,6 +27,7 @@ from boatlift.spark.keyed.network.node import Node, NodeOutput, ZSet
 from boatlift.spark.keyed.opened import RunsOnDemand, open_run
 from boatlift.spark.keyed.state import StepState
 from boatlift.storage.records.records import RunRef
+from spark.keyed.kernel_laws import of_each_case
 from support.exchanges import exchanges_of, in_threads
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
@@ -203,13 +204,6 @@ class Tasks:
         hashes = key_hashes(columns, len(change))
         mine = change.take(np.flatnonzero(residues(hashes, share.modulus) == np.uint64(share.residue)))
         return mine if len(mine) else None
-
-
-def of_each_case(examples: int) -> settings:
-    """Return the settings of a law that several classes inherit: each draws its own case's steps."""
-    return settings(
-        max_examples=examples, suppress_health_check=[HealthCheck.differing_executors, HealthCheck.too_slow]
-    )
 
 
 class NodeLaws:
