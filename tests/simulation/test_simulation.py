@@ -74,6 +74,11 @@ def test_what_led_to_nothing_visible_may_be_unknown_to_the_oracle(seed):
     Simulation(seed).run()
 
 
+def test_of_two_sequences_the_longer_one_waits():
+    """Of two merges one has taken steps without input, too."""
+    Simulation(8_015_510).run()
+
+
 def test_a_seed_repeats_its_trace():
     assert simulate(7) == simulate(7)
     assert simulate(7) != simulate(8)

@@ -7,6 +7,7 @@ other, from the first time to the last.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -107,13 +108,24 @@ class _Execution:
                 case Role.HEAD if part.depth == 1:
                     self._loop(name)
                 case Role.STRUCTURED:
-                    state = None
+                    state, length = None, self._length(name)
                     for time, effect in sorted(self.arrivals(name).items()):
-                        state = self._run(name, time, effect, state)
+                        if time < length:
+                            state = self._run(name, time, effect, state)
                     empty = (self._empty.get(wire.source, set()) for wire in recipe.inputs(name))
                     self._send_nothing(name, set.intersection(*empty))
                 case _:
                     pass
+
+    def _length(self, name: str) -> float:
+        """Return how many times of a processor are complete: of two sequences, those of the shorter one."""
+        match self._recipe.parts[name].role:
+            case Role.ORDERED:
+                return len(self._numbers[name])
+            case Role.STRUCTURED:
+                return min(self._length(wire.source) for wire in self._recipe.inputs(name))
+            case _:
+                return math.inf
 
     def _send_nothing(self, name: str, times: set[int]) -> None:
         """Let a processor have no message at some times: for a processor in arrival order that is an event."""
