@@ -129,7 +129,7 @@ def _texts_of_the_day(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]
             given, wanted = (str(each.dataType().sql()) for each in (cast.child(), cast))
             yield f"a cast of {given} to {wanted}, by which a text without a date is of the day", "a cast of each text"
         function = _READING.get(expression.getClass().getSimpleName())
-        if function is not None and "TIMESTAMP" in _named_types(expression) and not _has_format(expression):
+        if function is not None and "TIMESTAMP" in _named_types(expression) and not _has_format(function, expression):
             what = f"{function} of a TIMESTAMP without a format, by which a text without a date is of the day"
             yield what, "a STRING there, and cast it" if function == "variant_get" else "its option timestampFormat"
 
@@ -138,8 +138,8 @@ def _named_types(expression: Any) -> set[str]:
     return set(re.findall(r"\w+", str(expression.dataType().sql())))
 
 
-def _has_format(expression: Any) -> bool:
-    return hasattr(expression, "options") and "timestampformat -> " in str(expression.options()).lower()
+def _has_format(function: str, expression: Any) -> bool:
+    return function != "variant_get" and "timestampformat -> " in str(expression.options()).lower()
 
 
 def _may_be_a_time(part: Tree) -> bool:
