@@ -200,7 +200,7 @@ def test_files_that_a_batch_reads_stay_until_the_next_begins(store: LocalStore, 
     assert not {path for path, _ in following} & {path for path, _ in reading}
     filled(life, 12, begin=24)
     life.free()
-    assert not any(path.exists() for path, _ in reading)
+    until(lambda: not any(path.exists() for path, _ in reading))
     life.check()
 
 

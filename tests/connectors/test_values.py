@@ -21,6 +21,7 @@ from boatlift.connectors.kit import struct_of
 from boatlift.connectors.kit.text_forms import TextForm, TextForms
 from boatlift.connectors.kit.text_rows import Texts
 from boatlift.connectors.push.rows import PushedRows
+from boatlift.dataflow.columns import literal
 from boatlift.dataflow.contracts import BAD_ROW
 from boatlift.errors import DataError, InvalidError
 from connectors.source_laws import drain
@@ -354,3 +355,15 @@ def test_usual_options_do_not_change_the_identity_of_a_source() -> None:
     assert files("x.csv", schema="x DOUBLE", decimal=".", true_values=(), columns={"x": {}}).describe() == plain
     assert "decimal" not in plain
     assert files("x.csv", schema="x DOUBLE", decimal=",").describe() == {**plain, "decimal": ","}
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("escaped", ["true", "false"])
+def test_a_literal_is_its_text_however_spark_reads_backslashes(spark: SparkSession, escaped: str) -> None:
+    name = "spark.sql.parser.escapedStringLiterals"
+    spark.conf.set(name, escaped)
+    try:
+        for text in ("", "x", r"\A\d\z", "it's", r"\'", "a\nb\uffff", '"', "\\"):
+            assert spark.sql(f"SELECT {literal(text)} AS x").first()["x"] == text  # type: ignore[index]
+    finally:
+        spark.conf.unset(name)

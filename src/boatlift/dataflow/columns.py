@@ -45,6 +45,5 @@ def quoted(name: str) -> str:
 
 def literal(text: str) -> str:
     """Return a text as SQL, whatever `spark.sql.parser.escapedStringLiterals` says of backslashes."""
-    if "'" in text:
-        return f"CAST(X'{text.encode().hex()}' AS STRING)"
-    return f"r'{text}'" if "\\" in text else f"'{text}'"
+    plain = "'" not in text and "\\" not in text
+    return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"
