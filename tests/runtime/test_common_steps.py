@@ -17,6 +17,7 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
+from boatlift.runtime.machine.machine import StateMachine
 from support.any_connector import ANY
 from support.hosts import check_store, open_store
 from support.memory_engine import ROWS_A_STEP, World
@@ -65,6 +66,17 @@ def test_everything_that_is_there_is_taken(tmp_path: Path) -> None:
     engine.check()
     assert len(engine.taken) == 10, "the steps are as many as those of the longer source"
     check_store(tmp_path)
+
+
+def test_it_is_seen_that_a_source_that_has_nothing_stops_its_partners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deliberate fault: to the simulation such sinks wait as sinks may, for a source that keeps no rows."""
+    monkeypatch.setattr(StateMachine, "_has_nothing", lambda _self, _source: False)
+    engine = TwoSources(World(), united())
+    run(engine, tmp_path)
+    with pytest.raises(AssertionError):
+        engine.check()
 
 
 class KilledError(BaseException):

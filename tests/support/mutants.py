@@ -449,10 +449,6 @@ MUTANTS: dict[str, Mutant] = {
     "nothing-unrecorded": Mutant(
         "a step without input is not recorded", {(StateMachine, "_close"): _closed_but_nothing}
     ),
-    "never-nothing": Mutant(
-        "a source that has nothing stops the sources that it meets",
-        {(StateMachine, "_has_nothing"): lambda _self, _source: False},
-    ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
         {(Structured, "stands"): _stands, (MachineProcessor, "stands"): _stands},
