@@ -61,7 +61,7 @@ class CompiledView(Compiled):
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return an empty frame with the view's columns: the frames of a step are made stage by stage."""
         del inputs, clock, state
-        return self.nodes.spark.createDataFrame([], self.columns.weighted_schema)
+        return self.nodes.empty(self.columns.weighted_schema)
 
 
 class ViewOnSpark(SparkOperator[View]):

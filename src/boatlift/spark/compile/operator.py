@@ -17,6 +17,7 @@ from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.dataflow.identity import OwnState
 from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
+from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
 
@@ -101,7 +102,7 @@ class Kit:
         fields = list((columns.weighted_schema if weighted else columns.schema).fields)
         if columns.positioned:
             fields.append(StructField(POSITION, LongType(), metadata=OWN_POSITION))
-        return self.spark.createDataFrame([], StructType(fields))
+        return empty_frame(self.spark, StructType(fields))
 
     def arrow(self, columns: Columns) -> pa.Schema:
         """Return the schema that Python tasks see: a timestamp carries the session's time zone; `_weight` is last."""

@@ -17,10 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
 from boatlift.spark.keyed.arrangement.order import Order
+from boatlift.spark.plans.catalyst import empty_frame
 
 __all__ = ["Expression", "Node", "PlanNodes", "holds_plan", "items", "plans_within"]
-
-_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions"
 
 _WITH_PLACE = re.compile(
     r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
@@ -59,6 +58,18 @@ def holds_plan(expression: Any) -> bool:
     return str(expression.getClass().getSuperclass().getSimpleName()).endswith("SubqueryExpression")
 
 
+class _Package:
+    """A package of the JVM's that keeps its classes, since asking the JVM for one is a call."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._package, name)
+        setattr(self, name, found)
+        return found
+
+
 class PlanNodes:
     """Makes and reads nodes in one session.
 
@@ -69,8 +80,10 @@ class PlanNodes:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._jvm: Any = cast("Any", spark)._jvm
-        self._expressions = self._jvm.org.apache.spark.sql.catalyst.expressions
-        self._logical = self._jvm.org.apache.spark.sql.catalyst.plans.logical
+        self._expressions = _Package(self._jvm.org.apache.spark.sql.catalyst.expressions)
+        self._logical = _Package(self._jvm.org.apache.spark.sql.catalyst.plans.logical)
+        self._modules: dict[str, Any] = {}
+        self._some = self._jvm.scala.Some
         self._none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")
         self._dataset = getattr(getattr(self._jvm, "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
         self._alias = self._expressions.Alias
@@ -106,7 +119,7 @@ class PlanNodes:
 
     def empty(self, schema: StructType) -> DataFrame:
         """Return an empty frame that the optimiser cannot see into."""
-        return self.spark.createDataFrame(self.spark.sparkContext.emptyRDD(), schema)
+        return empty_frame(self.spark, schema)
 
     def rdd_of(self, frame: DataFrame) -> int:
         """Return the number of the RDD of such a frame, which tells its leaves in a plan from others."""
@@ -190,8 +203,8 @@ class PlanNodes:
 
     def ascending(self, column: Expression) -> Expression:
         """Return the ascending order of a column."""
-        direction = getattr(getattr(self._jvm, f"{_EXPRESSIONS}.Ascending$"), "MODULE$")
-        return self._module("expressions.SortOrder").apply(column, direction, self._seq(()))
+        ascending = self._module("expressions.Ascending")
+        return self._module("expressions.SortOrder").apply(column, ascending, self._nothing)
 
     @staticmethod
     def has_order(column: Expression) -> bool:
@@ -228,7 +241,7 @@ class PlanNodes:
     def alias(self, column: Expression, name: str, own_id: Any = None, metadata: Any = None) -> Expression:
         """Return an expression under a name, and under an id if one is given."""
         chosen = self._named.newExprId() if own_id is None else own_id
-        given = self._none if metadata is None else self._jvm.scala.Some(metadata)
+        given = self._none if metadata is None else self._some(metadata)
         return self._alias(column, name, chosen, self._nothing, given, self._nothing)
 
     def long(self, value: int) -> Expression:
@@ -465,9 +478,7 @@ class PlanNodes:
         """Return a frame's plan in the place of a node: its columns have the node's names, ids and qualifiers."""
         plan = self.analysed(frame)
         columns = [
-            self._alias(
-                own, each.name(), each.exprId(), each.qualifier(), self._jvm.scala.Some(each.metadata()), self._nothing
-            )
+            self._alias(own, each.name(), each.exprId(), each.qualifier(), self._some(each.metadata()), self._nothing)
             for own, each in zip(self.output(plan), self.output(node), strict=True)
         ]
         return self.project(columns, plan)
@@ -477,7 +488,9 @@ class PlanNodes:
         return self._logical.Filter(condition, child)
 
     def _module(self, name: str) -> Any:
-        return getattr(getattr(self._jvm, f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
+        if name not in self._modules:
+            self._modules[name] = getattr(getattr(self._jvm, f"org.apache.spark.sql.catalyst.{name}$"), "MODULE$")
+        return self._modules[name]
 
     def _seq(self, values: Iterable[Any]) -> Any:
         return self._to_seq(list(values))

@@ -94,4 +94,4 @@ class NodeRewriting(PlanNodes):
 
     def _joined(self, join: Node, condition: Expression) -> Node:
         left, right = self.children(join)
-        return self._logical.Join(left, right, join.joinType(), self._jvm.scala.Some(condition), join.hint())
+        return self._logical.Join(left, right, join.joinType(), self._some(condition), join.hint())
