@@ -141,6 +141,11 @@ CONDITIONS: dict[str, Condition] = {
     "MISSING_EXTRA": Condition("InvalidError", "an optional package is not installed", "pip install the extra"),
     # the store
     "STORE_NOT_FOUND": Condition("InvalidError", "no store at this path", "give the path that run was given"),
+    "STORE_IN_USE": Condition(
+        "InvalidError",
+        "a process of this host already runs the dataflow on this store",
+        "stop that process, or take the store over with --take-over",
+    ),
     "STORE_OF_ANOTHER_DATAFLOW": Condition("DataError", "the store belongs to another dataflow", "use its own store"),
     "PROGRAM_CHANGED": Condition(
         "DataError",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import pytest
 
+from boatlift.runtime.host.processes import this_process
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
@@ -115,3 +118,22 @@ def test_sinks_are_verified_without_java(here: Path) -> None:
     log.claim(Claim("here", 1, 0, {}, {}))
     done = boatlift(here, "verify", "--store", "store", "--flow", "plain:flow", environment=without_java(here))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("process", "more", "told"),
+    [
+        (this_process(), (), "[STORE_IN_USE] process"),
+        (this_process(), ("--take-over",), "[NO_JAVA]"),
+        ("", (), "[NO_JAVA]"),
+    ],
+    ids=["lives", "is taken over", "not known"],
+)
+def test_a_store_whose_owner_lives_on_this_host_is_not_taken_over_unasked(
+    here: Path, process: str, more: tuple[str, ...], told: str
+) -> None:
+    log = Log.open(LocalStore.open(here / "store", create=True), "plain")
+    log.claim(Claim(socket.gethostname(), os.getpid(), 0, {}, {}, process))
+    done = boatlift(here, *RUN, "plain:flow", *more, environment=without_java(here))
+    assert f"boatlift: {told}" in done.stderr
+    assert done.returncode == 2

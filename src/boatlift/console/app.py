@@ -48,6 +48,7 @@ def run(
     store: StorePath,
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
+    take_over: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
     not_resident: Annotated[bool, Parameter(negative=())] = False,
@@ -64,6 +65,8 @@ def run(
         store: The folder of the dataflow's durable state; made if absent.
         available_now: Stop when no source has anything new.
         accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
+        take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
+            [FENCED] within seconds, and no row is lost or doubled.
         skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
@@ -89,7 +92,7 @@ def run(
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
-    check_store(planned(dataflow), store, skips)
+    check_store(planned(dataflow), store, skips, take_over=take_over)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
 
