@@ -8,6 +8,7 @@ a later, and on a during-recovery visit. `make crash` dies at all of them and ke
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boatlift.testing.crash import CrashPoint
+from boatlift.testing.crash import CrashPoint, main
 from boatlift.testing.warm_jvm import WarmJvm
 from support.crash_data import make_files
 
@@ -42,6 +43,9 @@ SINKS = (
 EVERY_POINT = os.environ.get("BOATLIFT_CRASH_POINTS") == "all"
 WHOLE_RUNS = 4
 """So many whole runs may pass a point by: a merge that is late leaves nothing to delete."""
+
+_FORKS = multiprocessing.get_context("forkserver")
+_FORKS.set_forkserver_preload(["boatlift.testing.crash", "boatlift.api.running", "pandas"])
 
 BY_THE_CLOCK = ("store.size(log)",)
 """Calls that only a slow run makes: an owner that writes nothing for two seconds looks for a newer one."""
@@ -86,24 +90,50 @@ class Place:
     seen: dict[Path, bytes] = field(default_factory=dict)
 
     def run(self, *arguments: str) -> int:
-        command = [sys.executable, "-m", "boatlift.testing.crash", self.victim.flow, "--store", "store"]
-        environment = {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(TESTS)}
-        log = self.folder / "log.txt"
-        with log.open("a") as out:
+        """Run the dataflow to its end in a process of its own, which nothing has run in before."""
+        command = [sys.executable, "-m", "boatlift.testing.crash", *self._arguments(*arguments)]
+        with self._log.open("a") as out:
             done = subprocess.run(
-                [*command, "--available-now", *arguments],
-                cwd=self.folder,
-                env=environment,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                check=False,
+                command, cwd=self.folder, env=self._environment, stdout=out, stderr=subprocess.STDOUT, check=False
             )
-        assert done.returncode in (0, KILLED), f"ended with {done.returncode}: {log.read_text()[-3000:]}"
+        return self._ended(done.returncode)
+
+    def die(self, point: CrashPoint) -> int:
+        """Run the dataflow in a process that has its imports already, until it dies at a point."""
+        arguments = self._arguments("--at", str(point))
+        process = _FORKS.Process(target=_live, args=(self.folder, self._environment, self._log, arguments))
+        process.start()
+        process.join()
+        assert process.exitcode is not None
+        return self._ended(process.exitcode)
+
+    def _arguments(self, *more: str) -> list[str]:
+        return [self.victim.flow, "--store", "store", "--available-now", *more]
+
+    @property
+    def _log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, **self.jvm.environment(), "PYTHONPATH": str(TESTS)}
+
+    def _ended(self, code: int) -> int:
+        assert code in (0, KILLED), f"ended with {code}: {self._log.read_text()[-3000:]}"
         visible = {path: path.read_bytes() for sink in SINKS for path in (self.folder / sink).glob("*.parquet")}
         changed = [path.name for path, content in self.seen.items() if visible.get(path) != content]
         assert not changed, f"what was seen is not what it was: {changed}"
         self.seen.update(visible)
-        return done.returncode
+        return code
+
+
+def _live(folder: Path, environment: dict[str, str], log: Path, arguments: list[str]) -> None:
+    with log.open("a") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    os.chdir(folder)
+    os.environ.update(environment)
+    main(arguments)
 
 
 @dataclass(frozen=True)
@@ -191,7 +221,7 @@ def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path],
         point, fresh = chosen, place is None
         place = place or _place(folders("crash"), jvm, victim)
         whole_runs = 0
-        while place.run("--at", str(point)) != KILLED:
+        while place.die(point) != KILLED:
             # The run ended before that visit: the rest of it had fewer, or a slow machine collects and merges less.
             undisturbed.judge(place)
             if fresh:
@@ -231,7 +261,7 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
     """Killed in the middle, then killed again at the first visit of each call that the recovery makes, in chains."""
     victim = undisturbed.victim
     crashed = _place(folders("crashed"), jvm, victim)
-    assert crashed.run("--at", str(victim.middle)) == KILLED
+    assert crashed.die(victim.middle) == KILLED
 
     def again() -> Place:
         folder = folders("recovering") / "copy"
@@ -246,10 +276,10 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
     assert points
     place = again()
     for point in points:
-        if place.run("--at", str(point)) == 0:
+        if place.die(point) == 0:
             # The chain has come to its end before the point: begin another one.
             undisturbed.judge(place)
             place = again()
-            assert place.run("--at", str(point)) == KILLED, f"the recovery was not killed at {point}"
+            assert place.die(point) == KILLED, f"the recovery was not killed at {point}"
     _finish(place, undisturbed, points[-1])
     _show(f"{victim.flow}, in a recovery", points, victim.outcome)
