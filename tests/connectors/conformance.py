@@ -350,6 +350,26 @@ class SinkLaws:
         assert put(sink, folder, steps) is Outcome.APPENDED  # the refused one has fenced no owner
         assert self.case.read(folder) == visible(sink, steps + 1)
 
+    def test_preflight_refuses_what_open_refuses_and_leaves_no_trace(
+        self, sink: Sink, successor: Sink, folder: Path
+    ) -> None:
+        preflight = successor.capabilities.preflight
+        assert preflight is not None
+        before = _files_in(folder)
+        preflight(context(0, store=""))
+        assert _files_in(folder) == before
+        sink.open(context(1))
+        put(sink, folder, 0)
+        before = _files_in(folder)
+        preflight(context(0))
+        for other in ({"dataflow": "other"}, {"sink": "other"}, {"store": "7" * 32}, {"store": ""}):
+            kind = "STORE" if "store" in other else "DATAFLOW"
+            with pytest.raises(DataError, match=rf"\[SINK_OF_ANOTHER_{kind}\]"):
+                preflight(context(0, **other))
+        successor.close()
+        assert _files_in(folder) == before
+        assert put(sink, folder, 1) is Outcome.APPENDED
+
     @pytest.mark.parametrize("steps", [0, 2])
     def test_another_key_is_refused(self, sink: Sink, folder: Path, steps: int) -> None:
         sink.open(context(1))

@@ -6,8 +6,11 @@ import os
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+import boatlift as bl
+from boatlift.dataflow import SinkContext
 from boatlift.runtime.host.processes import this_process
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -39,6 +42,15 @@ rows = flow.source("rows", bl.files("data/*.csv", schema="k STRING, v LONG"))
 rows.group_by("k").agg("sums", F.sum("v").alias("total")).sink("out", bl.parquet("history"))
 """
 
+PLACES = """
+import boatlift as bl
+
+flow = bl.Dataflow("places")
+prices = flow.source("prices", bl.files("prices/*.csv", schema="k STRING, v LONG"))
+bookings = flow.source("bookings", bl.files("bookings/*.csv", schema="k STRING, v LONG"))
+prices.union("both", bookings).sink("out", bl.sqlite("answers.db", table="answers", key=["k"]))
+"""
+
 PROGRAMS = {
     "plain": PLAIN,
     "everything": EVERYTHING,
@@ -57,6 +69,7 @@ RUN = ("run", "--store", "store")
 def here(tmp_path: Path) -> Path:
     for name, text in PROGRAMS.items():
         (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "data").mkdir()
     return tmp_path
 
 
@@ -137,3 +150,18 @@ def test_a_store_whose_owner_lives_on_this_host_is_not_taken_over_unasked(
     done = boatlift(here, *RUN, "plain:flow", *more, environment=without_java(here))
     assert f"boatlift: {told}" in done.stderr
     assert done.returncode == 2
+
+
+def test_all_places_that_can_serve_nothing_are_told_at_once_and_nothing_is_made(here: Path) -> None:
+    (here / "places.py").write_text(PLACES)
+    made = bl.sqlite(here / "answers.db", table="answers", key=["k"])
+    schema = pa.schema([("k", pa.string()), ("v", pa.int64())])
+    made.open(SinkContext("places", "out", "7" * 32, 1, schema, changes=False))
+    made.close()
+    done = boatlift(here, *RUN, "places:flow", environment=without_java(here))
+    assert done.returncode == 2
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"boatlift: [NO_INPUT] there is no folder {here}/prices to find files in")
+    assert f"; there is no folder {here}/bookings to find files in" in told
+    assert f"; [SINK_OF_ANOTHER_STORE] table answers of {here}/answers.db was written by another store" in told
+    assert not (here / "store").exists()

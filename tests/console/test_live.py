@@ -95,7 +95,7 @@ def test_the_stages_of_a_run_are_printed_on_standard_error(capsys: pytest.Captur
     told = capsys.readouterr()
     assert told.err.splitlines() == [
         "boatlift: compiling mine",
-        "boatlift: taking over the store and the sinks",
+        "boatlift: opening the store and the sinks",
         "boatlift: sums replays 2 steps, up to step 5",
     ]
     assert told.out.splitlines()[0].startswith("sums: replaying 1 of 2, step 4, 1000 rows")

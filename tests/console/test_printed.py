@@ -28,6 +28,7 @@ from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.console.verify import show_verification
 from boatlift.dataflow import plan
+from boatlift.errors import InvalidError
 from boatlift.runtime.host.processes import this_process
 from boatlift.runtime.inspect.checkpoints import checkpoints_of
 from boatlift.runtime.inspect.explanation import explanation_of
@@ -203,6 +204,37 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
     assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
     assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
     assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+def test_a_part_of_the_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    now = [1_700_000_000_000]
+    flow = bl.Dataflow("flow")
+    flow.source("rows", ANY).transform("clean", ANY).sink("out", ANY)
+    log = Log.open(open_store(tmp_path), "flow", clock=lambda: now[0])
+    log.claim(Claim("host", 1, 0, recorded(plan(flow)), {}))
+    log.append([made(0, "rows")])
+    now[0] += 1000
+    log.append([StepDigest("clean", 0, "d", 10, 500.0), SinkCommit("out", 0)])
+
+    def shown(**chosen: Any) -> list[str]:
+        show_log(tmp_path, as_json=True, **chosen)
+        return [json.loads(line)["record"] for line in capsys.readouterr().out.splitlines()]
+
+    everything = shown()
+    assert everything == ["claim", "chosen", "result", "committed"]
+    assert shown(tail=1) == ["committed"]
+    assert shown(tail=99) == shown(since="2023-11-14T22:13:20") == everything
+    assert shown(since="2023-11-14T22:13:21") == shown(since="2023-11-14T23:13:21+01:00") == ["result", "committed"]
+    assert shown(since="2023-11-14T22:13:22") == []
+    assert [shown(processor=each) for each in ("rows", "out")] == [["claim", "chosen"], ["claim", "committed"]]
+    assert shown(processor="clean", tail=1, since="2023-11-14") == ["result"]
+    for wrong, told in (
+        ({"tail": 0}, "--tail 0: give the number of records"),
+        ({"since": "yesterday"}, "--since yesterday: write a time such as"),
+        ({"processor": "cleam"}, "flow has no processor cleam: choose from "),
+    ):
+        with pytest.raises(InvalidError, match=rf"\[BAD_OPTION\] {told}"):
+            shown(**wrong)
 
 
 @pytest.mark.parametrize(

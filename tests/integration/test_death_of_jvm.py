@@ -98,7 +98,7 @@ def test_one_line_tells_that_the_jvm_was_killed_and_the_same_command_goes_on(her
         "boatlift: importing mine:flow",
         "boatlift: starting Spark (local[2,2])",
         "boatlift: compiling mine",
-        "boatlift: taking over the store and the sinks",
+        "boatlift: opening the store and the sinks",
         f"boatlift: restoring sums from its checkpoint at step {STEPS - 1}",
         "boatlift: the input is exhausted",
     ]

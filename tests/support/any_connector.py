@@ -12,7 +12,7 @@ __all__ = ["ANY", "NO_ACCOUNT"]
 
 ANY: Any = SimpleNamespace(
     delivery=Delivery.EXACTLY_ONCE,
-    capabilities=SimpleNamespace(**asdict(SourceCapabilities()), **asdict(SinkCapabilities())),
+    capabilities=SimpleNamespace(**asdict(SourceCapabilities()) | asdict(SinkCapabilities())),
     describe=dict,
     key=None,
 )

@@ -197,16 +197,26 @@ def gc(*, store: StorePath, as_json: Json = False) -> None:
 
 
 @app.command
-def log(*, store: StorePath, as_json: Json = False) -> None:
+def log(
+    *,
+    store: StorePath,
+    tail: Annotated[int | None, Parameter(show_default=False)] = None,
+    since: Annotated[str | None, Parameter(show_default=False)] = None,
+    processor: Annotated[str | None, Parameter(show_default=False)] = None,
+    as_json: Json = False,
+) -> None:
     """Show the log's records, oldest first: determinants, digests, checkpoints, commits.
 
     Args:
         store: The folder of the dataflow's durable state.
+        tail: Show only so many of the last records.
+        since: Show only records written since then, such as 2026-11-26T10:04, in UTC.
+        processor: Show only records that name this processor.
         as_json: Print JSON, one record a line.
     """
     from boatlift.console.log import show_log
 
-    show_log(store, as_json=as_json)
+    show_log(store, tail=tail, since=since, processor=processor, as_json=as_json)
 
 
 @app.command

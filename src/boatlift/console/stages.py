@@ -32,7 +32,7 @@ class Stages:
             case "compile":
                 notice(f"compiling {progress.processor}", quiet=self._quiet)
             case "recover":
-                notice("taking over the store and the sinks", quiet=self._quiet)
+                notice("opening the store and the sinks", quiet=self._quiet)
             case "takeover":
                 notice(f"{progress.processor}: {progress.said}")
             case "listening":

@@ -83,6 +83,7 @@ class FilesSource:
             names_input=self,
             bad_rows=bad_rows,
             ordered_within="file",
+            preflight=self._preflight,
         )
 
     def describe(self) -> Json:
@@ -338,6 +339,10 @@ class FilesSource:
 
             self._columns = columns_of_footer(self._first_file())
         return self._columns
+
+    def _preflight(self) -> None:
+        with self._reachable(), self._there(began=False):
+            self._listing.base.stat()
 
     def _first_file(self) -> Path:
         with self._reachable(), self._there(began=False):

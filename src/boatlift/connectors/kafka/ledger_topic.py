@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
-from boatlift.connectors.kafka.ledger import Ledger
+from boatlift.connectors.kafka.ledger import Claimed, Ledger
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.refusals import of_asking
 from boatlift.connectors.kafka.topics import Partition, Topics
@@ -106,6 +106,19 @@ class LedgerTopic:
                     "SINK_DAMAGED", f"{self} has a record that cannot be read ({error}): restore it"
                 ) from error
         return ledger
+
+    def claim_if_there(self) -> Claimed | None:
+        """Return the newest claim on the sink; None if there is none.
+
+        Raises:
+            DataError: `[SINK_DAMAGED]`.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+        try:
+            there = self._written.refuse_missing()
+        except InvalidError:
+            return None
+        return self.read(settled=False).claim if there else None
 
     def _settled(self, here: Sequence[Partition]) -> dict[Partition, int]:
         """Return the ends of writers' parts, once no transaction is open in them."""

@@ -10,7 +10,7 @@ from boatlift.connectors.kit import StepLedger, fenced
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError
 
-__all__ = ["decisions_of", "refuse_another", "refuse_newer"]
+__all__ = ["decisions_of", "refuse_another", "refuse_newer", "refuse_stranger"]
 
 
 def decisions_of(context: SinkContext, topic: str) -> StepLedger:
@@ -38,8 +38,7 @@ def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str],
             "NEWER_FORMAT",
             f"the ledger of topic {name} has format {claim.format}, this version writes {FORMAT}: upgrade Boatlift",
         )
-    if (claim.dataflow, claim.sink) != (context.dataflow, context.sink):
-        raise ledger.foreign(f"belongs to sink {claim.sink!r} of dataflow {claim.dataflow!r}")
+    refuse_stranger(claim, ledger)
     if claim.topic[0] != name:
         raise ledger.foreign(f"has the ledger of topic {claim.topic[0]}")
     different = [
@@ -57,6 +56,16 @@ def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str],
             "another topic",
         )
     ledger.refuse_newer_owner(claim.token)
+
+
+def refuse_stranger(claim: Claimed, ledger: StepLedger) -> None:
+    """Raise if the claim on a topic is another sink's.
+
+    Raises:
+        DataError: `[SINK_OF_ANOTHER_DATAFLOW]`.
+    """
+    if (claim.dataflow, claim.sink) != (ledger.context.dataflow, ledger.context.sink):
+        raise ledger.foreign(f"belongs to sink {claim.sink!r} of dataflow {claim.dataflow!r}")
 
 
 def refuse_newer(topic: str, token: int, claim: Claimed) -> None:

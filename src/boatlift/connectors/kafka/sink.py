@@ -25,7 +25,7 @@ from boatlift.connectors.kafka.difference import difference
 from boatlift.connectors.kafka.encoding import MessageStager, message_stager
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.ownership import decisions_of, refuse_another
+from boatlift.connectors.kafka.ownership import decisions_of, refuse_another, refuse_stranger
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
@@ -152,7 +152,9 @@ class KafkaSink:
         servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
-        return SinkCapabilities(self._count, runs_jobs=self._count > 1, crash_points=self, places=places)
+        return SinkCapabilities(
+            self._count, runs_jobs=self._count > 1, crash_points=self, places=places, preflight=self._preflight
+        )
 
     def announce(self, moment: Callable[[str], None]) -> None:
         """Call a function when a writer's transaction is complete (`written`), and when it has ended (`committed`)."""
@@ -230,6 +232,13 @@ class KafkaSink:
         for writer in self._writers:
             writer.end()
         self._writers, self._sure = [], False
+
+    def _preflight(self, context: SinkContext) -> None:
+        claim = self._ledger_topic.claim_if_there() if self._topics.refuse_missing() else None
+        if claim is not None:
+            ledger = decisions_of(context, self._topic)
+            refuse_stranger(claim, ledger)
+            ledger.refuse_other_store(claim.store)
 
     def _take_over(self, topic_id: str) -> None:
         """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has."""

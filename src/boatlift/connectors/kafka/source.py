@@ -176,7 +176,11 @@ class KafkaSource:
             names_input=self,
             ordered_within="partition",
             bad_rows=self if isinstance(self._format, JsonFormat) else None,
+            preflight=self._preflight,
         )
+
+    def _preflight(self) -> None:
+        self._topics.refuse_missing()
 
     def describe(self) -> Json:
         """Return the topics and the form of rows; the address of the cluster may change."""

@@ -29,6 +29,9 @@ LOOK_AGAIN_SECONDS = 1.0
 PAUSE = 0.05
 """Seconds after which an unanswered request is repeated."""
 
+SOON = 5.0
+"""Seconds for the answer to a question that a run asks before it begins."""
+
 Answer = TypeVar("Answer")
 
 Partition = tuple[str, int]
@@ -132,6 +135,24 @@ class Topics:
         from confluent_kafka.admin import OffsetSpec
 
         return self._offsets(partitions, OffsetSpec.latest())
+
+    def refuse_missing(self) -> bool:
+        """Raise if the cluster lacks a named topic; return False if it does not answer soon.
+
+        Raises:
+            InvalidError: `[NO_INPUT]`, `[NO_TOPIC]`.
+        """
+        from confluent_kafka import KafkaError, KafkaException
+
+        try:
+            there = self._admin.list_topics(timeout=SOON).topics
+        except KafkaException:
+            return False  # the run says why the cluster cannot be reached
+        for name in self._names or ():
+            if name not in there:
+                what = f"topic {name} of {self._cluster}"
+                raise of_asking(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), what, sink=self._written)
+        return True
 
     def id_of(self, topic: str) -> str:
         """Return the id of a topic. A later topic of the same name has another id."""

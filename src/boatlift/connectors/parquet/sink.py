@@ -124,7 +124,9 @@ class ParquetSink:
     @property
     def capabilities(self) -> SinkCapabilities:
         """A step is one link of one file; the folder is the sink's alone."""
-        return SinkCapabilities(places=self._places, gathers=self._gathers, leaves_files=True)
+        return SinkCapabilities(
+            places=self._places, gathers=self._gathers, leaves_files=True, preflight=self._preflight
+        )
 
     def describe(self) -> Json:
         """Return kind, place and options."""
@@ -215,9 +217,18 @@ class ParquetSink:
     def _ledger(self) -> StepLedger:
         return StepLedger(self._opened, str(self._path), "folder", "restore the sink")
 
+    def _preflight(self, context: SinkContext) -> None:
+        folder = StepFolder(self._path, self._files)
+        with io_errors(self._path):
+            found = folder.identity()
+        if found is not None:
+            self._identity_of(context).refuse_other(found, folder.identity_path)
+
     @property
     def _identity(self) -> FolderIdentity:
-        context = self._opened
+        return self._identity_of(self._opened)
+
+    def _identity_of(self, context: SinkContext) -> FolderIdentity:
         return FolderIdentity(
             context.dataflow, context.sink, context.store, None if self.key is None else tuple(self.key)
         )

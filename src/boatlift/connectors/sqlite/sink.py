@@ -110,7 +110,7 @@ class SqliteSink:
     @property
     def capabilities(self) -> SinkCapabilities:
         """A step is one transaction; the table is the sink's alone."""
-        return SinkCapabilities(places=self._places)
+        return SinkCapabilities(places=self._places, preflight=self._preflight)
 
     def describe(self) -> Json:
         """Return kind, place and options."""
@@ -198,6 +198,16 @@ class SqliteSink:
     def close(self) -> None:
         """Close the connection."""
         self._database.close()
+
+    def _preflight(self, context: SinkContext) -> None:
+        from boatlift.connectors.sqlite.verify import owner_of
+
+        owner, ledger = owner_of(self._path, self._table_name), self._ledger(context)
+        if owner is not None:
+            dataflow, sink, store = owner
+            if (dataflow, sink) != (context.dataflow, context.sink):
+                raise ledger.foreign(f"belongs to sink {sink!r} of dataflow {dataflow!r}")
+            ledger.refuse_other_store(store)
 
     def _claim(self, ledger: StepLedger, table: KeyedTable) -> None:
         from boatlift.connectors.sqlite.table import FORMAT, LEDGER

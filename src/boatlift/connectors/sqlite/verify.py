@@ -12,7 +12,29 @@ from boatlift.connectors.sqlite.database import error_of
 from boatlift.connectors.sqlite.table import FORMAT, KEPT_STEPS
 from boatlift.errors import DataError, Finding
 
-__all__ = ["verify_table"]
+__all__ = ["owner_of", "verify_table"]
+
+
+def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
+    """Return the dataflow, the sink and the store that a table belongs to; None if no sink has made it.
+
+    Raises:
+        DataError: `[SINK_DAMAGED]`.
+        UnavailableError: `[SINK_FAILED]` the database cannot be read.
+    """
+    if not path.exists():
+        return None
+    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
+    try:
+        with closing(driver.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+            if not _exists(database, "table", "_boatlift_sinks"):
+                return None
+            found: tuple[str, str, str] | None = database.execute(
+                'SELECT dataflow, sink, store FROM _boatlift_sinks WHERE "table" = ?', (table,)
+            ).fetchone()
+            return found
+    except (driver.Error, OSError) as error:
+        raise error_of(error, path) from error
 
 
 def verify_table(path: Path, table: str) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from boatlift.dataflow.policies import Batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from boatlift.dataflow.contracts.sink import SinkContext
     from boatlift.dataflow.contracts.source import Source
 
 __all__ = [
@@ -232,6 +233,8 @@ class SourceCapabilities:
         period: The seconds from one step to the next, of a source whose steps come by the clock.
         upserts: How rows replace one another: the stream of the source is then the changes of the rows that hold. None:
             rows are new rows.
+        preflight: Raises what `next` would raise of a place that can never give a row, such as `[NO_INPUT]`. It needs
+            no session and has no effect.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -247,6 +250,7 @@ class SourceCapabilities:
     ordered_within: str | None = None
     period: float | None = None
     upserts: Upserts | None = None
+    preflight: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +269,8 @@ class SinkCapabilities:
         gathers: The sink takes the rows of many steps as one step, whose end this policy says: a gathering stands
             before it. None: it takes each step.
         leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
+        preflight: Raises what `open` would raise of a place that is another sink's, or never there. It needs no session
+            and has no effect. Of its context, token and schema say nothing, and the store is "" if it is not made yet.
     """
 
     parts: int = 1
@@ -273,3 +279,4 @@ class SinkCapabilities:
     places: tuple[str, ...] = ()
     gathers: Batch | None = None
     leaves_files: bool = False
+    preflight: Callable[[SinkContext], None] | None = None

@@ -18,6 +18,7 @@ from boatlift.runtime.host.new_input import NewInput
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
+from boatlift.runtime.host.places import check_places
 from boatlift.runtime.host.probes import Probes
 from boatlift.runtime.host.progress import Progress, beginnings, left_behind
 from boatlift.runtime.host.recorded import readings, recorded_steps
@@ -71,6 +72,7 @@ class Tenure:
         self._program = program_of(plan)
         self._log = Log.open(store, plan.dataflow, clock=clock)
         clock.at_least(self._log.written_at)  # no recorded reading is later
+        check_places(plan, self._log.store_id, self._log.history)
         self._owner = Ownership(self._log, clock)
         program = {**engine.program(), UNITS: division_of(plan)}
         token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)

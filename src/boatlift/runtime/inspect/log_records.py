@@ -32,13 +32,33 @@ class LogLine(msgspec.Struct, frozen=True):
         return {"object": self.object, "written_at": self.written_at, "record": self.record, **self.fields}
 
 
-def log_records(log: Log) -> Iterator[LogLine]:
-    """Return every record that the log still has.
+def log_records(log: Log, since: int = 0, processor: str | None = None) -> Iterator[LogLine]:
+    """Return the records that the log still has.
+
+    Args:
+        log: The log.
+        since: Only objects written then or later, in milliseconds since 1970; 0: all.
+        processor: Only records that name this processor, alone or at an end of an edge; None: all.
 
     Raises:
         DataError: an object of the log cannot be read.
     """
     for group in log.groups():
         for record in group.records:
-            fields = msgspec.to_builtins(record)
-            yield LogLine(group.header.number, group.header.at or None, fields.pop("type"), fields)
+            if group.header.at >= since and (processor is None or _names(record, processor)):
+                fields = msgspec.to_builtins(record)
+                yield LogLine(group.header.number, group.header.at or None, fields.pop("type"), fields)
+
+
+def _names(value: Any, processor: str) -> bool:
+    match value:
+        case str():
+            return processor == value or processor in value.split("->")
+        case msgspec.Struct():
+            return any(_names(getattr(value, field), processor) for field in value.__struct_fields__)
+        case dict():
+            return any(_names(each, processor) for each in (*value, *value.values()))
+        case list() | tuple():
+            return any(_names(each, processor) for each in value)
+        case _:
+            return False

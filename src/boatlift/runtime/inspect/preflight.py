@@ -9,6 +9,7 @@ from pathlib import Path
 from boatlift.dataflow import Plan
 from boatlift.errors import InvalidError
 from boatlift.runtime.host.overrides import done_by, refuse_skip
+from boatlift.runtime.host.places import check_places
 from boatlift.runtime.host.processes import Life, life_of
 from boatlift.runtime.inspect.opening import store_at
 from boatlift.storage.log import Log
@@ -30,6 +31,7 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *,
         InvalidError: `[BAD_OPTION]` a step cannot be skipped; `[STORE_IN_USE]`.
         DataError: the log cannot be read, or belongs to another dataflow.
         UnavailableError: `[STORE_FAILED]` the folder cannot be read.
+        BoatliftError: a source or a sink has no place; see `check_places`.
     """
     try:
         log = Log.open(store_at(path), planned.dataflow)
@@ -40,6 +42,7 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *,
         log, history = None, None
     if log is not None and not take_over:
         _refuse_living_owner(log)
+    check_places(planned, "" if log is None else log.store_id, history)
     if history is None:
         asked, units = set(skip), set[str]()
     else:
