@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from boatlift.connectors.kafka import sink, source
-from boatlift.dataflow.contracts import Committed, Json, Sink, SinkContext, Source
+from boatlift.dataflow.contracts import Committed, Json, Sink, SinkCapabilities, SinkContext, Source
 from boatlift.errors import Finding
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import Row, SinkCase, ordered
@@ -156,6 +156,12 @@ class _SinkInFolder:
         self._folder.mkdir(exist_ok=True)
         told.write_text(topic)
         return held
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        told = self._folder / "topic"
+        opened = sink(self._broker.bootstrap, told.read_text(), **self._options) if told.exists() else self._sink
+        return opened.capabilities
 
     def verify(self) -> Iterator[Finding]:
         told = self._folder / "topic"

@@ -353,6 +353,9 @@ def test_a_topic_that_is_not_there_is_told(kafka_broker: KafkaBroker) -> None:
     made = sink(kafka_broker.bootstrap, "never-made", rows="changelog")
     with pytest.raises(bl.InvalidError, match=r"\[NO_TOPIC\].*never-made"):
         made.open(context())
+    assert made.capabilities.preflight is not None
+    with pytest.raises(bl.InvalidError, match=r"\[NO_TOPIC\].*never-made"):
+        made.capabilities.preflight(context())
     assert list(made.verify()) == []
 
 

@@ -450,7 +450,11 @@ def test_what_is_not_there_or_not_allowed_is_told(kafka_broker: KafkaBroker, mon
     made = source(kafka_broker.bootstrap, topic="never-made")
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\].*never-made"):
         made.next(made.start())
+    with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\].*never-made"):
+        made.capabilities.preflight()
     made = source("127.0.0.1:9", topic="t")
+    monkeypatch.setattr(topics, "SOON", 0.5)
+    made.capabilities.preflight()  # the run waits for a cluster that does not answer
     with pytest.raises(bl.UnavailableError, match=r"\[INPUT_UNAVAILABLE\].*127\.0\.0\.1:9"):
         made.next(made.start())
     settings = secured(kafka_broker, "writer", "wrong horse")
