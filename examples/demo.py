@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import math
 import shutil
+import struct
 import sys
 import time
 from collections import Counter, defaultdict
@@ -23,15 +24,15 @@ from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, ver
 ATTACKS = (
     (
         "sink.stage(connections):before:2",  # while weeks bring new connections: a step without rows has no task
-        "the loop: its rounds are done, and its rows about to be staged, from inside a task",
+        "the loop has done its rounds, and is about to stage its rows, in a task",
     ),
-    ("sink.commit(answers):after:10", "lookup: an answer was just committed, and its news is not out yet"),
-    ("sink.stage(model):before:1", "batch: in the middle of its job, from inside a task"),
-    ("sink.commit(statistics):before:12", "eager: statistics are durable, and about to be seen"),
-    ("store.create(runs):after:12", "lazy: in the middle of a checkpoint; some of its runs are durable, it is not"),
-    ("sink.stage(network):before:1", "state of the network: in the middle of a job, from inside a task"),
-    ("store.create(log):before:40", "the log: just before it takes in another group of records"),
-    ("store.delete(log):after:5", "in the middle of collecting garbage"),
+    ("sink.commit(answers):after:10", "answers to questions were just committed"),
+    ("sink.stage(model):before:1", "the batch is in the middle of its job, in a task"),
+    ("sink.commit(statistics):before:12", "the eager statistics are durable, and about to be seen"),
+    ("store.create(runs):after:12", "a lazy checkpoint is half durable"),
+    ("sink.stage(network):before:1", "the running totals are in the middle of a job, in a task"),
+    ("store.create(log):before:40", "the log is about to take in another group of records"),
+    ("store.delete(log):after:5", "garbage is half collected"),
 )
 QUERIES_A_FILE = 20
 FOLDER = OUTPUT / "answers"
@@ -66,7 +67,12 @@ def prepare() -> tuple[list[Path], list[Path]]:
     (FOLDER / "flights").mkdir(parents=True)
     (FOLDER / "queries").mkdir()
     asked = sum(len(rows_in(file)) for file in files)
-    say(f"{flights:,} real flights of 2013 out of New York in {len(weeks)} weeks; {asked:,} questions about them")
+    print(
+        f"One Spark application takes {flights:,} real flights in {len(weeks)} weeks: it cleans them (ephemeral),\n"
+        f"keeps totals and a loop (lazy), fits a model (batch), counts (eager), and answers {asked:,} questions. It\n"
+        f"is killed by SIGKILL {len(ATTACKS)} times, each time in another part, and started again as before.\n"
+        "In the end every answer is compared with plain computations over all flights. It takes some minutes."
+    )
     return weeks, files
 
 
@@ -101,8 +107,9 @@ def attack(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
     for number, (point, moment) in enumerate((*ATTACKS, (None, "")), start=1):
         come_in(weeks[: number * share], FOLDER / "flights")
         come_in(queries[: 2 * number * share], FOLDER / "queries")
-        if point is not None:
-            say(f"SIGKILL: {moment} ({point})")
+        there = min(number * share, len(weeks))
+        bar = ("█" * share + "✖") * (number - 1) + "█" * (there - (number - 1) * share) + "·" * (len(weeks) - there)
+        say(f"{bar} {there} of {len(weeks)} weeks")
         died = run(FOLDER, "answers:flow", point)
         if died != (point is not None):
             raise WrongError(f"the run passed {point} without being killed there")
@@ -110,7 +117,8 @@ def attack(weeks: Sequence[Path], queries: Sequence[Path]) -> None:
         changed = [number for number, answer in before.items() if now.get(number) != answer]
         if changed:
             raise WrongError(f"the answers to {changed[:5]} were given, and are others now")
-        say(f"  {'dead' if died else 'finished'}; {len(now)} questions are answered, none taken back")
+        end = f"SIGKILL as {moment} ({point})" if died else "finished"
+        say(f"  {end}; {len(now):,} questions are answered, none taken back")
         before = now
 
 
@@ -230,6 +238,12 @@ def check_state(history: History) -> None:
             if count != len(delays) or not same(value, of(delays)):
                 raise WrongError(f"the {what} says {count}, {value} of {key}: it is {len(delays)}, {of(delays)}")
     say(f"the network holds {len(routes)} routes, the model {len(model):,} entries: what plain computations give")
+    for key in sorted(routes)[:3]:
+        delays = history.delays(key, sys.maxsize)
+        ours, plain = (struct.pack(">d", value).hex() for value in (routes[key][1], sum(delays) / len(delays)))
+        say(f"  mean delay {key[0]}→{key[1]}: {ours} after {len(ATTACKS)} kills, {plain} by a plain computation")
+        if ours != plain:
+            raise WrongError(f"the mean delay of {key} differs in its bits")
 
 
 def check_connections(history: History) -> None:

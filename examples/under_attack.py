@@ -8,6 +8,7 @@ import sqlite3
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,9 @@ __all__ = ["HERE", "OUTPUT", "WrongError", "exact", "rows_of", "run", "say", "ve
 
 HERE = Path(__file__).resolve().parent
 OUTPUT = HERE.parent / "demo-output"
+
+SILENCE = 20.0
+"""After so many seconds without a line, a demo says what the pipeline does."""
 
 
 class WrongError(Exception):
@@ -43,13 +47,25 @@ def run(folder: Path, flow: str, at: str | None = None) -> bool:
     # Each of these JVMs lives for some seconds only: the optimising compiler would cost more than it gains.
     environment = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **os.environ, "PYTHONPATH": str(HERE)}
     log = folder / "log.txt"
-    with log.open("a") as out:
-        status = subprocess.run(
-            command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT, check=False
-        ).returncode
+    began = time.monotonic()
+    with (
+        log.open("a") as out,
+        subprocess.Popen(command, cwd=folder, env=environment, stdout=out, stderr=subprocess.STDOUT) as process,
+    ):
+        while (status := _ended(process)) is None:
+            *_, last = log.read_text().splitlines() or [""]
+            say(f"  … {time.monotonic() - began:.0f} s: {last.removeprefix('boatlift: ')[:100]}")
     if status not in (0, -signal.SIGKILL):
         raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
     return status == -signal.SIGKILL
+
+
+def _ended(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the status of a process, or None after a while in which it runs."""
+    try:
+        return process.wait(SILENCE)
+    except subprocess.TimeoutExpired:
+        return None
 
 
 def rows_of(folder: Path, query: str) -> list[tuple[Any, ...]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -72,3 +75,14 @@ def test_an_option_that_may_be_repeated_takes_one_value_each_time() -> None:
     assert bound.kwargs["skip"] == ("a:1", "b:2")
     assert bound.kwargs["conf"] == ("x=1",)
     assert bound.args == ("m:flow",)
+
+
+def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path), "SHELL": "/bin/bash"}
+    installed = [sys.executable, "-m", "boatlift.console", "--install-completion"]
+    subprocess.run(installed, env=environment, check=True, capture_output=True)
+    (script,) = tmp_path.rglob("completions/*")
+    asked = "COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _boatlift; echo ${COMPREPLY[@]}"
+    lines = [f"source {script}", f"COMP_WORDS=(boatlift st); {asked}", f"COMP_WORDS=(boatlift log --ta); {asked}"]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["status", "--tail"]

@@ -34,6 +34,8 @@ app = App(
     suppress_keyboard_interrupt=False,  # `main` handles a second Ctrl-C
 )
 
+app.register_install_completion_command(help="Install the completion of commands and options by Tab, for this shell.")
+
 StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
 Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
 Json = Annotated[bool, Parameter(name="--json", negative=())]
