@@ -67,11 +67,11 @@ def test_json_is_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     for show, data in (
         (lambda: show_status(tmp_path, as_json=True), status_of(log)),
         (lambda: show_explanation(tmp_path, ["sums"], as_json=True), explanation_of(log, frozenset({"sums"}))),
-        (lambda: show_kept(tmp_path, as_json=True), kept_in(store_at(tmp_path), log)),
-        (lambda: show_checkpoints(tmp_path, as_json=True), checkpoints_of(log)),
+        (lambda: show_kept(tmp_path, as_json=True), {"kept": kept_in(store_at(tmp_path), log)}),
+        (lambda: show_checkpoints(tmp_path, as_json=True), {"checkpoints": checkpoints_of(log)}),
     ):
         show()
-        assert json.loads(capsys.readouterr().out) == json.loads(msgspec.json.encode(data))
+        assert json.loads(capsys.readouterr().out) == {"version": 1, **json.loads(msgspec.json.encode(data))}
 
 
 def test_a_failure_is_explained_with_its_costs_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,8 +80,8 @@ def test_a_failure_is_explained_with_its_costs_first(tmp_path: Path, capsys: pyt
     text = capsys.readouterr().out
     assert text.startswith("If sums failed now, as far as the log knows:\n")
     assert text.index("The cost of the rollback") < text.index("sums restores its checkpoint"), "the costs come first"
-    assert "its checkpoint of times 0…3" in text
-    assert "sums restores its checkpoint of time 3, replays 4…6" in text
+    assert "its checkpoint of steps 0…3" in text
+    assert "sums restores its checkpoint of step 3, replays 4…6" in text
     assert "15.0" in text
     assert text.index("sums restores") < text.index("What is kept")
 

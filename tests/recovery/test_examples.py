@@ -61,15 +61,17 @@ class TestASinkAheadOfItsCheckpoint:
             frontiers(*sink_at_107(deterministic=False, determinants=determinants))
         assert raised.value.condition == "NO_CONSISTENT_FRONTIER"
         assert raised.value.message == (
-            f"sink output holds times 0…107, but only times {limit} can be reproduced from the store, because "
-            f"middle is not deterministic and restarts from times 0…100: restore the store that wrote this sink, or "
-            f"take the sink back to times {limit}"
+            f"sink output holds steps 0…107, but only steps {limit} can be reproduced from the store, because "
+            f"middle is not deterministic and restarts from steps 0…100: restore the store that wrote this sink, or "
+            f"take the sink back to steps {limit}"
         )
 
     def test_lost_positions_are_named(self):
         graph, known = sink_at_107(deterministic=True)
         known["input"] = Knowledge.of(graph, "input", determinants=TimeSet(range(106)))
-        with pytest.raises(DataError, match=r"output holds times 0…107.* only times 0…105 .* source input knows its"):
+        with pytest.raises(
+            DataError, match=r"output holds steps 0…107.* only steps 0…105 .* source input has kept its"
+        ):
             solve(graph, known, graph.vertices.keys())
 
     def test_an_older_sink_than_what_is_kept_is_refused(self):
@@ -83,8 +85,8 @@ class TestASinkAheadOfItsCheckpoint:
         with pytest.raises(DataError) as raised:
             solve(graph, known, graph.vertices.keys())
         assert raised.value.message == (
-            "sink output holds times 0…90, but middle can only be restored to times 0…100 or later, and the times of "
-            "these that the sink lacks cannot be reproduced: restore the sink as it was, with times 0…100 or more, or "
+            "sink output holds steps 0…90, but middle can only be restored to steps 0…100 or later, and those "
+            "that the sink lacks cannot be reproduced: restore the sink as it was, with steps 0…100 or more, or "
             "an older copy of the store"
         )
 
@@ -96,7 +98,7 @@ class TestASinkAheadOfItsCheckpoint:
             "output": Knowledge.of(graph, "output", checkpoints=[100]),
         }
         with pytest.raises(
-            DataError, match=r"middle can only be restored to times 0…100 or later, but input is certain"
+            DataError, match=r"middle can only be restored to steps 0…100 or later, but nothing of input is certain"
         ):
             solve(graph, known, graph.vertices.keys())
 
@@ -112,7 +114,7 @@ class TestASinkAheadOfItsCheckpoint:
         known["output"] = Knowledge.of(graph, "output", checkpoints=[1])
         assert frontiers(graph, known)[0] == {"input": 1, "middle": 1, "output": 1}
         known["output"] = Knowledge.of(graph, "output", checkpoints=[5])
-        with pytest.raises(DataError, match=r"source input knows its positions of times 0…1 only"):
+        with pytest.raises(DataError, match=r"source input has kept its positions of steps 0…1 only"):
             solve(graph, known, graph.vertices.keys())
 
 

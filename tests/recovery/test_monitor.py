@@ -261,11 +261,11 @@ class TestCollection:
         for time in range(8):
             monitor.durable_determinants("input", time)
         with pytest.raises(
-            DataError, match=r"input can only be restored to times 0…4 or later, but state keeps no times"
+            DataError, match=r"input can only be restored to steps 0…4 or later, but state has kept nothing"
         ):
             monitor.plan(GRAPH.vertices.keys())
         monitor.durable_checkpoint("state", up_to(5))
-        with pytest.raises(DataError, match=r"sink output holds no times, but input can only be restored to times 0…4"):
+        with pytest.raises(DataError, match=r"sink output holds nothing, but input can only be restored to steps 0…4"):
             monitor.plan(GRAPH.vertices.keys())
         monitor.committed("output", up_to(5))
         assert last_of(monitor.plan(GRAPH.vertices.keys()).frontier("input")) == 5
@@ -287,7 +287,7 @@ def test_a_sink_that_was_given_too_much_is_named():
     monitor = ready()
     monitor.committed("output", up_to(1))
     with pytest.raises(
-        DataError, match=r"sink output holds times 0…1, but nothing can be reproduced .* or empty the sink"
+        DataError, match=r"sink output holds steps 0…1, but nothing can be reproduced .* or empty the sink"
     ):
         monitor.stable("output")
 

@@ -59,17 +59,16 @@ def test_who_goes_back_to_where_and_what_replays():
 def test_it_is_told_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
-            "flights reads on from 101, 101…110 as recorded; no later, because clean keeps times 0…100 only and needs "
-            "all later rows again; flights has no copy of the rows it sent, so recovery takes flights back to give "
-            "them again"
+            "flights reads step 101 next, 101…110 as recorded; no later, because clean has kept steps 0…100 and needs "
+            "all later rows again, and flights keeps no copy of what it sent: it is executed again"
         ),
         (
-            "clean runs on from 101, replays 101…110; no later, because delays keeps times 0…100 only and needs all "
-            "later rows again; clean has no copy of the rows it sent, so recovery takes clean back to give them again"
+            "clean executes step 101 next, replays 101…110; no later, because delays has kept steps 0…100 and needs "
+            "all later rows again, and clean keeps no copy of what it sent: it is executed again"
         ),
-        "delays restores its checkpoint of time 100, replays 101…110",
-        "history holds times 0…105; rows of these that come again are compared and dropped",
-        "answers holds times 0…107; rows of these that come again are compared and dropped",
+        "delays restores its checkpoint of step 100, replays 101…110",
+        "history holds steps 0…105; rows of these that come again are compared and dropped",
+        "answers holds steps 0…107; rows of these that come again are compared and dropped",
     ]
 
 
@@ -77,9 +76,9 @@ def test_a_fresh_start_truncates_nothing():
     plan = Monitor(GRAPH).plan(ALL)
     assert not plan.recorded
     assert {p: (last_of(plan.frontier(p)), last_of(plan.fixed(p))) for p in ALL} == dict.fromkeys(ALL, (-1, -1))
-    assert plan.describe().splitlines()[0] == "flights reads on from the start"
+    assert plan.describe().splitlines()[0] == "flights reads step 0 next"
     assert "delays starts with empty state" in plan.describe()
-    assert "answers holds no times" in plan.describe()
+    assert "answers holds nothing" in plan.describe()
 
 
 def test_the_sink_that_is_behind_gets_what_it_lacks():
@@ -93,8 +92,8 @@ def test_the_sink_that_is_behind_gets_what_it_lacks():
         "discarded",
         "history",
         (
-            "history keeps times 0…105 only and needs all later rows again; delays has no copy of the rows it sent, so "
-            "recovery takes delays back to give them again"
+            "history has kept steps 0…105 and needs all later rows again, and delays keeps no copy of what it sent: "
+            "it is executed again"
         ),
     )
 
@@ -107,7 +106,7 @@ def test_survivors_stay_and_put_back_what_they_hold():
     assert plan.processors["clean"].stays
     assert plan.processors["flights"].stays
     assert plan.queues["clean->delays"] == tuple(range(101, 108))
-    assert "clean stays where it is, at times 0…107" in plan.describe()
+    assert "clean stays where it is, at steps 0…107" in plan.describe()
     assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
     assert plan.fixed("clean") == up_to(110)
     assert not plan.processors["answers"].stays, "it is asked what it holds, whoever failed"

@@ -15,7 +15,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     """Print the checkpoints that a rollback can choose from."""
     checkpoints = checkpoints_of(log_at(path))
     if as_json:
-        print_json(checkpoints)
+        print_json({"checkpoints": checkpoints})
         return
     rows = table("processor", "step", "runs", "rows", "bytes", "new bytes since the one before")
     for each in checkpoints:

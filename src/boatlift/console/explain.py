@@ -38,7 +38,7 @@ def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> Non
     failing = "everything" if explanation.everything_fails else ", ".join(explanation.failed)
     print(f"If {failing} failed now, as far as the log knows:\n")
     _show_costs(explanation.processors)
-    print("\nWhere each processor is rolled back to, and why no less:")
+    print("\nWhere each processor goes on from:")
     for cost in explanation.processors.values():
         print(f"  {cost.does}")
     for line in explanation.queues:

@@ -15,9 +15,9 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     """Print what a store keeps, and the processors that may ask for it."""
     kept = kept_in(store_at(path), log_at(path))
     if as_json:
-        print_json(kept)
+        print_json({"kept": kept})
         return
-    rows = table("kept", "of", "times", "runs", "bytes", "for which processor")
+    rows = table("kept", "of", "steps", "runs", "bytes", "for which processor")
     for each in kept:
         rows.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
     show(rows)

@@ -39,7 +39,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
     if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
         print(behind(ahead))
     for source, step in status.closed.items():
-        print(f"{source}: steps up to {step} are closed and recorded")
+        print(f"{source}: {'no step is' if step < 0 else f'steps up to {step} are'} recorded")
     rows = table("processor", "executed", "checkpoint", "stable", "steps executed again if everything failed now")
     for name, unit in status.processors.items():
         steps = ("none" if step < 0 else str(step) for step in (unit.executed, unit.checkpoint, unit.stable))

@@ -29,9 +29,13 @@ def show(*lines: RenderableType) -> None:
         console().print(line)
 
 
+JSON_VERSION = 1
+"""Rises when a field of the JSON that commands print goes, or has another meaning; new fields may come at any time."""
+
+
 def print_json(value: Any) -> None:
-    """Print a value of structs, dictionaries and lists as indented JSON."""
-    print(json.dumps(msgspec.to_builtins(value, enc_hook=str), indent=2))
+    """Print a struct or a dictionary as one indented object of JSON, with the version of its shape."""
+    print(json.dumps({"version": JSON_VERSION, **msgspec.to_builtins(value, enc_hook=str)}, indent=2))
 
 
 def table(*headings: str, title: str | None = None) -> Table:

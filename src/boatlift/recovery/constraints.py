@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.recovery.graph import Edge, Kind
 from boatlift.recovery.xi import Xi
-from boatlift.times import LAST, AnyFrontier, Domain, Times, TimeSet, all_times, frontier_of
+from boatlift.times import LAST, AnyFrontier, Domain, EpochFrontier, Times, TimeSet, all_times, frontier_of
 
 if TYPE_CHECKING:
     from boatlift.recovery.knowledge import Knowledge
@@ -59,32 +59,33 @@ class Why:
 
     def __str__(self) -> str:
         limit = in_words(self.limit)
+        of_neighbour = f"only {limit} of {self.neighbour} are" if self.limit else f"nothing of {self.neighbour} is"
         match self.constraint:
             case "discarded":
                 return (
-                    f"{self.neighbour} keeps {limit} only and needs all later rows again; {self.processor} has no copy "
-                    f"of the rows it sent, so recovery takes {self.processor} back to give them again"
+                    f"{self.neighbour} has kept {limit} and needs all later rows again, and {self.processor} keeps no "
+                    "copy of what it sent: it is executed again"
                 )
             case "waiting":
                 return f"{self.processor} has not taken all messages of {in_words(self.refused)} from {self.neighbour}"
             case "notified":
-                return f"{self.neighbour} is certain to send nothing more at {limit} only"
+                return f"{of_neighbour} certain to be over"
             case _:
-                return f"{self.neighbour} is certain to repeat {limit} only"
+                return f"{of_neighbour} certain to come again"
 
 
 def in_words(frontier: AnyFrontier) -> str:
     """Return a frontier in words."""
     if not frontier:
-        return "no times"
+        return "nothing"
     messages = messages_of(frontier)
     if messages:
-        some = " and ".join(f"{n + 1} of {edge}" for edge, n in messages.items() if n != LAST)
+        some = ", ".join(f"{n + 1} of {edge}" for edge, n in messages.items() if n != LAST)
         whole = [f"all of {edge}" for edge, n in messages.items() if n == LAST]
-        return " and ".join([f"the first {some}", *whole] if some else whole)
+        return ", ".join([f"the first {some}", *whole] if some else whole)
     if frontier == all_times(frontier.domain):
-        return "all times"
-    return f"times {frontier}"
+        return "everything"
+    return f"{'steps' if isinstance(frontier, EpochFrontier) else 'times'} {frontier}"
 
 
 def messages_of(frontier: AnyFrontier) -> dict[str, int]:

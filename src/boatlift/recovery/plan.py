@@ -76,28 +76,28 @@ class ProcessorPlan:
         after = self._after()
         match self.kind:
             case Kind.SINK:
-                held = in_words(self.restore)
-                return f"{self.name} holds {held}; rows of these that come again are compared and dropped"
+                again = "; rows of these that come again are compared and dropped" if self.restore else ""
+                return f"{self.name} holds {in_words(self.restore)}{again}"
             case _ if self.stays:
                 does = f"stays where it is, at {in_words(self.restore)}"
             case Kind.SOURCE:
                 recorded = self._recorded()
-                does = f"reads on from {after}" + (f", {recorded} as recorded" if recorded else "")
+                does = f"reads {after} next" + (f", {recorded} as recorded" if recorded else "")
             case Kind.STATEFUL:
                 does = f"restores its checkpoint of {self._last()}" if self.restore else "starts with empty state"
                 does += self._work(executed)
             case Kind.STATELESS:
-                does = f"runs on from {after}" + self._work(executed)
+                does = f"executes {after} next" + self._work(executed)
         return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
 
     def _last(self) -> str:
-        return f"time {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else in_words(self.restore)
+        return f"step {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else in_words(self.restore)
 
     def _after(self) -> str:
         if not self.restore:
-            return "the start"
+            return "step 0"
         if isinstance(self.restore, EpochFrontier):
-            return str(last_of(self.restore) + 1)
+            return f"step {last_of(self.restore) + 1}"
         return f"what comes after {in_words(self.restore)}"
 
     def _work(self, executed: int | None) -> str:

@@ -219,7 +219,7 @@ class Solving:
         if behind.constraint == "discarded" and self.graph.vertices[behind.neighbour].kind is Kind.SINK:
             return (
                 f"sink {behind.neighbour} holds {in_words(behind.limit)}, but {p} can only be restored to {refused} or "
-                f"later, and the times of these that the sink lacks cannot be reproduced: restore the sink as it was, "
+                f"later, and those that the sink lacks cannot be reproduced: restore the sink as it was, "
                 f"with {refused} or more, or an older copy of the store"
             )
         return (
@@ -238,7 +238,8 @@ class Solving:
             if self.graph.vertices[p].keeps_no_rows:
                 return f"source {p} cannot be read again"
             if self.graph.vertices[p].kind is Kind.SOURCE:
-                return f"source {p} knows its positions of {in_words(self.fixed[p])} only"
+                known_steps = f"its positions of {in_words(self.fixed[p])} only" if self.fixed[p] else "no positions"
+                return f"source {p} has kept {known_steps}"
             if not known.deterministic and not needs:
                 return f"{p} is not deterministic and restarts from {in_words(self.f[p])}"
             if not needs:

@@ -36,13 +36,13 @@ def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> No
     assert explanation.everything_fails
     sums, clean = explanation.processors["sums"], explanation.processors["clean"]
     assert (sums.restored_to, sums.steps, sums.repeated) == ((3,), 3, 3)
-    assert sums.does == "sums restores its checkpoint of time 3, replays 4…6"
-    assert sums.rolled_back_to == "its checkpoint of times 0…3"
+    assert sums.does == "sums restores its checkpoint of step 3, replays 4…6"
+    assert sums.rolled_back_to == "its checkpoint of steps 0…3"
     assert (sums.rows, sums.seconds) == (30, 15.0), "4 + 5 + 6 s"
     assert (clean.steps, clean.rows, clean.seconds) == (3, 30, 1.5)
     assert clean.why_not_less == (
-        "sums keeps times 0…3 only and needs all later rows again; clean has no copy of the rows it sent, so recovery "
-        "takes clean back to give them again"
+        "sums has kept steps 0…3 and needs all later rows again, and clean keeps no copy of what it sent: it is "
+        "executed again"
     )
 
 
@@ -81,7 +81,7 @@ def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_pa
     log.append([Checkpoint("asked", checkpoint, payload_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)])
     explanation = explanation_of(log, frozenset({"asked"}))
     assert explanation.processors["asked"].does == (
-        "asked restores its checkpoint of the first 1 of queries->asked and 1 of sums->asked, "
+        "asked restores its checkpoint of the first 1 of queries->asked, 1 of sums->asked, "
         "replays the next 2 of queries->asked and 1 of sums->asked"
     )
     assert "the messages of 1…2 are put back on queries->asked" in explanation.queues
@@ -109,7 +109,7 @@ def test_steps_whose_input_is_not_recorded_are_undone(tmp_path: Path) -> None:
     sums = explanation_of(log, frozenset()).processors["sums"]
     assert (sums.steps, sums.repeated, sums.rows) == (5, 3, 50)
     assert sums.does == (
-        "sums restores its checkpoint of time 3, replays 4…6, undoes 2 steps that cannot be repeated as they were"
+        "sums restores its checkpoint of step 3, replays 4…6, undoes 2 steps that cannot be repeated as they were"
     )
 
 
@@ -117,6 +117,6 @@ def test_the_end_of_all_times_is_written_as_all() -> None:
     """The end of all times is a number that means nothing to people."""
     domain = Sequence(("rows->both", "others->both"))
     frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
-    assert in_words(frontier) == "the first 4 of rows->both and all of others->both"
-    assert in_words(all_times(domain)) == "all of others->both and all of rows->both"
-    assert in_words(all_times(EPOCH)) == "all times"
+    assert in_words(frontier) == "the first 4 of rows->both, all of others->both"
+    assert in_words(all_times(domain)) == "all of others->both, all of rows->both"
+    assert in_words(all_times(EPOCH)) == "everything"

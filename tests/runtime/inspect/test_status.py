@@ -49,9 +49,9 @@ def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_p
         "clean": UnitStatus(executed=6, checkpoint=-1, stable=-1, to_replay=3),
         "sums": UnitStatus(executed=6, checkpoint=3, stable=-1, to_replay=3),
     }
-    assert "sums restores its checkpoint of time 3, replays 4…6" in state.after_a_failure
+    assert "sums restores its checkpoint of step 3, replays 4…6" in state.after_a_failure
     (clean,) = (line for line in state.after_a_failure if line.startswith("clean "))
-    assert clean.startswith("clean runs on from 4, replays 4…6; no later, because sums keeps times 0…3")
+    assert clean.startswith("clean executes step 4 next, replays 4…6; no later, because sums has kept steps 0…3")
 
 
 def test_the_data_in_flight_that_the_store_keeps_is_counted_by_edge(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_data_in_flight_that_the_store_keeps_is_counted_by_edge(tmp_path: Pa
 def test_a_stateless_unit_whose_sink_holds_everything_replays_nothing(tmp_path: Path) -> None:
     state = status_of(crashed(tmp_path, STATELESS))
     assert state.processors == {"clean": UnitStatus(executed=6, checkpoint=-1, stable=-1, to_replay=0)}
-    assert state.after_a_failure[0] == "rows reads on from 7"
+    assert state.after_a_failure[0] == "rows reads step 7 next"
     assert "replays" not in "".join(state.after_a_failure)
 
 
@@ -93,9 +93,11 @@ def test_its_words_replay_the_steps_that_its_number_counts(tmp_path: Path) -> No
     log.append([made(time, "rows") for time in range(7, 20)])  # recorded, and never executed
     told = status_of(log).after_a_failure
     assert told == [cost.does for cost in explanation_of(log, frozenset()).processors.values()]
-    assert "sums restores its checkpoint of time 3, replays 4…6, then executes 7…19 as recorded" in told
+    assert "sums restores its checkpoint of step 3, replays 4…6, then executes 7…19 as recorded" in told
     (clean,) = (line for line in told if line.startswith("clean "))
-    assert clean.startswith("clean runs on from 4, replays 4…6, then executes 7…19 as recorded; no later, because")
+    assert clean.startswith(
+        "clean executes step 4 next, replays 4…6, then executes 7…19 as recorded; no later, because"
+    )
 
 
 def test_steps_that_no_process_has_executed_are_not_replayed(tmp_path: Path) -> None:

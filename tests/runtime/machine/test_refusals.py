@@ -63,7 +63,7 @@ def test_facts_of_another_graph_are_refused():
 
 
 def test_a_sink_that_holds_what_nobody_can_repeat_is_refused():
-    with pytest.raises(DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink out holds times 0…5"):
+    with pytest.raises(DataError, match=r"\[NO_CONSISTENT_FRONTIER\] sink out holds steps 0…5"):
         Driver(chain(), held={"out": up_to(5)})
 
 
