@@ -80,7 +80,7 @@ def check_sink_key(
         unit: The unit.
         schema: The columns of the unit's rows.
         unique: The keys of an aggregate.
-        keys: Of a view: sets of columns that tell its rows apart; None: the unit is none.
+        keys: Of changes: sets of columns that tell rows apart; None: `unique` says it, or rows are only ever added.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` two rows may have one key.
