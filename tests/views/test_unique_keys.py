@@ -138,17 +138,21 @@ def orders_of(step: int) -> list[tuple[Any, ...]]:
     ]
 
 
+KINDS = (pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.string(), pa.int64())
+
+
+def write(step: int, rows: list[tuple[Any, ...]]) -> None:
+    schema = pa.schema(zip(("id", "product", "at", "customer", "pieces"), KINDS, strict=True))
+    columns = [pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), schema, strict=True)]
+    pq.write_table(pa.table(columns, schema), f"orders/{step}.parquet")
+
+
 @pytest.fixture
 def flow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bl.Dataflow:
     monkeypatch.chdir(tmp_path)
     Path("orders").mkdir()
-    names = ("id", "product", "at", "customer", "pieces")
-    kinds = pa.schema(
-        zip(names, (pa.int64(), pa.string(), pa.timestamp("us", "UTC"), pa.string(), pa.int64()), strict=True)
-    )
     for step in range(3):
-        rows = [dict(zip(names, row, strict=True)) for row in orders_of(step)]
-        pq.write_table(pa.Table.from_pylist(rows, kinds), f"orders/{step}.parquet")
+        write(step, orders_of(step))
     made = bl.Dataflow("shop")
     made.source("orders", bl.files("orders/*.parquet", schema=ORDERS, max_files_per_step=1))
     return made
@@ -277,3 +281,26 @@ def test_changes_need_a_key_that_tells_their_rows_apart_whatever_made_them(
     ) as caught:
         run(flow, spark)
     assert says in str(caught.value)
+
+
+TOTALS_OF_IDS = "SELECT id, count(*) AS n, max(pieces) AS p FROM orders GROUP BY id, product"
+
+
+def test_a_user_vouches_for_a_key_and_a_duplicate_loses_nothing(flow: bl.Dataflow, spark: SparkSession) -> None:
+    """Each id has one product, which no plan shows; then a row comes with another one."""
+    flow.sql("v", TOTALS_OF_IDS).sink("out", bl.sqlite("out.db", table="t", key=["id"], unique=True))
+    counted = bl.Stream(flow, "orders").group_by("id").agg("counted", F.count("*").alias("n"))
+    counted.sink("counted-out", bl.sqlite("out.db", table="counted", key=["id"], unique=True))
+    run(flow, spark)
+    write(3, [(i * 3, each, BEGIN, None, 9) for i, each in enumerate("aba")])
+    run(flow, spark)
+    good = {row[0]: (row[0], 1, row[4]) for step in range(3) for row in orders_of(step)}
+    good |= {each: (each, 2, 9) for each in (0, 3, 6)}
+    assert held("t") == sorted(good.values(), key=repr)
+    assert held("counted") == sorted([row[:2] for row in good.values()], key=repr)
+    write(4, [(1, "b", BEGIN, None, 9), (0, "x", BEGIN, None, 9)])
+    write(5, [(3, "b", BEGIN, None, 9)])
+    for _ in range(2):
+        with pytest.raises(bl.InvalidError, match=r"\[DUPLICATE_KEY\] a step has a second row for key \(0,\) \(id\)"):
+            run(flow, spark)
+        assert held("t") == sorted(good.values(), key=repr), "nothing of step 4"

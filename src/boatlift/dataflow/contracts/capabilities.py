@@ -265,6 +265,8 @@ class SinkCapabilities:
         gathers: The sink takes the rows of many steps as one step, whose end this policy says: a gathering stands
             before it. None: it takes each step.
         leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
+        refuses_duplicates: The sink itself holds that no two rows have one key, so any key will do. Law: `commit` of a
+            step with a row whose key another row has by then raises `[DUPLICATE_KEY]`, and nothing of it is visible.
     """
 
     parts: int = 1
@@ -273,3 +275,4 @@ class SinkCapabilities:
     places: tuple[str, ...] = ()
     gathers: Batch | None = None
     leaves_files: bool = False
+    refuses_duplicates: bool = False

@@ -95,13 +95,16 @@ def check_sink_key(
             f"sink {sink.name} has the key {', '.join(key)}, but {unit} has no column {', '.join(missing)}: "
             f"choose from {', '.join(schema.fieldNames())}",
         )
+    if sink.sink.capabilities.refuses_duplicates:
+        return
     if keys is not None and not any(each <= set(key) for each in keys):
         known = " or ".join(f"({', '.join(sorted(each))})" for each in keys)
         shown = f"its rows are told apart by {known}" if known else "nothing in its query tells its rows apart"
         raise InvalidError(
             "BAD_OPTION",
             f"sink {sink.name} has the key {', '.join(key)}, on which rows of {unit} may be equal: {shown}; choose "
-            "such a key, GROUP BY the key, number the rows of each key and keep the first, or use a sink without a key",
+            "such a key, GROUP BY the key, number the rows of each key and keep the first, vouch for the key with "
+            "bl.sqlite(…, unique=True), or use a sink without a key",
         )
     grouping = unique or ()
     if not set(grouping) <= set(key):
