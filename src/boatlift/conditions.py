@@ -292,7 +292,7 @@ CONDITIONS: dict[str, Condition] = {
     "SINK_DAMAGED": Condition("DataError", "a sink's own record of steps cannot be read", "restore the sink"),
     "DUPLICATE_KEY": Condition(
         "InvalidError",
-        "a step holds two rows for one key of a keyed sink",
+        "a step holds two rows for one key of a keyed sink, or a second one of a key that is unique",
         "aggregate by that key, or add columns to it",
     ),
     "INPUT_UNAVAILABLE": Condition(

@@ -46,19 +46,19 @@ class Table:
         self.path = folder / "out.db"
         self._folder = folder
         self._schema = schema
-        self._step = -1
+        self.step = -1
         self.sink = sqlite(self.path, table="t", key=key, **options)
         self.sink.open(SinkContext("flow", "out", STORE, 1, schema, "_weight" in schema.names))
 
     def put(self, *rows: tuple[Any, ...]) -> None:
-        self._step += 1
+        self.step += 1
         columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(self._schema)
         batch = pa.record_batch(
             [pa.array(c, f.type) for c, f in zip(columns, self._schema, strict=True)], schema=self._schema
         )
-        name = f"piece {self._step}"
+        name = f"piece {self.step}"
         receipt = self.sink.stager().stage(str(self._folder), name, 0, iter([batch]))
-        self.sink.commit(self._step, len(rows), f"d{self._step}", [receipt])
+        self.sink.commit(self.step, len(rows), f"d{self.step}", [receipt])
 
     def rows(self) -> list[tuple[Any, ...]]:
         return sorted(query(self.path, "SELECT * FROM t"), key=repr)
@@ -107,6 +107,35 @@ def test_two_rows_of_one_key_in_a_step_are_refused(tmp_path: Path, twice: tuple[
     assert table.rows() == []
 
 
+@pytest.mark.parametrize("key", [("x", 1), ("x", None), (None, None)])
+def test_a_second_row_of_a_unique_key_is_refused_and_nothing_of_its_step_is_there(
+    tmp_path: Path, key: tuple[Any, ...]
+) -> None:
+    table = Table(tmp_path, TWO_KEYS, ["a", "b"], unique=True)
+    table.put((*key, 1, 1), ("y", 1, 1, 1))
+    table.put((*key, 1, -1), (*key, 2, 1), ("y", 1, 1, -1), (None, 3, 3, 1))
+    held = [(*key, 2), (None, 3, 3)]
+    assert table.rows() == sorted(held, key=repr)
+    steps = query(table.path, "SELECT step, rows, digest FROM _boatlift_ledger")
+    for _ in range(2):
+        with pytest.raises(InvalidError, match=r"\[DUPLICATE_KEY\] a step has a second row for key") as caught:
+            table.put(("a", 1, 1, 1), (None, 3, 3, -1), (*key, 3, 1), ("z", 1, 1, 1))
+        assert repr(key) in str(caught.value)
+        table.step -= 1
+        assert table.rows() == sorted(held, key=repr)
+        assert query(table.path, "SELECT step, rows, digest FROM _boatlift_ledger") == steps
+    table.put((*key, 2, -1), (*key, 3, 1))
+    assert table.rows() == sorted([(*key, 3), (None, 3, 3)], key=repr)
+
+
+def test_appended_rows_replace_nothing_if_keys_are_unique(tmp_path: Path) -> None:
+    table = Table(tmp_path, pa.schema([("k", pa.float64()), ("v", pa.int64())]), ["k"], unique=True)
+    table.put((0.0, 1), (2.0, 2))
+    with pytest.raises(InvalidError, match=r"\[DUPLICATE_KEY\] a step has a second row for key \(-?0.0,\)"):
+        table.put((1.0, 1), (-0.0, 2))
+    assert table.rows() == [(0.0, 1), (2.0, 2)]
+
+
 def test_lookups_by_key_use_the_index_also_for_null(tmp_path: Path) -> None:
     table = Table(tmp_path, TWO_KEYS, ["a", "b"])
     table.put(("x", 1, 1, 1))
@@ -114,6 +143,11 @@ def test_lookups_by_key_use_the_index_also_for_null(tmp_path: Path) -> None:
         plan = query(table.path, f"EXPLAIN QUERY PLAN SELECT v FROM t WHERE {condition}", None, 1)
         assert "USING INDEX" in plan[0][3]
         assert "(a=? AND b=?)" in plan[0][3]
+
+
+def test_unique_is_true_or_false(tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] unique is 'id': choose True or False"):
+        sqlite(tmp_path / "out.db", table="t", key=["id"], unique="id")  # type: ignore[arg-type]
 
 
 def test_names_are_quoted(tmp_path: Path) -> None:
@@ -386,7 +420,7 @@ def test_each_commit_is_synced(tmp_path: Path) -> None:
 def syncs_of_open(tmp_path: Path) -> list[str]:
     """Open a sink two new folders down; return what was made and synced on the disk, in order."""
     files = Recorder()
-    sink = SqliteSink(tmp_path / "a" / "b" / "out.db", "t", ["k"], False, 0.1, files)
+    sink = SqliteSink(tmp_path / "a" / "b" / "out.db", "t", ["k"], False, False, 0.1, files)
     sink.open(context())
     sink.close()
     return [f"{act.verb} {os.path.relpath(act.path, tmp_path)}" for act in files.acts]

@@ -85,3 +85,12 @@ def test_some_of_these_programs_have_a_source_that_forgets():
         "transform", "outside", "eager", "lazy sums", "sums of inputs", "history of a transform", "lookup", "table",
         "merge", "merged transform",
     ]  # fmt: skip
+
+
+def test_a_sink_whose_user_vouches_for_its_key_is_another_program():
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", ANY)
+    for name, unique in (("vouched", True), ("plain", False)):
+        rows.sink(name, bl.sqlite("out.db", table=name, key=["k"], unique=unique))
+    identity = identity_in_memory(plan(flow))
+    assert identity["sink vouched"] == {**identity["sink plain"], "unique": True}

@@ -269,7 +269,7 @@ class Stream:
         return Grouped(self, named, windows[0] if windows else None)
 
     def by(self, *keys: str) -> Keyed:
-        """Name the columns by which a lookup finds the rows of this stream: an aggregate's or a recomputation's."""
+        """Name the columns by which a lookup finds the rows of this stream, which holds one row of each key."""
         return Keyed(self, columns_named(self, "by", keys))
 
     def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:

@@ -99,6 +99,8 @@ def identity_of(
         identity[f"sink {name}"] = {"reads": sink.upstream, "key": list(sink.sink.key or [])}
         if sink.sink.delivery is Delivery.AT_LEAST_ONCE:
             identity[f"sink {name}"]["account"] = False
+        if sink.sink.capabilities.refuses_duplicates:
+            identity[f"sink {name}"]["unique"] = True  # its steps have rows that are left out for another
         if plan.unit_of_sink(name).timing is Timing.BATCH:
             # Else a store in which such a sink counted the epochs of the batch's input would be taken for this one.
             identity[f"sink {name}"]["counts"] = "epochs of the batch"

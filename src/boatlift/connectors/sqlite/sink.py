@@ -51,6 +51,7 @@ def sqlite(
     *,
     table: str,
     key: Sequence[str],
+    unique: bool = False,
     nan: Literal["refuse", "text"] = "refuse",
     lock_timeout: float = 60.0,
 ) -> SqliteSink:
@@ -60,6 +61,9 @@ def sqlite(
         path: The database file; made if absent. It may have other tables, and tables of other sinks.
         table: The table; the sink makes it, and no other program writes to it.
         key: The columns that tell rows apart; NULL is a key like any other.
+        unique: True vouches that no two rows that hold have one key, where the program does not show it. The table then
+            takes no row in the place of another: a step with a second row of a key stops the dataflow
+            (`[DUPLICATE_KEY]`), and nothing of the step is in the table.
         nan: The fate of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
         lock_timeout: How long to wait, in seconds, while another process is writing.
 
@@ -73,16 +77,18 @@ def sqlite(
         raise InvalidError("BAD_OPTION", f"nan is {nan!r}: choose 'refuse' or 'text'")
     if not table or "\0" in table or table.lower().startswith(("sqlite_", "_boatlift")):
         raise InvalidError("BAD_OPTION", f"table is {table!r}: choose a name that begins otherwise")
+    if unique is not True and unique is not False:
+        raise InvalidError("BAD_OPTION", f"unique is {unique!r}: choose True or False")
     if lock_timeout < 0:
         raise InvalidError("BAD_OPTION", f"lock_timeout is {lock_timeout}: give seconds, 0 or more")
-    return SqliteSink(Path(path).absolute(), table, tuple(key), nan == "text", lock_timeout)
+    return SqliteSink(Path(path).absolute(), table, tuple(key), unique, nan == "text", lock_timeout)
 
 
 class SqliteSink:
     """One row a key; the step's number is checked and recorded in the transaction of its rows.
 
     Args:
-        path, table, key, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
+        path, table, key, unique, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
         filesystem: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
 
@@ -93,6 +99,7 @@ class SqliteSink:
         path: Path,
         table: str,
         key: Sequence[str],
+        unique: bool,
         nan_as_text: bool,
         lock_timeout: float,
         filesystem: FileSystem | None = None,
@@ -102,6 +109,7 @@ class SqliteSink:
         self._places = (f"table {table.lower()} of {realpath(path)}",)  # names of tables have no case in SQLite
         self._table_name = table
         self._key = key
+        self._unique = unique
         self._nan_as_text = nan_as_text
         self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
         self._context: SinkContext | None = None
@@ -110,7 +118,7 @@ class SqliteSink:
     @property
     def capabilities(self) -> SinkCapabilities:
         """A step is one transaction; the table is the sink's alone."""
-        return SinkCapabilities(places=self._places, preflight=self._preflight)
+        return SinkCapabilities(places=self._places, refuses_duplicates=self._unique, preflight=self._preflight)
 
     def describe(self) -> Json:
         """Return kind, place and options."""
@@ -121,6 +129,7 @@ class SqliteSink:
             "table": self._table_name,
             "key": list(self._key),
             "nan": nan,
+            **({"unique": True} if self._unique else {}),
         }
 
     def open(self, context: SinkContext) -> Committed | None:
@@ -137,7 +146,7 @@ class SqliteSink:
         self.close()
         self._context = context
         fields = user_columns(context, self._key)
-        self._table = KeyedTable(self._table_name, self._key, fields, context.changes, self._nan_as_text)
+        self._table = KeyedTable(self._table_name, self._key, fields, context.changes, self._unique, self._nan_as_text)
         try:
             with self._database.errors():
                 self._database.connect()

@@ -50,6 +50,7 @@ class KeyedTable:
         key: Its key columns.
         fields: Its columns, the key's among them.
         weighted: Whether rows have a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
+        unique: Whether no row takes the place of another of its key: a second one is refused.
         nan_as_text: Whether NaN is kept as text.
 
     Raises:
@@ -57,9 +58,16 @@ class KeyedTable:
     """
 
     def __init__(
-        self, name: str, key: Sequence[str], fields: Sequence[pa.Field], weighted: bool, nan_as_text: bool
+        self,
+        name: str,
+        key: Sequence[str],
+        fields: Sequence[pa.Field],
+        weighted: bool,
+        unique: bool,
+        nan_as_text: bool,
     ) -> None:
         self.name = name
+        self._unique = unique
         self._weighted = weighted
         self._nan_as_text = nan_as_text
         names = [field.name for field in fields]
@@ -98,7 +106,8 @@ class KeyedTable:
 
         Raises:
             DataError: `[NAN_REFUSED]`.
-            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that neither can be the newest.
+            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that neither can be the newest; or the
+                table has a row of the key, and keys are unique.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -118,12 +127,11 @@ class KeyedTable:
 
         names = [name for name, _ in self.columns]
         columns = ", ".join(map(_quoted, names))
-        where = " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
         for rows in pieces:
             held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
             for row in self._tuples(_in_order(held_now, self._key), names):
                 key = [row[place] for place in self._key_places]
-                query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {where}"  # noqa: S608
+                query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
                 found = connection.execute(query, key).fetchone()
                 if found != row:
                     held = None if found is None else dict(zip(names, found, strict=True))
@@ -144,10 +152,41 @@ class KeyedTable:
             if any(part.column(name).null_count for name in self._key):
                 with_null = [row for row in whole if any(row[place] is None for place in self._key_places)]
                 whole = [row for row in whole if all(row[place] is not None for place in self._key_places)]
-                held = [tuple(row[place] for place in self._key_places) for row in with_null]
-                connection.executemany(self._delete_sql, held)
-                connection.executemany(self._insert_sql, with_null)
-            connection.executemany(self._upsert_sql, whole)
+                self._insert_with_null(connection, with_null)
+            if self._unique:
+                self._insert(connection, whole)
+            else:
+                connection.executemany(self._upsert_sql, whole)
+
+    def _insert_with_null(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        keys = [self._key_of(row) for row in rows]
+        if self._unique:
+            held = f"SELECT 1 FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
+            for key in keys:
+                if connection.execute(held, key).fetchone() is not None:
+                    raise self._second(key)
+        else:
+            connection.executemany(self._delete_sql, keys)
+        connection.executemany(self._insert_sql, rows)
+
+    def _insert(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        """Insert rows without a NULL in their keys, which the index holds to be unique."""
+        handed = iter(rows)
+        try:
+            connection.executemany(self._insert_sql, handed)
+        except sqlite3.IntegrityError as error:
+            left = sum(1 for _ in handed)
+            raise self._second(self._key_of(rows[-1 - left])) from error
+
+    def _key_of(self, row: tuple[object, ...]) -> tuple[object, ...]:
+        return tuple(row[place] for place in self._key_places)
+
+    def _second(self, key: tuple[object, ...]) -> InvalidError:
+        return InvalidError(
+            "DUPLICATE_KEY",
+            f"a step has a second row for key {key!r} ({', '.join(self._key)}) of table {self.name}, and unique=True "
+            "says that there is none: aggregate by that key, or add columns to it",
+        )
 
     def _tuples(self, rows: pa.Table, names: Sequence[str]) -> list[tuple[object, ...]]:
         columns = [column_values(name, rows.column(name), self._nan_as_text) for name in names]
@@ -176,8 +215,11 @@ class KeyedTable:
 
     @property
     def _delete_sql(self) -> str:
-        condition = " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
-        return f"DELETE FROM {_quoted(self.name)} WHERE {condition}"  # noqa: S608
+        return f"DELETE FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
+
+    @property
+    def _is_key(self) -> str:
+        return " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:

@@ -271,6 +271,8 @@ class SinkCapabilities:
         leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
         preflight: Raises what `open` would raise of a place that is another sink's, or never there. It needs no session
             and has no effect. Of its context, token and schema say nothing, and the store is "" if it is not made yet.
+        refuses_duplicates: The sink itself holds that no two rows have one key, so any key will do. Law: `commit` of a
+            step with a row whose key another row has by then raises `[DUPLICATE_KEY]`, and nothing of it is visible.
     """
 
     parts: int = 1
@@ -280,3 +282,4 @@ class SinkCapabilities:
     gathers: Batch | None = None
     leaves_files: bool = False
     preflight: Callable[[SinkContext], None] | None = None
+    refuses_duplicates: bool = False

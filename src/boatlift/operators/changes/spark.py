@@ -83,7 +83,9 @@ class ChangesOnSpark(SparkOperator[Changes]):
         check_row_wise(kit.empty(bare), lambda rows: rows.select(F.expr(operator.weight)), operator.name, None)
         schema = StructType([field for field in takes.schema.fields if field.name != operator.weight])
         compiled = CompiledChanges(
-            columns=Columns(operator.name, schema, changes=True, bounded=takes.bounded), weight=operator.weight
+            columns=Columns(operator.name, schema, changes=True, bounded=takes.bounded),
+            weight=operator.weight,
+            keys=(),
         )
         # Of the weight alone: the error of a bad row has a random sign.
         return replace(compiled, fingerprint=fingerprint(kit.empty(bare).alias(INPUT).select(F.expr(operator.weight))))

@@ -73,7 +73,7 @@ class Lateness(Operator):
                 f"{self.name} takes from {taken.origin}, which gives {taken.kind.value}: a table has no rows that come "
                 "late; put the lateness before it, behind a source or a transform",
             )
-        unique = None if self.gives_late else taken.unique
+        unique = taken.unique if taken.kind is RowKind.APPEND and not self.gives_late else None
         return Rows(self.name, taken.kind, taken.source_times, ordered_within=taken.ordered_within, unique=unique)
 
     def describe(self) -> Json:

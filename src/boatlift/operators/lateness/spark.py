@@ -70,11 +70,14 @@ class LatenessOnSpark(SparkOperator[Lateness]):
                 name,
                 takes.schema,
                 takes.changes,
-                keys=takes.keys if timely else (),
+                keys=takes.keys
+                if timely and not takes.changes
+                else (),  # a late change leaves the row that it replaces
                 bounded=timely,
                 bound_column=column if timely else None,
             ),
             lateness=operator,
+            keys=() if takes.changes else None,
         )
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> LatenessSteps:

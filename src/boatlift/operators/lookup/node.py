@@ -21,7 +21,7 @@ class Table:
 
     Attributes:
         name: The lookup's own name for it; the table's columns begin with that.
-        upstream: The stream: an aggregate's, or a recomputation's.
+        upstream: The stream: changes with one row a key, or a recomputation's.
         keys: The columns by which its rows are found.
     """
 
@@ -64,6 +64,8 @@ class Lookup(Operator):
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         """Return new rows at times of its own.
 
+        Whether changes that are no aggregate's have one row a key is seen when their query is compiled.
+
         Raises:
             InvalidError: `[BAD_LOOKUP]` the rows are not all new, or a table does not say which of its rows holds now.
         """
@@ -84,12 +86,6 @@ class Lookup(Operator):
                 "BAD_LOOKUP",
                 f"{self.name} looks up {table.upstream} by {', '.join(table.keys)}, which has rows for each "
                 f"{', '.join(rows.unique)}: look up by all of these, or aggregate by fewer",
-            )
-        if rows.kind is RowKind.CHANGES and rows.unique is None:
-            raise InvalidError(
-                "BAD_LOOKUP",
-                f"{self.name} looks up {table.upstream}, which may have made two rows of a key, or one of two: look "
-                f"up the aggregate before it, and do the work of {table.upstream} behind {self.name}",
             )
         if rows.kind is RowKind.APPEND:
             raise InvalidError(

@@ -68,13 +68,14 @@ class LookupOnSpark(SparkOperator[Lookup]):
         """Compile a lookup.
 
         Raises:
-            InvalidError: `[BAD_LOOKUP]` a key's type cannot be looked up by; `[SCHEMA_MISMATCH]` a key is not there, or
-                the result would have two columns of one name.
+            InvalidError: `[BAD_LOOKUP]` a key's type cannot be looked up by, or two rows that hold may have one key;
+                `[SCHEMA_MISMATCH]` a key is not there, or the result would have two columns of one name.
         """
         takes, *others = inputs
         fields = list(takes.schema.fields)
         for table, there in zip(operator.tables, others, strict=True):
             _check_table(operator.name, table, takes.schema, there.schema)
+            _check_unique(operator.name, table, there)
             fields += [
                 StructField(f"{table.name}_{field.name}", field.dataType)
                 for field in there.schema.fields
@@ -96,6 +97,17 @@ class LookupOnSpark(SparkOperator[Lookup]):
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> LookupSteps:
         """Return steps that look up, or take a table's message into the state."""
         return LookupSteps(unit, jobs)
+
+
+def _check_unique(name: str, table: Table, there: Columns) -> None:
+    if there.changes and not any(key <= set(table.keys) for key in there.keys):
+        known = " or ".join(f"({', '.join(sorted(each))})" for each in there.keys)
+        shown = f"its rows are told apart by {known}" if known else "nothing in its query tells its rows apart"
+        raise InvalidError(
+            "BAD_LOOKUP",
+            f"{name} looks up {table.upstream} by {', '.join(table.keys)}, on which rows of it may be equal: {shown}; "
+            "look up by such a key, GROUP BY the key, or number the rows of each key and keep the first",
+        )
 
 
 def _check_table(name: str, table: Table, rows: StructType, there: StructType) -> None:

@@ -43,7 +43,7 @@ class RecentOnSpark(SparkOperator[Recent]):
         return CompiledKeyed(
             columns=Columns(name, made.by_key.frame.schema, changes=True, keys=takes.keys, bounded=takes.bounded),
             fingerprint=fingerprint(made.by_key.frame),
-            keys=takes.keys or None,
+            keys=takes.keys,
             kernel=RecentKernel(made.rows, ticks),
             inputs=tuple(taken),
         )

@@ -13,6 +13,8 @@ from boatlift.errors import BoatliftError
 from boatlift.operators.transform.node import Transform
 from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.spark.incremental.unique_keys import unique_keys
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, passed_on
@@ -56,14 +58,15 @@ class TransformOnSpark(SparkOperator[Transform]):
             UserCodeError: `[USER_CODE]`.
         """
         (takes,) = inputs
+        rows = kit.empty(takes)
         with step_context(_context(operator, takes, StepClock(0, 0))):
-            frame = check_row_wise(kit.empty(takes), operator.function, operator.name, operator.vouched)
+            frame = check_row_wise(rows, operator.function, operator.name, operator.vouched)
         positioned = POSITION in frame.columns
         if positioned and frame.schema[POSITION].metadata != OWN_POSITION:
             refuse_reserved([POSITION], operator.name)
         kit.pin(frame)
         plain = frame.drop(POSITION) if positioned else frame
-        python = calls_python(frame)
+        python, keys = calls_python(frame), _keys(plain, rows, takes, kit)
         return CompiledTransform(
             columns=Columns(
                 operator.name,
@@ -71,12 +74,14 @@ class TransformOnSpark(SparkOperator[Transform]):
                 takes.changes,
                 positioned,
                 takes.of_step or MARK in analysed_text(frame),
+                keys,
                 bounded=takes.bounded,
                 bound_column=None if takes.bound_column is None else passed_on(frame, takes.bound_column),
             ),
             fingerprint=self._fingerprint(operator, takes, plain, kit),
             calls_python=python,
             libraries=libraries(frame) if python else {},
+            keys=keys if takes.changes else None,
             transform=operator,
             takes=takes,
         )
@@ -113,6 +118,14 @@ def _computes_with_position(frame: DataFrame) -> bool:
         for each in root.walk()
         if each.kind == "AttributeReference"
     )
+
+
+def _keys(frame: DataFrame, rows: DataFrame, takes: Columns, kit: Kit) -> tuple[frozenset[str], ...]:
+    """Return the sets of columns that tell rows apart behind a transform, which makes no new ones."""
+    if not takes.keys:
+        return ()
+    nodes = PlanNodes(kit.spark)
+    return unique_keys(nodes.optimised(frame), nodes, {nodes.rdd_of(rows): takes.keys})
 
 
 def _context(transform: Transform, takes: Columns, clock: StepClock) -> StepContext:

@@ -137,7 +137,7 @@ class ViewOnSpark(SparkOperator[View]):
             jobs=jobs,
             nodes=nodes,
             result=kit.arrow_of(schema),
-            keys=keys,
+            keys=None if query.only_appends else keys,
             compares=not query.only_appends,
             in_words=tuple(in_words(job, query) for job in jobs),
         )

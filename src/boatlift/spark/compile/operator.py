@@ -151,8 +151,9 @@ class Compiled(ABC):
         row_wise: Whether each row of the result is made of one row of the input, by a function of the user.
         opaque: Whether Spark's plan is not looked through: the rows come out of a task, or of several inputs.
         selects: Whether its frame selects by name all columns that it takes.
-        keys: Sets of columns, none of which two rows have equal values in, as far as the plan of a query shows it; None
-            if the operator's node says it (`Rows.unique`).
+        keys: Sets of columns, of which the key of a sink must have one: no two rows that hold have equal values in it.
+            None if the operator's node says it (`Rows.unique`), or if rows are only ever added: of those a sink keeps
+            the newest of each key, whatever its key is.
         in_words: Of a query the jobs of a step, for people; else ().
         compares: Whether rows may be compared, so that they can hold no maps.
         own_state: The state and the code of a processor of the user's; None of other operators.

@@ -305,7 +305,13 @@ class StepPlanner:
         # A change is two rows of one key, before and after: a sink that keeps one row a key needs the second alone.
         keys = None if unit.unique is None else set(unit.unique)
         outlets = [
-            Output(each.name, each.sink.stager(), each.sink.key is not None and set(each.sink.key) == keys)
+            Output(
+                each.name,
+                each.sink.stager(),
+                each.sink.key is not None
+                and set(each.sink.key) == keys
+                and not each.sink.capabilities.refuses_duplicates,
+            )
             for each in unit.unit.sinks
         ]
         if unit.unit.materialised:

@@ -80,7 +80,7 @@ def check_sink_key(
         unit: The unit.
         schema: The columns of the unit's rows.
         unique: The keys of an aggregate.
-        keys: Of a view: sets of columns that tell its rows apart; None: the unit is none.
+        keys: Of changes: sets of columns that tell rows apart; None: `unique` says it, or rows are only ever added.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` two rows may have one key.
@@ -95,13 +95,16 @@ def check_sink_key(
             f"sink {sink.name} has the key {', '.join(key)}, but {unit} has no column {', '.join(missing)}: "
             f"choose from {', '.join(schema.fieldNames())}",
         )
+    if sink.sink.capabilities.refuses_duplicates:
+        return
     if keys is not None and not any(each <= set(key) for each in keys):
         known = " or ".join(f"({', '.join(sorted(each))})" for each in keys)
         shown = f"its rows are told apart by {known}" if known else "nothing in its query tells its rows apart"
         raise InvalidError(
             "BAD_OPTION",
             f"sink {sink.name} has the key {', '.join(key)}, on which rows of {unit} may be equal: {shown}; choose "
-            "such a key, GROUP BY the key, number the rows of each key and keep the first, or use a sink without a key",
+            "such a key, GROUP BY the key, number the rows of each key and keep the first, vouch for the key with "
+            "bl.sqlite(…, unique=True), or use a sink without a key",
         )
     grouping = unique or ()
     if not set(grouping) <= set(key):
