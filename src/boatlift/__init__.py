@@ -118,3 +118,8 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'boatlift' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, so that completion offers the lazy ones, and nothing that is merely imported here."""
+    return [*__all__, "__version__"]
