@@ -9,6 +9,7 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from inspect import signature
@@ -32,6 +33,7 @@ from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
 from boatlift.operators.view.node import LoopRows, View
 from boatlift.operators.view.upserts import held_rows
+from boatlift.spark.session.on_demand import explain_missing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,6 +58,8 @@ class Dataflow:
     """
 
     def __init__(self, name: str, *, tick: str | None = None) -> None:
+        if "pyspark" in sys.modules:
+            explain_missing_session()
         self.name = checked_name(name)
         self._processors: dict[str, Processor] = {}
         self._upserted: dict[str, tuple[str, Upserts]] = {}

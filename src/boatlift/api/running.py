@@ -11,6 +11,7 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Plan, plan
@@ -68,6 +69,7 @@ def run(
     """
     spark = spark or _session_of(flow)
     options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    pickle_by_value(flow)
     run_plan(plan(flow), _opened(store), spark, options)
 
 
@@ -135,6 +137,7 @@ def start(
     """Run a dataflow in the background; arguments as for `run`."""
     spark = spark or _session_of(flow)
     options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    pickle_by_value(flow)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options))
 

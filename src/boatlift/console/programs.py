@@ -104,8 +104,6 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
         InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; or an error of the module's own calls of Boatlift.
         UserCodeError: `[USER_CODE]` the module cannot be compiled or raised an error, which is the cause.
     """
-    from pyspark import cloudpickle
-
     check_flow(where)
     name, _, attribute = where.partition(":")
     try:
@@ -116,8 +114,6 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
     except Exception as error:
         line = place(own_frames(error.__traceback__))
         raise UserCodeError("USER_CODE", f"importing {name} raised {error!r}{line}") from error
-    # Tasks get the module's functions by value: an import of the module would need a Spark session there.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found = getattr(module, attribute, None)
     if not isinstance(found, Dataflow):
         flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]
