@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
+import boatlift as boatlift_itself
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
@@ -115,3 +120,23 @@ def test_sinks_are_verified_without_java(here: Path) -> None:
     log.claim(Claim("here", 1, 0, {}, {}))
     done = boatlift(here, "verify", "--store", "store", "--flow", "plain:flow", environment=without_java(here))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", [RUN, ("plan",), ("verify", "--store", "store", "--flow")])
+def test_a_command_names_the_extra_where_pyspark_is_not_installed(here: Path, command: tuple[str, ...]) -> None:
+    """The packages are those of this environment, without PySpark's."""
+    packages = here / "packages"
+    packages.mkdir()
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not installed.name.startswith(("pyspark", "py4j", "boatlift")):
+            (packages / installed.name).symlink_to(installed)
+    path = os.pathsep.join([str(packages), str(Path(boatlift_itself.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "boatlift.console", *command, "needs:flow"],
+        cwd=here, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == (
+        "boatlift: [MISSING_EXTRA] pyspark is not installed: pip install 'boatlift[spark]'"
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2

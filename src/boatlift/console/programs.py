@@ -15,6 +15,7 @@ from boatlift.console.notices import notice
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.session.on_demand import session_on_demand
+from boatlift.spark.session.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,10 +102,12 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
         session: It starts when the module asks Spark for one.
 
     Raises:
-        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; or an error of the module's own calls of Boatlift.
+        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; `[MISSING_EXTRA]` PySpark is not installed; or an
+            error of the module's own calls of Boatlift.
         UserCodeError: `[USER_CODE]` the module cannot be compiled or raised an error, which is the cause.
     """
     check_flow(where)
+    require_pyspark()
     name, _, attribute = where.partition(":")
     try:
         with session_on_demand(session.begin):
