@@ -38,7 +38,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "EMPTY_DATAFLOW": Condition(
         "InvalidError",
-        "the dataflow has no source or no sink, or nothing reads a stream or the bad rows of a source",
+        "the dataflow has no source or no sink, or nothing reads a stream other than a source, or the bad rows of one",
         "add what is missing",
     ),
     "BAD_NAME": Condition(

@@ -165,7 +165,7 @@ class Stream:
                 "BAD_OPTION", f"{name}: {self.name} drops no late rows: call late_rows on what lateness(…) returns"
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
-        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen), self.name)
 
     def bad_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Return the dead letters of a source: its rows that do not fit, each with its place and the reason.
@@ -192,7 +192,8 @@ class Stream:
                 "flow.source(…, bad_rows='dead_letters') returns",
             )
         chosen = policy_of_state(name, policy, "the number of letters")
-        return self.dataflow.add(replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen))
+        letters = replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen)
+        return self.dataflow.add(letters, self.name)
 
     def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.
@@ -461,9 +462,10 @@ class Stream:
         gathering, which has the sink's name with `_gathered` behind it.
         """
         policy, before = sink.capabilities.gathers, self.name
-        if policy is not None:
-            before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
-        self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
+        with self.dataflow.adding(name):
+            if policy is not None:
+                before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
+            self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
 
     if not TYPE_CHECKING:
 
