@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.grouped import Grouped
+from boatlift.api.known_columns import check_query
 from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Keyed, Stream
@@ -227,6 +228,7 @@ class Dataflow:
         Args:
             name: The view's name.
             query: Any deterministic query of Spark's; the streams of this dataflow are tables in it, by their names.
+                Where a session is active, Spark analyses the query at once if it reads sources and such views.
             policy: What a crash may cost.
             deterministic: True: the Python functions that the query calls give the same value for the same arguments.
 
@@ -372,9 +374,10 @@ class Dataflow:
             known = ", ".join(self._processors)
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
             raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
-        return self.add(
-            View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements"), deterministic, loop)
-        )
+        chosen = policy_of_state(name, policy, "arrangements")
+        made = View(checked_name(name), streams, query, chosen, deterministic, loop)
+        check_query(made, self._processors)
+        return self.add(made)
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.

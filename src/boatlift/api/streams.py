@@ -8,6 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
+from boatlift.api.known_columns import columns_of
 from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
@@ -45,6 +46,18 @@ class Stream:
 
     dataflow: Dataflow
     name: str
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """The names of the columns and their types, as Spark writes them, where a session is active.
+
+        What comes before the stream is compiled for it, so that a mistake there is told here.
+
+        Raises:
+            InvalidError: `[NO_SESSION]`; or what is wrong with the program, as `bl.run` raises it.
+            UserCodeError: `[USER_CODE]` a function raised.
+        """
+        return columns_of(self.dataflow, self.name)
 
     def transform(
         self,

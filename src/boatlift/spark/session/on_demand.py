@@ -9,11 +9,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boatlift.errors import InvalidError
+from boatlift.spark.session.jvm import raising_jvm_died
 
-__all__ = ["explain_missing_session", "session_on_demand"]
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["begun_session", "explain_missing_session", "session_on_demand"]
 
 _ACTIVE = "_active_spark_context"
 """The attribute that PySpark reads the context from: in functions, builders of sessions, `getActiveSession`."""
@@ -48,6 +52,19 @@ class _Explained:
                 "Spark's functions, such as F.count(…), need a session, and this process has none: write "
                 "spark = bl.session() before them, and before the import of a module that calls them as it is imported",
             )
+
+
+def begun_session() -> SparkSession | None:
+    """Return the active session of this process; None if there is none. No session is started to find out."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    if not isinstance(vars(SparkContext)[_ACTIVE], SparkContext):
+        return None
+    with raising_jvm_died():
+        return SparkSession.getActiveSession()
 
 
 def explain_missing_session() -> None:
