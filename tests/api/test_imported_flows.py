@@ -74,7 +74,7 @@ PROGRAM = """
 import boatlift as bl
 spark = bl.session("local[2]")
 from imported_flow import flow
-assert bl.Stream(flow, "fares").columns == {"k": "string", "fare": "int"}
+assert bl.Stream(flow, "fares").columns() == {"k": "string", "fare": "int"}
 bl.run(flow, store="store", available_now=True)
 """
 

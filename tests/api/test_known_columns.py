@@ -35,13 +35,13 @@ def test_the_columns_of_every_kind_of_stream_are_known(flow: bl.Dataflow, spark:
         .group_by(bl.window("at", "1 hour"))
         .agg("hours", F.count("*").alias("n"))
     )
-    assert rows.columns == {"k": "string", "v": "int", "at": "timestamp"}
-    assert clean.columns == {"k": "string", "half": "double"}
-    assert sums.columns == {"k": "string", "total": "double", "n": "bigint"}
-    assert view.columns == {"k": "string", "best": "double"}
-    assert named.columns == {"best": "double"}
-    assert windows.columns == {"hour": "timestamp", "n": "bigint"}
-    assert final.columns["n"] == "bigint"
+    assert rows.columns() == {"k": "string", "v": "int", "at": "timestamp"}
+    assert clean.columns() == {"k": "string", "half": "double"}
+    assert sums.columns() == {"k": "string", "total": "double", "n": "bigint"}
+    assert view.columns() == {"k": "string", "best": "double"}
+    assert named.columns() == {"best": "double"}
+    assert windows.columns() == {"hour": "timestamp", "n": "bigint"}
+    assert final.columns()["n"] == "bigint"
     assert "columns_of_rows" not in flow.processors
 
 
@@ -56,8 +56,8 @@ def test_a_query_is_analysed_where_it_is_written(flow: bl.Dataflow, spark: Spark
         with pytest.raises(bl.InvalidError, match=words):
             flow.sql("bad", query)
     assert "bad" not in flow.processors, "the cell runs again, corrected"
-    assert flow.sql("bad", "SELECT w FROM good").columns == {"w": "int"}
-    assert good.columns == {"k": "string", "w": "int"}
+    assert flow.sql("bad", "SELECT w FROM good").columns() == {"w": "int"}
+    assert good.columns() == {"k": "string", "w": "int"}
     assert not PlanNodes(spark).has_temporary_view("rows"), "no view of the session is left"
 
 
@@ -65,7 +65,7 @@ def test_a_query_is_analysed_where_it_is_written(flow: bl.Dataflow, spark: Spark
 def test_a_column_that_is_not_there_is_told_when_columns_are_asked_for(flow: bl.Dataflow, spark: SparkSession) -> None:
     wrong = bl.Stream(flow, "rows").transform("wrong", lambda df: df.select("nothing"))
     with pytest.raises(bl.UserCodeError, match="nothing"):
-        _ = wrong.columns
+        _ = wrong.columns()
 
 
 def test_without_a_session_nothing_is_checked_and_columns_say_what_to_write(
@@ -74,4 +74,4 @@ def test_without_a_session_nothing_is_checked_and_columns_say_what_to_write(
     monkeypatch.setattr(SparkContext, "_active_spark_context", None)
     bad = flow.sql("bad", "SELEC k FROM rows")
     with pytest.raises(bl.InvalidError, match=r"\[NO_SESSION\] .* write spark = bl\.session\(\)"):
-        _ = bad.columns
+        _ = bad.columns()

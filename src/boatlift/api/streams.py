@@ -47,9 +47,8 @@ class Stream:
     dataflow: Dataflow
     name: str
 
-    @property
     def columns(self) -> dict[str, str]:
-        """The names of the columns and their types, as Spark writes them, where a session is active.
+        """Return the names of the columns and their types, as Spark writes them, where a session is active.
 
         What comes before the stream is compiled for it, so that a mistake there is told here.
 

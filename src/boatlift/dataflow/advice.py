@@ -74,7 +74,7 @@ _PROCESS = (
 _UNION = '`{here}.union("name", {other})`, or, as rows come, `{here}.merge("name", {other})`'
 _SAMPLE = _row_wise("df.where(bl.rand() < 0.1)")
 _UDF = '`{here}.transform("name", lambda df: df.withColumn("y", F.udf(abs, "double")("x")), deterministic=True)`'
-_COLUMNS = "names and types, where a session is active: `{here}.columns`"
+_COLUMNS = "names and types, where a session is active: `{here}.columns()`"
 _KEPT = 'a policy says what is made durable: `{here}.transform("name", lambda df: df, policy=bl.Eager())`'
 _DIVIDED = "leave it out, Boatlift divides the rows of a step among the slots that there are"
 
