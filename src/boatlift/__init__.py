@@ -30,6 +30,7 @@ from boatlift.errors import (
 
 if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
+    from boatlift.api.reports import plan, status
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite
@@ -74,12 +75,14 @@ __all__ = [
     "kafka",
     "now",
     "parquet",
+    "plan",
     "push",
     "rand",
     "run",
     "session",
     "sqlite",
     "start",
+    "status",
     "uuid",
     "window",
 ]
@@ -108,6 +111,8 @@ _LATER = {
     "Timers": "boatlift.operators.process.batch",
     "window": "boatlift.operators.window.node",
     "Running": "boatlift.api.running",
+    "plan": "boatlift.api.reports",
+    "status": "boatlift.api.reports",
     "run": "boatlift.api.running",
     "start": "boatlift.api.running",
     "Progress": "boatlift.runtime.host.progress",
@@ -118,3 +123,8 @@ def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     raise AttributeError(f"module 'boatlift' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, so that completion offers the lazy ones, and nothing that is merely imported here."""
+    return [*__all__, "__version__"]

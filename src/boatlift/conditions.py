@@ -38,7 +38,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "EMPTY_DATAFLOW": Condition(
         "InvalidError",
-        "the dataflow has no source or no sink, or nothing reads a stream or the bad rows of a source",
+        "the dataflow has no source or no sink, or nothing reads a stream other than a source, or the bad rows of one",
         "add what is missing",
     ),
     "BAD_NAME": Condition(
@@ -137,6 +137,11 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "RESERVED_NAME": Condition("InvalidError", "a column has a name that Boatlift itself uses", "rename it"),
     "SCHEMA_MISMATCH": Condition("InvalidError", "columns or types are not what is declared", "correct the schema"),
+    "NO_SESSION": Condition(
+        "InvalidError",
+        "something needs a Spark session, and there is none yet",
+        "write spark = bl.session() before it",
+    ),
     "NO_JAVA": Condition("InvalidError", "no Java 17 or newer was found", "install one or set JAVA_HOME"),
     "MISSING_EXTRA": Condition("InvalidError", "an optional package is not installed", "pip install the extra"),
     # the store

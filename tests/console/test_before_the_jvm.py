@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
+import sysconfig
 from pathlib import Path
 
 import pyarrow as pa
@@ -165,3 +168,23 @@ def test_all_places_that_can_serve_nothing_are_told_at_once_and_nothing_is_made(
     assert f"; there is no folder {here}/bookings to find files in" in told
     assert f"; [SINK_OF_ANOTHER_STORE] table answers of {here}/answers.db was written by another store" in told
     assert not (here / "store").exists()
+
+
+@pytest.mark.parametrize("command", [RUN, ("plan",), ("verify", "--store", "store", "--flow")])
+def test_a_command_names_the_extra_where_pyspark_is_not_installed(here: Path, command: tuple[str, ...]) -> None:
+    """The packages are those of this environment, without PySpark's."""
+    packages = here / "packages"
+    packages.mkdir()
+    for installed in Path(sysconfig.get_path("purelib")).iterdir():
+        if not installed.name.startswith(("pyspark", "py4j", "boatlift")):
+            (packages / installed.name).symlink_to(installed)
+    path = os.pathsep.join([str(packages), str(Path(bl.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "boatlift.console", *command, "needs:flow"],
+        cwd=here, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr.splitlines()[-1] == (
+        "boatlift: [MISSING_EXTRA] pyspark is not installed: pip install 'boatlift[spark]'"
+    )
+    assert "Traceback" not in done.stderr
+    assert done.returncode == 2

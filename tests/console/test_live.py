@@ -74,7 +74,7 @@ def test_an_error_is_no_clean_stop(capsys: pytest.CaptureFixture[str]) -> None:
 def stages(*done: Progress, quiet: bool = False, available_now: bool = False) -> None:
     flow = bl.Dataflow("mine")
     for name in ("rows", "more"):
-        flow.source(name, bl.generator({"n": "id"}, rows_per_step=1))
+        flow.source(name, bl.generator({"n": "id"}, rows_per_step=1)).sink(f"{name}_out", bl.parquet(name))
     shown = Live(flow, quiet=quiet, available_now=available_now)
     with shown:
         for progress in done:

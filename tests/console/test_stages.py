@@ -43,7 +43,7 @@ class Uneven(FlowEngine):
 def shown(planned: Plan, *, available_now: bool = False) -> Live:
     flow = bl.Dataflow("flow")
     for source in planned.sources:
-        flow.source(source, ANY)
+        flow.source(source, ANY).sink(f"{source}_out", ANY)
     return Live(flow, quiet=False, available_now=available_now)
 
 

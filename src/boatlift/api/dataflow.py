@@ -9,7 +9,10 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from inspect import signature
 from os import PathLike
@@ -18,7 +21,8 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.grouped import Grouped
-from boatlift.api.options import checked_name, loop_of, policy_of_state
+from boatlift.api.known_columns import check_query
+from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.ticks import TicksSource
@@ -32,11 +36,14 @@ from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
 from boatlift.operators.view.node import LoopRows, View
 from boatlift.operators.view.upserts import held_rows
+from boatlift.spark.session.on_demand import explain_missing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["Dataflow"]
+
+logger = logging.getLogger(__name__)
 
 TICK = "tick"
 """The name of the source of ticks."""
@@ -56,9 +63,14 @@ class Dataflow:
     """
 
     def __init__(self, name: str, *, tick: str | None = None) -> None:
+        if "pyspark" in sys.modules:
+            explain_missing_session()
         self.name = checked_name(name)
         self._processors: dict[str, Processor] = {}
         self._upserted: dict[str, tuple[str, Upserts]] = {}
+        self._added: dict[str, frozenset[str]] = {}  # what `source` and `sink` have added, by the name that they took
+        self._beside: dict[str, str] = {}  # what is made from the options of a stream that it does not read
+        self._told: set[str] = set()
         if tick is not None:
             self.source(TICK, TicksSource(round(seconds_in(tick, "tick") * 10**6)))
 
@@ -74,6 +86,17 @@ class Dataflow:
         if self.has_ticks and TICK not in read:
             unread.add(TICK)
         return MappingProxyType({name: each for name, each in self._processors.items() if name not in unread})
+
+    @property
+    def unused(self) -> frozenset[str]:
+        """The sources that nothing reads, each with what `source` has put behind it; ticks are none of them."""
+        unused: set[str] = set()
+        for name, parts in self._added.items():
+            others = [each for own, each in self._processors.items() if own not in parts]
+            has_source = any(isinstance(self._processors.get(part), SourceProcessor) for part in parts)
+            if has_source and name != TICK and all(parts.isdisjoint(each.reads) for each in others):
+                unused |= parts
+        return frozenset(unused)
 
     @property
     def ticks(self) -> SourceProcessor | None:
@@ -102,11 +125,17 @@ class Dataflow:
     def check(self) -> None:
         """Refuse functions of the program that use a stream as if it were a DataFrame, and bad rows without a reader.
 
+        A warning tells, once, which sources nothing reads.
+
         Raises:
             InvalidError: `[NOT_ON_A_STREAM]`, `[EMPTY_DATAFLOW]`.
         """
         refuse_captured_streams(self._processors.values(), _stream_of)
-        judges = [each for each in self._processors.values() if isinstance(each, BadRows)]
+        unused = self.unused
+        for name in (name for name, parts in self._added.items() if parts & unused and name not in self._told):
+            self._told.add(name)
+            logger.warning("nothing reads %s: %s runs without it", name, self.name)
+        judges = [each for name, each in self._processors.items() if isinstance(each, BadRows) and name not in unused]
         for fitting in judges:
             if not any(each.gives_letters and each.upstream == fitting.upstream for each in judges):
                 raise InvalidError(
@@ -143,6 +172,12 @@ class Dataflow:
         """
         if bad_rows not in ("stop", "dead_letters"):
             raise InvalidError("BAD_OPTION", f"{name}: bad_rows is {bad_rows!r}: choose 'stop' or 'dead_letters'")
+        with self.adding(name):
+            return self._source(name, source, patience, lateness, bad_rows)
+
+    def _source(
+        self, name: str, source: Source, patience: str, lateness: Mapping[str, str] | None, bad_rows: str
+    ) -> Stream:
         if bad_rows == "dead_letters":
             return self._sorted_out(checked_name(name), source, patience, lateness)
         if (upserts := source.capabilities.upserts) is not None:
@@ -155,7 +190,7 @@ class Dataflow:
             query = held_rows(upserts.key, upserts.order, upserts.deletes)
             return self.add(View(name, (given.name,), query, Lazy()))
         if lateness is not None:
-            column, late_by = _lateness_of(name, lateness)
+            column, late_by = lateness_of(name, lateness)
             given = self._add_source(f"{checked_name(name)}_source", source, patience)
             return given.lateness(name, column, late_by)
         return self._add_source(name, source, patience)
@@ -176,7 +211,7 @@ class Dataflow:
                 f"{name} has no bad rows to give: bl.files of JSON has, and of CSV without multi_line, "
                 "and bl.kafka.source with format='json'; bl.push refuses bad rows as they come in",
             )
-        late = None if lateness is None else _lateness_of(name, lateness)
+        late = None if lateness is None else lateness_of(name, lateness)
         sorting = sorts.sorting_out()
         given = self._add_source(f"{name}_source", sorting, patience)
         assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
@@ -193,6 +228,7 @@ class Dataflow:
         Args:
             name: The view's name.
             query: Any deterministic query of Spark's; the streams of this dataflow are tables in it, by their names.
+                Where a session is active, Spark analyses the query at once if it reads sources and such views.
             policy: What a crash may cost.
             deterministic: True: the Python functions that the query calls give the same value for the same arguments.
 
@@ -338,9 +374,10 @@ class Dataflow:
             known = ", ".join(self._processors)
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
             raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
-        return self.add(
-            View(checked_name(name), streams, query, policy_of_state(name, policy, "arrangements"), deterministic, loop)
-        )
+        chosen = policy_of_state(name, policy, "arrangements")
+        made = View(checked_name(name), streams, query, chosen, deterministic, loop)
+        check_query(made, self._processors)
+        return self.add(made)
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.
@@ -360,6 +397,44 @@ class Dataflow:
         """Return the receipt of the rows that were pushed with a key; None if no such rows are recorded."""
         return self._pushes_to(source).pushed(key)
 
+    def drop(self, name: str) -> list[str]:
+        """Take a source, a processor or a sink out again, with all that reads it; for a cell that may run again.
+
+        What reads it goes too, and its late or bad rows: no stream goes on with what an earlier version gave or said.
+        So the cells that defined these run again too. Nothing happens if there is no such name, as at the first run:
+
+            flow.drop("clean")
+            clean = flights.transform("clean", lambda df: df.where("arr_delay IS NOT NULL"))
+
+        Args:
+            name: Its name.
+
+        Returns:
+            The names of all that is gone, in their order.
+        """
+        parts = self._added.get(name, {name})
+        gone: list[str] = []
+        for each, processor in self._processors.items():  # each comes after those that it reads
+            if each in parts or not {*processor.reads, self._beside.get(each)}.isdisjoint(gone):
+                gone.append(each)
+        for known in (self._processors, self._upserted, self._beside):
+            for each in gone:
+                known.pop(each, None)
+        self._added = {each: parts for each, parts in self._added.items() if not parts.isdisjoint(self._processors)}
+        self._told -= {name, *gone}
+        return gone
+
+    @contextmanager
+    def adding(self, name: str) -> Iterator[None]:
+        """Take the processors that are added in this block for parts of one; nothing is left of it if it is refused."""
+        before = self._processors.copy()
+        try:
+            yield
+        except InvalidError:
+            self._processors = before
+            raise
+        self._added[name] = frozenset(self._processors.keys() - before.keys())
+
     def _is_read_beside(self, stream: str) -> bool:
         source, _ = self._upserted[stream]
         return any(source in each.reads for name, each in self._processors.items() if name != stream)
@@ -370,6 +445,8 @@ class Dataflow:
 
     def _pushes_to(self, name: str) -> Pushable:
         own, _ = self._upserted.get(name, (name, None))
+        if own in self.unused:
+            raise InvalidError("BAD_OPTION", f"nothing reads {name}, so {self.name} runs without it: give it a sink")
         processor = self._processors.get(own)
         pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
         if pushable is None:
@@ -378,16 +455,30 @@ class Dataflow:
             )
         return pushable
 
-    def add(self, processor: Processor) -> Stream:
+    def add(self, processor: Processor, beside: str | None = None) -> Stream:
         """Add a processor, and return the stream of its rows; the methods of streams call this.
 
+        Args:
+            processor: The processor.
+            beside: The stream whose options it has, if that is none that it reads: it is dropped with it.
+
         Raises:
-            InvalidError: `[DUPLICATE_NAME]`.
+            InvalidError: `[DUPLICATE_NAME]`; `[BAD_OPTION]` it reads a stream that was dropped.
         """
-        if processor.name in self._processors:
-            raise InvalidError("DUPLICATE_NAME", f"{self.name} has two processors named {processor.name}: rename one")
-        self._processors[processor.name] = processor
-        return Stream(self, processor.name)
+        name = processor.name
+        if name in self._processors:
+            raise InvalidError(
+                "DUPLICATE_NAME",
+                f"{self.name} has two processors named {name}: rename one, or write flow.drop({name!r}) before what "
+                "replaces it",
+            )
+        for read in processor.reads:
+            if read not in self._processors:
+                raise InvalidError("BAD_OPTION", f"{name} reads {read}, which {self.name} has no more: define it again")
+        self._processors[name] = processor
+        if beside is not None:
+            self._beside[name] = beside
+        return Stream(self, name)
 
     if not TYPE_CHECKING:  # a type checker shall go on finding names that are not there
 
@@ -401,17 +492,3 @@ class Dataflow:
 def _stream_of(value: object) -> str | None:
     stream = value.stream if isinstance(value, Grouped | Keyed) else value
     return stream.name if isinstance(stream, Stream) else None
-
-
-def _lateness_of(name: str, given: object) -> tuple[str, str]:
-    """Return the column and the period of a lateness, as `Dataflow.source` takes it.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
-    if not isinstance(given, Mapping) or len(given) != 1:
-        raise InvalidError(
-            "BAD_OPTION", f"{name}: lateness is {given!r}: write one column and a period, as in {{'at': '10 minutes'}}"
-        )
-    ((column, late_by),) = given.items()
-    return column, late_by

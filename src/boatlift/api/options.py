@@ -10,7 +10,7 @@ from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, P
 from boatlift.errors import InvalidError
 from boatlift.operators.view.node import LoopRows
 
-__all__ = ["checked_name", "loop_of", "policy_of_batch", "policy_of_state", "policy_without_state"]
+__all__ = ["checked_name", "lateness_of", "loop_of", "policy_of_batch", "policy_of_state", "policy_without_state"]
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -98,3 +98,17 @@ def loop_of(name: str, output: str | Mapping[str, str], max_rounds: object, keep
         raise InvalidError("BAD_OPTION", f"{name} has max_rounds={max_rounds!r}: write a whole number from 1 on")
     outputs = {"": output} if isinstance(output, str) else output
     return LoopRows(tuple(outputs.items()), max_rounds, lateness_in(keep_every, "keep_every") / 1000)
+
+
+def lateness_of(name: str, given: object) -> tuple[str, str]:
+    """Return the column and the period of a lateness, as `Dataflow.source` takes it.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if not isinstance(given, Mapping) or len(given) != 1:
+        raise InvalidError(
+            "BAD_OPTION", f"{name}: lateness is {given!r}: write one column and a period, as in {{'at': '10 minutes'}}"
+        )
+    ((column, late_by),) = given.items()
+    return column, late_by

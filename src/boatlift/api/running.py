@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Collection, Iterator
@@ -11,19 +12,25 @@ from types import FrameType
 
 from pyspark.sql import SparkSession
 
+from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
+from boatlift.api.reports import status
 from boatlift.dataflow import Plan, plan
+from boatlift.errors import BoatliftError, InvalidError
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import raising_jvm_died
 from boatlift.spark.session.session import check_session, session
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import Store
 
-__all__ = ["Running", "run", "run_plan", "start"]
+__all__ = ["Running", "run", "run_plan", "session_of", "start"]
+
+logger = logging.getLogger(__name__)
 
 _DEFAULTS = RunOptions()
 
@@ -66,8 +73,9 @@ def run(
         InvalidError: `[BAD_OPTION]`.
         BoatliftError: The cause of the end. The same call goes on from there.
     """
-    spark = spark or _session_of(flow)
+    spark = session_of(flow, spark)
     options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    pickle_by_value(flow)
     run_plan(plan(flow), _opened(store), spark, options)
 
 
@@ -82,8 +90,8 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
 class Running:
     """A dataflow that runs in the background of a notebook, as `start` returns it."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, host: Host, name: str, store: str | Path | Store) -> None:
+        self._host, self._name, self._store = host, name, store
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="boatlift")
         self._thread.start()
@@ -94,11 +102,30 @@ class Running:
                 self._host.run()
         except BaseException as error:  # noqa: BLE001 - raised by `wait`
             self._error = error
+        if (ended := self._error) is not None:
+            told = str(ended) if isinstance(ended, BoatliftError) else repr(ended)
+            logger.error("%s runs no longer: %s (wait() raises it; start it again, and it goes on)", self._name, told)
 
     @property
     def is_active(self) -> bool:
         """Return whether the dataflow still runs."""
         return self._thread.is_alive()
+
+    @property
+    def exception(self) -> BaseException | None:
+        """The error that ended the dataflow; None if it runs, or has ended well."""
+        return self._error
+
+    def status(self) -> DataflowStatus:
+        """Return how far the dataflow is, as `bl.status` does.
+
+        Raises:
+            InvalidError: `[STORE_NOT_FOUND]` the run has not taken over its new store yet; `[BAD_OPTION]` the dataflow
+                runs on a store that is no folder.
+        """
+        if not isinstance(self._store, str | Path):
+            raise InvalidError("BAD_OPTION", "status() reads a store in a folder: start with store='FOLDER'")
+        return status(self._store)
 
     def stop(self) -> None:
         """Stop the dataflow cleanly, and wait for its end; raise the error that ended it, if one did."""
@@ -119,6 +146,10 @@ class Running:
             raise self._error
         return not self._thread.is_alive()
 
+    def __repr__(self) -> str:
+        how = "runs" if self.is_active else "has ended" if self._error is None else f"failed: {self._error}"
+        return f"<{self._name} {how}>"
+
 
 def start(
     flow: Dataflow,
@@ -132,20 +163,31 @@ def start(
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
-    """Run a dataflow in the background; arguments as for `run`."""
-    spark = spark or _session_of(flow)
+    """Run a dataflow in the background; arguments as for `run`.
+
+    An error that ends it is logged as it happens, which Python prints to standard error if logging is not set up.
+    """
+    spark = session_of(flow, spark)
     options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    pickle_by_value(flow)
     with raising_jvm_died():
-        return Running(_host(plan(flow), _opened(store), spark, options))
+        return Running(_host(plan(flow), _opened(store), spark, options), flow.name, store)
 
 
 def _opened(store: str | Path | Store) -> Store:
     return LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
 
 
-def _session_of(flow: Dataflow) -> SparkSession:
+def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
+    """Return the session that a dataflow is to run on, with what steps need: the given one, the active one, a new one.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the session would break guarantees; or as `bl.session`.
+    """
     with raising_jvm_died():  # the JVM of an earlier session may be gone
-        return SparkSession.getActiveSession() or session(app_name=flow.name)
+        found = spark or SparkSession.getActiveSession() or session(app_name=flow.name)
+    check_session(found)
+    return found
 
 
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:

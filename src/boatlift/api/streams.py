@@ -8,6 +8,7 @@ from inspect import signature
 from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
+from boatlift.api.known_columns import columns_of
 from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
@@ -45,6 +46,17 @@ class Stream:
 
     dataflow: Dataflow
     name: str
+
+    def columns(self) -> dict[str, str]:
+        """Return the names of the columns and their types, as Spark writes them, where a session is active.
+
+        What comes before the stream is compiled for it, so that a mistake there is told here.
+
+        Raises:
+            InvalidError: `[NO_SESSION]`; or what is wrong with the program, as `bl.run` raises it.
+            UserCodeError: `[USER_CODE]` a function raised.
+        """
+        return columns_of(self.dataflow, self.name)
 
     def transform(
         self,
@@ -165,7 +177,7 @@ class Stream:
                 "BAD_OPTION", f"{name}: {self.name} drops no late rows: call late_rows on what lateness(…) returns"
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
-        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen))
+        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen), self.name)
 
     def bad_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Return the dead letters of a source: its rows that do not fit, each with its place and the reason.
@@ -192,7 +204,8 @@ class Stream:
                 "flow.source(…, bad_rows='dead_letters') returns",
             )
         chosen = policy_of_state(name, policy, "the number of letters")
-        return self.dataflow.add(replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen))
+        letters = replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen)
+        return self.dataflow.add(letters, self.name)
 
     def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.
@@ -461,9 +474,10 @@ class Stream:
         gathering, which has the sink's name with `_gathered` behind it.
         """
         policy, before = sink.capabilities.gathers, self.name
-        if policy is not None:
-            before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
-        self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
+        with self.dataflow.adding(name):
+            if policy is not None:
+                before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
+            self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
 
     if not TYPE_CHECKING:
 

@@ -8,9 +8,9 @@ from typing import Any
 from rich.tree import Tree
 
 from boatlift.api.dataflow import Dataflow
+from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
-from boatlift.dataflow import plan
-from boatlift.runtime.inspect.program import JobReport, ProgramReport, plan_of
+from boatlift.runtime.inspect.program import JobReport, ProgramReport
 
 __all__ = ["show_plan"]
 
@@ -24,22 +24,8 @@ _DETERMINANTS = {
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
-    """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once.
-
-    The transformations are compiled by the active Spark session.
-    """
-    from pyspark.sql import SparkSession
-
-    from boatlift.api.registry import ON_SPARK
-    from boatlift.spark.compile.program import compile_program
-    from boatlift.spark.jobs.residence import residences, slots_left
-
-    spark = SparkSession.getActiveSession()
-    assert spark is not None, "the command has started a session"
-    planned = plan(flow)
-    program = compile_program(spark, planned, ON_SPARK)
-    why = residences(program.units, program.plan, spark)
-    report = plan_of(program.plan, program.identity, program.queries, why, slots_left(program.plan))
+    """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once."""
+    report = plan(flow)
     if as_json:
         print_json(report)
     else:

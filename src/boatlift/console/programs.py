@@ -15,6 +15,7 @@ from boatlift.console.notices import notice
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.session.on_demand import session_on_demand
+from boatlift.spark.session.session import require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,12 +102,12 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
         session: It starts when the module asks Spark for one.
 
     Raises:
-        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; or an error of the module's own calls of Boatlift.
+        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; `[MISSING_EXTRA]` PySpark is not installed; or an
+            error of the module's own calls of Boatlift.
         UserCodeError: `[USER_CODE]` the module cannot be compiled or raised an error, which is the cause.
     """
-    from pyspark import cloudpickle
-
     check_flow(where)
+    require_pyspark()
     name, _, attribute = where.partition(":")
     try:
         with session_on_demand(session.begin):
@@ -116,8 +117,6 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
     except Exception as error:
         line = place(own_frames(error.__traceback__))
         raise UserCodeError("USER_CODE", f"importing {name} raised {error!r}{line}") from error
-    # Tasks get the module's functions by value: an import of the module would need a Spark session there.
-    cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
     found = getattr(module, attribute, None)
     if not isinstance(found, Dataflow):
         flows = [name for name, value in vars(module).items() if isinstance(value, Dataflow)]

@@ -21,7 +21,11 @@ class Stages:
 
     def __init__(self, flow: Dataflow, *, quiet: bool, available_now: bool) -> None:
         self._quiet, self._available_now = quiet, available_now
-        self._sources = {name for name, each in flow.processors.items() if isinstance(each, SourceProcessor)}
+        self._sources = {
+            name
+            for name, each in flow.processors.items()
+            if isinstance(each, SourceProcessor) and name not in flow.unused
+        }
         self._idle: set[str] = set()
         self._waits = False
         self._replays: dict[str, Progress] = {}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from boatlift.api.reports import status as status_at
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.runtime.host.steady_clock import LEAST_SECONDS, behind
-from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
-from boatlift.runtime.inspect.status import status_of
 
 __all__ = ["show_status"]
 
@@ -27,7 +26,7 @@ LIVING = ("alive", "running or crashed")
 
 def show_status(path: Path, *, as_json: bool) -> None:
     """Print how far each processor is, as the store knows it."""
-    status = status_of(log_at(path), store_at(path).bytes_in_scratch())
+    status = status_at(path)
     if as_json:
         print_json(status)
         return

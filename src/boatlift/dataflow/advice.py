@@ -74,7 +74,7 @@ _PROCESS = (
 _UNION = '`{here}.union("name", {other})`, or, as rows come, `{here}.merge("name", {other})`'
 _SAMPLE = _row_wise("df.where(bl.rand() < 0.1)")
 _UDF = '`{here}.transform("name", lambda df: df.withColumn("y", F.udf(abs, "double")("x")), deterministic=True)`'
-_COLUMNS = "the columns inside a transform: " + _row_wise("df.select(*df.columns)")
+_COLUMNS = "names and types, where a session is active: `{here}.columns()`"
 _KEPT = 'a policy says what is made durable: `{here}.transform("name", lambda df: df, policy=bl.Eager())`'
 _DIVIDED = "leave it out, Boatlift divides the rows of a step among the slots that there are"
 
@@ -126,7 +126,7 @@ OF_STREAM: Mapping[str, str] = {
         _LOOK,
     ),
     **dict.fromkeys(("run", "start", "awaitTermination", "execute"), _RUN),
-    **dict.fromkeys(("columns", "schema", "dtypes", "printSchema"), _COLUMNS),
+    **dict.fromkeys(("schema", "dtypes", "printSchema"), _COLUMNS),
     **dict.fromkeys(
         ("createTempView", "createOrReplaceTempView", "sql"), _row_wise('df.selectExpr("k", "x * 2 AS y")')
     ),

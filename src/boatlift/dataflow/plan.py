@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
@@ -28,6 +28,10 @@ class Graph(Protocol):
     @property
     def processors(self) -> Mapping[str, Processor]:
         """All processors by name, each after those that it reads."""
+
+    @property
+    def unused(self) -> Collection[str]:
+        """The processors of sources that nothing reads: they are no part of a plan."""
 
     @property
     def ticks(self) -> SourceProcessor | None:
@@ -109,17 +113,17 @@ class Plan:
 
 
 def plan(dataflow: Graph) -> Plan:
-    """Check a dataflow and divide it into units.
+    """Check a dataflow and divide it into units, without the sources that nothing reads.
 
     Raises:
         InvalidError: `[EMPTY_DATAFLOW]`, `[DUPLICATE_PLACE]`, `[BAD_LOOKUP]`, `[BAD_RECOMPUTATION]`, `[BAD_REDUCTION]`,
             `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
     """
-    processors = dataflow.processors
+    processors = {name: each for name, each in dataflow.processors.items() if name not in dataflow.unused}
     sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
     sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
     if not sources or not sinks:
-        missing = "source" if not sources else "sink"
+        missing = "sink" if dataflow.processors else "source"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
     dataflow.check()
     _refuse_common_places(sinks)

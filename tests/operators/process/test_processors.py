@@ -265,7 +265,7 @@ def sets_unknown(key: Any, rows: Any, state: Any, context: Any) -> None:
 
 FAILS: dict[str, tuple[Any, str]] = {
     "raises": (fails, "a function of p raised at step 0 of p: KeyError: 'no such page'"),
-    "another type": (gives_text, "gave a row that does not fit struct<n:bigint>"),
+    "another type": (gives_text, "gave a row that does not fit struct<n:bigint>: column n has 'many', a str"),
     "too many": (gives_two, "gave a row that does not fit struct<n:bigint>"),
     "unknown attribute": (sets_unknown, "'State' object has no attribute 'm'"),
 }

@@ -49,7 +49,7 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
     except ValueError:  # a function of C's has no signature
         pass
     about = {"kind": "foreach", "function": _name(function), "parts": parts}
-    return DeliveringSink(_Call(function, _name(function), with_part=parts > 1), about, parts)
+    return DeliveringSink(_Call(function, _name(function), with_part=parts > 1), about, parts, (function,))
 
 
 def _name(function: Callable[..., object]) -> str:

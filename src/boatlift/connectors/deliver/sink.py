@@ -6,7 +6,7 @@ the delivery and before the log's record of it delivers the step once more.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -72,14 +72,17 @@ class DeliveringSink:
         deliver: Delivers a part.
         about: Kind, place and options, as `describe` returns them.
         parts: In how many parts a step is delivered, at the same time, each in a task of its own.
+        functions: The user's functions that it calls.
     """
 
     delivery = Delivery.AT_LEAST_ONCE
     key: Sequence[str] | None = None
     capabilities = SinkCapabilities(runs_jobs=True)
 
-    def __init__(self, deliver: Deliver, about: Json, parts: int) -> None:
-        self._deliver, self._about, self._parts = deliver, about, parts
+    def __init__(
+        self, deliver: Deliver, about: Json, parts: int, functions: tuple[Callable[..., object], ...] = ()
+    ) -> None:
+        self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
         self._context: SinkContext | None = None
 
     def describe(self) -> Json:

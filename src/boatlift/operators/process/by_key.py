@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
@@ -177,7 +176,7 @@ class ByKey:
     def _table(self, rows: Sequence[Any], schema: StructType, what: str) -> pa.Table:
         try:
             return table_of(rows, schema)
-        except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        except ValueError as error:
             message = f"the function of {self.processor} gave {what} that does not fit {schema.simpleString()}: {error}"
             raise UserCodeError("USER_CODE", message, lasting=True) from error
 

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -31,6 +32,12 @@ __all__ = ["in_utc", "microseconds", "moment", "rows_of", "table_of"]
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times here
 _MICROSECOND = timedelta(microseconds=1)
+
+_MISFITS = (AssertionError, PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What PySpark and Arrow raise for a value that is not of its column's type: PySpark asserts some types."""
+
+_LONGEST = 100
+"""An error shows so many characters of a value."""
 
 
 def rows_of(table: pa.Table, schema: StructType, processor: str) -> list[Row]:
@@ -62,11 +69,41 @@ def table_of(rows: Sequence[Any], schema: StructType) -> pa.Table:
     """Return what a user's function gave as Arrow rows; a time without a zone is in UTC.
 
     Raises:
-        PySparkException, ArrowException, TypeError, ValueError, OverflowError: A row does not fit.
+        ValueError: A row does not fit; the text names the column and the value.
     """
+    try:
+        return _converted(rows, schema)
+    except _MISFITS as error:
+        raise ValueError(_misfit(rows, schema) or str(error) or type(error).__name__) from error
+
+
+def _converted(rows: Sequence[Any], schema: StructType) -> pa.Table:
     given = _with(schema, _Moment)
     table = LocalDataToArrowConversion.convert(rows, given, use_large_var_types=False)
     return table if given is schema else table.cast(to_arrow_schema(schema, timezone="UTC"))
+
+
+def _misfit(rows: Sequence[Any], schema: StructType) -> str | None:
+    """Return what is wrong with the first row that does not fit; None if each value fits by itself."""
+    for row in (row for row in rows if row is not None):
+        named = row if isinstance(row, dict) else vars(row) if hasattr(row, "__dict__") else None
+        if isinstance(row, tuple) or named is None:
+            if isinstance(row, str | bytes) or not hasattr(row, "__len__") or len(row) != len(schema):
+                return f"{_short(row)} is no tuple of {len(schema)} values"
+            values: Sequence[Any] = tuple(row)
+        else:
+            values = [named.get(name) for name in schema.names]
+        for field, value in zip(schema.fields, values, strict=True):
+            try:
+                _converted([(value,)], StructType([field]))
+            except _MISFITS:
+                return f"column {field.name} has {_short(value)}, a {type(value).__name__}"
+    return None
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def in_utc(at: datetime) -> datetime:

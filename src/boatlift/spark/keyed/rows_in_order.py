@@ -40,5 +40,5 @@ def _codes(column: pa.ChunkedArray) -> Ints:
     """Return numbers in the order of a column's values: NULL first."""
     if fits_codes(column.type):
         return order_codes(column.combine_chunks(), Order())
-    ranks = pc.rank(column, sort_keys="ascending", null_placement="at_start", tiebreaker="dense")
-    return np.asarray(ranks).astype(np.int64)
+    ranks = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
+    return np.where(np.asarray(column.is_null()), 0, ranks)

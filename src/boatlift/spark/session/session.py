@@ -27,7 +27,7 @@ from boatlift.spark.session.settings import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "session"]
+__all__ = ["check_session", "require_pyspark", "session"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,7 @@ def session(master: str = DEFAULT_MASTER, app_name: str = "boatlift", **conf: st
         UnavailableError: `[SPARK_NOT_STARTED]`; or `[STEP_FAILED]` if the JVM that `PYSPARK_GATEWAY_PORT` names does
             not answer.
     """
-    _require_pyspark()
+    require_pyspark()
     from pyspark.sql import SparkSession
 
     prepare_environment(master)
@@ -131,7 +131,12 @@ def check_session(spark: SparkSession) -> None:
         )
 
 
-def _require_pyspark() -> None:
+def require_pyspark() -> None:
+    """Raise if PySpark cannot be used.
+
+    Raises:
+        InvalidError: `[MISSING_EXTRA]` it is not installed, or too old.
+    """
     try:
         import pyspark
     except ImportError:

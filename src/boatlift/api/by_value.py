@@ -1,0 +1,60 @@
+"""The user's modules whose functions tasks get by value."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+
+from boatlift.api.dataflow import Dataflow
+from boatlift.connectors.deliver.sink import DeliveringSink
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.processors import SinkProcessor, SourceProcessor
+
+__all__ = ["pickle_by_value"]
+
+
+def pickle_by_value(flow: Dataflow) -> None:
+    """Let tasks get the functions of a dataflow by value where they could not import the module.
+
+    Such a module has a function, an operator or a connector of the dataflow, and holds what only a Spark session can
+    make: a dataflow, a Column, a DataFrame. All other modules are imported by tasks, so that what a module loads once
+    is loaded once.
+    """
+    from pyspark import cloudpickle
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    for module in {sys.modules.get(_module_of(each)) for each in _given(flow)}:
+        if module is None or module.__name__.partition(".")[0] in ("boatlift", "pyspark"):
+            continue
+        if any(isinstance(each, Dataflow | Column | DataFrame | SparkSession) for each in vars(module).values()):
+            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
+
+
+def _given(flow: Dataflow) -> Iterator[Any]:
+    """Iterate over what the user gave to a dataflow and tasks may call."""
+    for processor in flow.processors.values():
+        match processor:
+            case SourceProcessor():
+                yield processor.source
+            case SinkProcessor(sink=DeliveringSink() as sink):
+                yield from sink.functions
+            case SinkProcessor():
+                yield processor.sink
+            case Operator():
+                yield from processor.functions
+
+
+def _module_of(value: Any) -> str:
+    """Return the name of the module in which a function or the class of an object is defined."""
+    match value:
+        case partial():
+            return _module_of(value.func)
+        case MethodType():
+            return _module_of(value.__self__)
+        case FunctionType() | type():
+            return value.__module__
+        case _:
+            return type(value).__module__

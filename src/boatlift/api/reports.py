@@ -1,0 +1,58 @@
+"""`bl.plan` and `bl.status`: what the commands of the same names show, as data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boatlift.api.by_value import pickle_by_value
+from boatlift.api.dataflow import Dataflow
+from boatlift.dataflow import plan as planned
+from boatlift.runtime.inspect.opening import log_at, store_at
+from boatlift.runtime.inspect.program import ProgramReport, plan_of
+from boatlift.runtime.inspect.status import DataflowStatus, status_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["plan", "status"]
+
+
+def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
+    """Return a dataflow's units, determinants and costs of failures, without running it.
+
+    Args:
+        flow: The dataflow; its transformations are compiled.
+        spark: The session; if not given, the active one, or a new local one.
+
+    Raises:
+        BoatliftError: What is wrong with the program, as `bl.run` raises it.
+    """
+    divided = planned(flow)  # raises what is wrong with the program before a JVM starts
+    from boatlift.api.registry import ON_SPARK
+    from boatlift.api.running import session_of
+    from boatlift.spark.compile.program import compile_program
+    from boatlift.spark.jobs.residence import residences, slots_left
+
+    spark = session_of(flow, spark)
+    pickle_by_value(flow)
+    program = compile_program(spark, divided, ON_SPARK)
+    try:
+        why = residences(program.units, program.plan, spark)
+        return plan_of(program.plan, program.identity, program.queries, why, slots_left(program.plan))
+    finally:
+        program.close()
+
+
+def status(store: str | Path) -> DataflowStatus:
+    """Return how far each processor is, the steps that a failure now would execute again, and the last owner.
+
+    Args:
+        store: The folder of a dataflow's durable state; a process may run the dataflow meanwhile.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`.
+        DataError: The store's log cannot be read.
+    """
+    folder = Path(store)
+    return status_of(log_at(folder), store_at(folder).bytes_in_scratch())
