@@ -121,6 +121,22 @@ class SourceLaws:
         again, same = drain(self.case.make(folder), self.case.make(folder).start(), self.limit())
         assert (again, same) == (positions, cursor)
 
+    def test_an_earlier_cursor_leads_to_the_same_end_whatever_was_asked_before(
+        self, source: Source, folder: Path
+    ) -> None:
+        """Law: what a source found out for one cursor hides nothing from another."""
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, end = drain(source, source.start(), self.limit())
+        cursors = [source.start()]
+        for position in positions:
+            cursors.append(recorded(source, source.advance(cursors[-1], position)))
+        for left in range(len(positions) + 1):
+            assert self.case.endless or source.next(end) is None
+            earlier = cursors[len(positions) - left]
+            again, reached = drain(source, earlier, left if self.case.endless else 1000)
+            assert (bool(again), reached) == (left > 0, end)
+
     def test_nothing_is_taken_twice_and_everything_in_the_end(self, source: Source, folder: Path) -> None:
         taken: list[str] = []
         cursor = source.start()

@@ -32,8 +32,8 @@ POINTS = [
     "store.create(input):after:4",
     "store.create(log):after:3",
     "step(kept):after:2",
-    "sink.stage(out):before:2",  # of the job that lives: of each plan the driver asks for the stager once
-    "sink.stage(out):after:2",
+    "sink.stage(out):before:4",  # of the job that lives, too
+    "sink.stage(out):after:4",
     "sink.commit(out):before:2",
     "sink.commit(out):after:3",
     "store.delete(input):before:1",

@@ -108,6 +108,22 @@ def test_an_object_that_is_gone_by_half_is_dissolved_and_deleted_after_the_manif
     assert list(map(str, verify(store))) == []
 
 
+def test_an_object_that_is_dissolved_while_a_manifest_is_written_that_names_it_stays(store: LocalStore) -> None:
+    log = standing(store)
+    first, *others = store.list("facts/")
+    log.append([stable({"numbers": 1})])
+    log.append([stable({"numbers": 2})])
+    log._store = Meanwhile(store, "create", "log/", log.move_out)  # type: ignore[assignment]
+    log.checkpoint()
+    log.truncate()
+    assert [each.name for each in newest_manifest(store).standing] == [first, *others]
+    assert read_again(store) == [2, *range(3, 9)]
+    assert list(map(str, verify(store))) == []
+    manifest_of(log)
+    log.truncate()
+    assert list(store.list("facts/")) == others
+
+
 def test_no_object_is_deleted_before_the_manifest_that_does_not_name_it(store: LocalStore) -> None:
     log = standing(store)
     log.append([stable({"numbers": 5})])

@@ -18,14 +18,18 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.aggregates.kernel.layout import VARIANCES
+from boatlift.spark.jobs.state_parts import drop_expired
+from boatlift.spark.jobs.step_times import times_of
 from boatlift.spark.keyed.digest import digest
 from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.spark.keyed.merge import merge_runs
 from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.state import STATE, StepState, StepTime
+from boatlift.spark.keyed.state import NO_BOUND, STATE, StepState, StepTime
+from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[Any, ...]
@@ -207,12 +211,17 @@ def take_step(
 
 
 def merge_into(
-    kernel: KeyedKernel, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS, part: str = STATE
+    kernel: KeyedKernel,
+    runs: Sequence[RunRef],
+    path: Path,
+    share: Share = ALL_KEY_GROUPS,
+    part: str = STATE,
+    now: int | None = None,
 ) -> RunRef | None:
-    """Merge runs of a part that stand where their names say."""
-    codec = kernel.parts[part]
+    """Merge runs of a part that stand where their names say; without the rows that have expired at a time."""
+    codec, expiry = kernel.parts[part], kernel.expiries.get(part)
     opened = list(RunsOnDemand([(run, run.name) for run in runs], codec))
-    return merge_runs(codec, opened, path, processor=kernel.processor, share=share)
+    return merge_runs(codec, opened, path, processor=kernel.processor, share=share, expiry=expiry, now=now)
 
 
 def run_of(output: StepOutput) -> RunRef:
@@ -250,14 +259,17 @@ Runs = dict[str, list[RunRef]]
 class Execution:
     """Takes steps of a kernel in a folder: spreads keys over tasks, orders and cuts rows by chance, merges by chance.
 
+    Rows of the state that have expired are not there after a merge, and runs of none but such rows go.
+
     Args:
         kernel: Pickled on the way, as it is into tasks.
         batch_of: Makes a batch of the rows of an input.
         hash_of: The hash of the key of an input's row.
         folder: Where runs go.
         tasks: Number of tasks.
-        seed: None: rows as they are, in one batch, and no merging.
-        now: The time that has passed at each step, in milliseconds; it never goes back.
+        seed: None: rows as they are, in one batch, no merging, and no run goes.
+        now: The recorded clock of each step, and the bound of event time after it, in milliseconds; it never goes
+            back. What of them the kernel sees is what its `time` says.
     """
 
     def __init__(
@@ -298,7 +310,9 @@ class Execution:
                 for part, codec in self.kernel.parts.items()
             }
             paths: dict[str, Path] = {}
-            state = StepState(runs, partial(self._path_of, paths), self.time, share, clock=self._clock())
+            clock, expiries = self.clock(self.time), self.kernel.expiries
+            write_to = partial(self._path_of, paths)
+            state = StepState(runs, write_to, self.time, share, clock=clock, expiries=expiries)
             made = self.kernel.step(batches, state, upserts=upserts)
             given = (*made.replaced, *made.batches)
             assert all(batch.schema == self.kernel.output_schema and batch.num_rows for batch in given)
@@ -315,19 +329,31 @@ class Execution:
         return found, digests % (1 << 64)
 
     def merge(self, task: int) -> None:
-        """Merge a few runs of each part, chosen by chance."""
+        """Drop the runs that have expired, and merge a few of each part, chosen by chance."""
         assert self.chance is not None
+        drop_expired(self.runs[task], dict.fromkeys(self.kernel.expiries, self.clock(self.time).now))
         for part, runs in self.runs[task].items():
             chosen = [run for run in runs if self.chance.random() < 0.7]
             if chosen:
-                merged = merge_into(self.kernel, chosen, self.path(), Share(self.tasks, task), part)
+                merged = self.merged(chosen, self.path(), Share(self.tasks, task), part)
                 kept = [merged] if merged is not None else []  # the runs may have been those of other tasks' key groups
                 self.runs[task][part] = [*kept, *(run for run in runs if run not in chosen)]
 
-    def _clock(self) -> StepTime:
-        """Return the clock of the step."""
-        before, now = self.now(self.time - 1), self.now(self.time)
-        return StepTime(before, now, self.time, now)
+    def merged(
+        self, runs: Sequence[RunRef], path: Path, share: Share = ALL_KEY_GROUPS, part: str = STATE
+    ) -> RunRef | None:
+        """Merge runs of a part without the rows that no step after the last of the runs may need."""
+        now = self.clock(max(run.last for run in runs)).now if runs else None
+        return merge_into(self.kernel, runs, path, share, part, now)
+
+    def clock(self, step: int) -> StepTime:
+        """Return the time of a step as the kernel sees it, after the steps before."""
+        takes = []
+        for number in range(step + 1):
+            bounds = (self.now(number - 1) if number else NO_BOUND, self.now(number))
+            sent = RunsPayload((), 0, "", self.now(number), number, bounds=bounds)
+            takes.append(StepInput(number, (Message("rows", number, to_json(sent)),)))
+        return times_of(self.kernel.time, takes, None)[-1].time
 
     def _path_of(self, paths: dict[str, Path], part: str) -> Path:
         paths[part] = self.path()

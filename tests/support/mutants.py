@@ -282,6 +282,13 @@ def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
         p.sent.update(sent)
 
 
+def _sent_beyond_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
+    sent = {edge: dict(messages) for edge, messages in p.sent.items()}
+    yield from _take_back(plan, p, standing)
+    if p.name not in plan.failed:
+        p.sent.update(sent)
+
+
 def _cut_if_recorded(self: Any, plan: Any) -> None:
     _cut(self, plan)
     if not plan.recorded:
@@ -415,6 +422,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "sent-before": Mutant(
         "what a failed processor sent counts as sent", {(recover, "_take_back"): _sent_in_spite_of_failure}
+    ),
+    "sent-beyond": Mutant(
+        "what a processor that goes back had sent beyond its frontier counts as sent",
+        {(recover, "_take_back"): _sent_beyond_its_frontier},
     ),
     "cut-unrecorded": Mutant(
         "a recovery is not written down while nothing is durable yet", {(DurableFacts, "cut"): _cut_if_recorded}

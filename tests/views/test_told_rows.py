@@ -18,6 +18,8 @@ from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
 from support.event_time import BEGIN
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from views.judge import judge
+from views.random_queries import Generated, Table
 
 pytestmark = pytest.mark.spark
 
@@ -120,6 +122,18 @@ def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
     assert filled, "each step was planned again"
     assert standing == apart
     assert all(any(steps) for steps in standing.values())
+
+
+def test_the_plan_of_a_small_step_is_one_over_the_stages_that_have_rows(
+    interpreting: SparkSession, tmp_path: Path
+) -> None:
+    """Each step brings rows of one and the same source, of which one stage leaves some, or the other, or both."""
+    few, many = "(SELECT DISTINCT k, v FROM a WHERE v < 6)", "(SELECT DISTINCT k, v FROM a WHERE v >= 6)"
+    query = f"SELECT k, count(*) AS n, sum(v) AS v FROM ({few} UNION ALL {many}) GROUP BY k"
+    brought = [(1, 7), (2,), (8,), (3, 9), (4,), (10,)]
+    steps = [[{"k": number % 2, "v": v} for v in values] for number, values in enumerate(brought)]
+    case = Generated([Table("a", {"k": "BIGINT", "v": "BIGINT"}, steps)], [query])
+    assert judge(interpreting, case, tmp_path / "case") == len(steps)
 
 
 def test_a_file_that_does_not_fit_is_named_though_the_plan_does_not_hold_it(

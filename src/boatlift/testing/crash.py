@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -74,24 +75,25 @@ class Tracer:
     ) -> None:
         self.blow = blow
         self._target = target
-        self._record = record
+        self._record = None if record is None else record.absolute()
+        self._uses: Path | None = None
         self._visits: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def is_due(self, call: str, when: str) -> bool:
-        """Record that the process is at this moment; return whether it is to die here."""
+    def pass_by(self, call: str, when: str) -> None:
+        """Record that the process is at this moment, and die if it is the one to die at."""
         with self._lock:
             self._visits[call, when] += 1
             here = CrashPoint(call, when, self._visits[call, when])
-            if self._record is not None:
-                with self._record.open("a") as file:
-                    file.write(f"{here}\n")
-            return here == self._target
-
-    def pass_by(self, call: str, when: str) -> None:
-        """Record that the process is at this moment, and die if it is the one to die at."""
-        if self.is_due(call, when):
+            _note(self._record, here)
+        if here == self._target:
             os.kill(os.getpid(), self.blow)
+
+    def in_tasks(self, call: str, stager: Stager) -> Stager:
+        """Return a stager each of whose uses in a task is a moment of this process, before it and after it."""
+        if self._uses is None:
+            self._uses = Path(tempfile.mkdtemp(prefix="boatlift-crash-"))
+        return _CrashingStager(stager, call, os.getpid(), self._target, self._record, self._uses, self.blow)
 
     def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
         """Make a call, with the moments before and after it."""
@@ -145,21 +147,40 @@ class CrashingStore:
 
 
 @dataclass(frozen=True, slots=True)
-class _KillingStager:
-    """A stager that kills the driver, from a task, in the middle of a Spark job."""
+class _CrashingStager:
+    """A stager that counts its uses, and kills the driver at one of them, from a task in the middle of a Spark job.
+
+    A plan may stand for many steps, and its tasks are in several processes. So each use adds a byte to a file that is
+    theirs together: where the byte stands is the number of the visit.
+    """
 
     stager: Stager
+    call: str
     driver: int
-    when: str
+    target: CrashPoint | None
+    record: Path | None
+    uses: Path
     blow: signal.Signals
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        if self.when == "before":
-            os.kill(self.driver, self.blow)
+        self._pass_by("before")
         staged = self.stager.stage(folder, name, partition, batches)
-        if self.when == "after":
-            os.kill(self.driver, self.blow)
+        self._pass_by("after")
         return staged
+
+    def _pass_by(self, when: str) -> None:
+        with (self.uses / f"{self.call}:{when}").open("ab", buffering=0) as file:
+            file.write(b"x")
+            here = CrashPoint(self.call, when, file.tell())
+        _note(self.record, here)
+        if here == self.target:
+            os.kill(self.driver, self.blow)
+
+
+def _note(record: Path | None, here: CrashPoint) -> None:
+    if record is not None:
+        with record.open("a") as file:
+            file.write(f"{here}\n")
 
 
 class CrashingSink(SinkWrapper):
@@ -184,12 +205,8 @@ class CrashingSink(SinkWrapper):
         return self._tracer.around(f"sink.open({self._name})", self.sink.open, context)
 
     def stager(self) -> Stager:
-        """Return the sink's stager; for the visit to die at, one that kills the driver."""
-        stager = self.sink.stager()
-        for when in ("before", "after"):
-            if self._tracer.is_due(f"sink.stage({self._name})", when):
-                return _KillingStager(stager, os.getpid(), when, self._tracer.blow)
-        return stager
+        """Return the sink's stager, with crash points around each of its uses."""
+        return self._tracer.in_tasks(f"sink.stage({self._name})", self.sink.stager())
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Commit to the sink, with crash points around."""

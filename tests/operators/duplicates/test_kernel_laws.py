@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from boatlift.operators.duplicates.kernel import DuplicatesKernel
 from boatlift.spark.keyed.kernel import ROWS_INPUT
+from boatlift.spark.keyed.row_hash import hash_rows
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 KEYS = (("a", pa.int64()), ("b", pa.string()))
 COLUMNS = pa.schema([*KEYS, ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 WITHIN = 150
-"""In milliseconds; the steps of an execution are at 99, 199, 299."""
+"""In milliseconds; the bound of event time is at 99, 199, 299 after the steps of an execution."""
 
 
 class Earliest:
@@ -28,21 +29,25 @@ class Earliest:
         self.held: dict[tuple[Any, ...], int] = {}
 
     def take(self, inputs: Step) -> Counter[Row]:
-        now = 100 * self.step + 99
+        now = 100 * self.step - 1 if self.step else -(1 << 50)  # the bound of the rows before: none, for the first
         self.step += 1
         found: Counter[Row] = Counter()
-        by_key: dict[tuple[Any, ...], list[Any]] = {}
+        by_key: dict[tuple[Any, ...], list[Fields]] = {}
         for row in inputs[ROWS_INPUT]:
             by_key.setdefault((row["a"], row["b"]), []).append(row)
         for key, rows in by_key.items():
-            at = [now if row["at"] is None else row["at"] // 1000 for row in rows]
+            at = [now if row["at"] is None else row["at"] // 1000 for row in rows] if self.within else [0] * len(rows)
             if key in self.held and (self.within is None or self.held[key] + self.within > now):
                 continue
-            # Of rows at one time any may be handed on: their values are the same here.
-            earliest = rows[at.index(min(at))] if self.within is not None else rows[0]
+            earliest = min(range(len(rows)), key=lambda number: (at[number], content(rows[number])))
             self.held[key] = min(at)
-            found[(*key, earliest["v"], moment(earliest["at"]))] += 1
+            found[(*key, rows[earliest]["v"], moment(rows[earliest]["at"]))] += 1
         return found
+
+
+def content(row: Fields) -> int:
+    """Return what decides between rows of one key and time: their content, whatever their order."""
+    return int(hash_rows([pa.array([row[field.name]], field.type) for field in COLUMNS], 1, 1)[0])
 
 
 def moment(microseconds: int | None) -> datetime | None:
@@ -51,7 +56,7 @@ def moment(microseconds: int | None) -> datetime | None:
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
-    """Return steps whose rows of one key and time are equal."""
+    """Return steps of rows, of which some have one key and time."""
     made: list[Step] = []
     for number in range(draw(st.integers(1, 6))):
         rows = draw(
@@ -60,34 +65,27 @@ def steps(draw: st.DrawFn) -> list[Step]:
                     st.one_of(st.none(), st.integers(0, 2)),
                     st.sampled_from([None, "", "x"]),
                     st.sampled_from([None, -51, -50, -1, 49, 50, 149, 200]),
+                    st.integers(0, 2),
                 ),
                 max_size=12,
             )
         )
-        at = [None if late is None else (100 * number + late) * 1000 for _, _, late in rows]
+        at = [None if late is None else (100 * number + late) * 1000 for _, _, late, _ in rows]
         made.append(
-            {
-                ROWS_INPUT: [
-                    {"a": a, "b": b, "v": time or 7, "at": time} for (a, b, _), time in zip(rows, at, strict=True)
-                ]
-            }
+            {ROWS_INPUT: [{"a": a, "b": b, "v": v, "at": time} for (a, b, _, v), time in zip(rows, at, strict=True)]}
         )
     return made
-
-
-def without_times(step: Step) -> Step:
-    """Return a step whose rows of one key are equal."""
-    return {name: [{**row, "v": 1, "at": 0} for row in rows] for name, rows in step.items()}
 
 
 def case(hash_of: Hash, within: int | None = WITHIN) -> KernelCase:
     kernel = DuplicatesKernel("d", KEYS, COLUMNS, *(() if within is None else ("at", within)))
     return KernelCase(
         kernel,
-        steps() if within is not None else steps().map(lambda each: [without_times(step) for step in each]),
+        steps(),
         lambda: Earliest(within),
         batch_maker(COLUMNS, lambda row: hash_of((row["a"], row["b"]))),
         lambda _, row: hash_of((row["a"], row["b"])),
+        timed=within is not None,
     )
 
 

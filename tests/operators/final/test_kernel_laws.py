@@ -42,14 +42,17 @@ class Held:
 
 @st.composite
 def steps(draw: st.DrawFn) -> list[Step]:
-    """Return steps of changes: a row is taken back no more often than it came, and never once it is final."""
+    """Return steps of changes: a row is taken back no more often than it came, and never once it is final.
+
+    A row may come at the bound itself.
+    """
     made: list[Step] = []
     there: Counter[tuple[Any, ...]] = Counter()
     for number in range(draw(st.integers(1, 6))):
         drawn = draw(
             st.lists(
                 st.tuples(
-                    st.integers(0, 6), st.sampled_from([None, 1, 2]), st.sampled_from([None, "", "x"]), st.booleans()
+                    st.integers(-1, 6), st.sampled_from([None, 1, 2]), st.sampled_from([None, "", "x"]), st.booleans()
                 ),
                 max_size=10,
             )
@@ -57,7 +60,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
         rows: list[Fields] = []
         for ahead, a, b, back in drawn:
             row = (100 * number + 50 * ahead + 49, a, b)  # steps are at 99, 199, 299
-            weight = -1 if back and there[row] > 0 else 1
+            weight = -1 if back and ahead >= 0 and there[row] > 0 else 1
             there[row] += weight
             rows.append({"_leaves": row[0], "a": a, "b": b, "_weight": weight})
         made.append({ROWS_INPUT: rows})

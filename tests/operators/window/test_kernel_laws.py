@@ -63,6 +63,11 @@ def by_leaps(step: int) -> int:
     return 300 * (step // 3) + 99
 
 
+def by_little(step: int) -> int:
+    """Take several steps for a slide."""
+    return 7 * step + 99
+
+
 def steps(length: int, now: Callable[[int], int]) -> st.SearchStrategy[list[Step]]:
     """Return steps of rows of windows that have not ended when their step begins."""
 
@@ -120,3 +125,7 @@ class TestWindowsThatEndBetweenSlides(KernelLaws):
 
 class TestABoundThatStandsAndLeaps(KernelLaws):
     case = case(spread_hash, 50, by_leaps)
+
+
+class TestStepsWithinASlide(KernelLaws):
+    case = case(spread_hash, 50, by_little)

@@ -68,6 +68,9 @@ class Source(Protocol):
     def next(self, cursor: Json) -> Json | None:
         """Choose the input of a step out of what is available now.
 
+        Law: what the source remembers of one cursor hides nothing from another. After a failure it may be asked with an
+        earlier one, and gives everything behind that.
+
         Returns:
             The position, or None if there is nothing new.
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame
 
 from boatlift.operators.lateness.node import Lateness
-from boatlift.operators.lateness.task import LatenessTask
+from boatlift.operators.lateness.task import LatenessTask, bound_after
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -44,8 +44,7 @@ class LatenessSteps(JobSteps):
         clock, seed = clock_of(take)
         times = [StepTime(before, before, seed, clock)]
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
-        latest = [receipt.latest for receipt in receipts if receipt.latest is not None]
-        after = max(before, max(latest) - self._lateness.lateness) if latest else before
+        after = bound_after(before, receipts, self._lateness.lateness)
         late = sum(receipt.late for receipt in receipts) + (0 if recorded is None else recorded.late or 0)
         kept = to_json(RunsPayload((), bounds=(before, after), late=late))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
@@ -15,7 +15,7 @@ from boatlift.spark.tasks.keyed_task import task_input
 from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
 
-__all__ = ["LatenessTask"]
+__all__ = ["LatenessTask", "bound_after"]
 
 MICROSECONDS = 1000
 """Microseconds in a millisecond: rows have their times in the first, bounds are in the second."""
@@ -65,6 +65,17 @@ class LatenessTask:
             handed_on.append(batch if chosen.all() else batch.filter(pa.array(chosen)))
         made = self.stage.run(time, number, iter([batch for batch in handed_on if batch.num_rows]))
         return msgspec.structs.replace(made, rows_in=handed, latest=latest, late=late_rows)
+
+
+def bound_after(before: int, receipts: Iterable[TaskReceipt], lateness: int) -> int:
+    """Return the bound after a step, in milliseconds since 1970; it never goes back.
+
+    Args:
+        before: The bound after the step before.
+        receipts: The receipts of the step's tasks.
+        lateness: How long after the latest time rows may come, in milliseconds.
+    """
+    return max([before, *(each.latest - lateness for each in receipts if each.latest is not None)])
 
 
 def _times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:

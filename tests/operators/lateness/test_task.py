@@ -1,0 +1,90 @@
+"""The task that judges rows: which are late by a bound, and how far the bound has moved after them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from boatlift.operators.lateness.task import LatenessTask, bound_after
+from boatlift.spark.keyed.state import NO_BOUND
+from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
+from boatlift.spark.tasks.staging import ArrowStager
+
+BOUND = 1_000
+"""In milliseconds; times of rows are in microseconds."""
+
+
+def judged(
+    folder: Path, *batches: list[int | None], bound: int = BOUND, late: bool = False, kind: pa.DataType | None = None
+) -> tuple[TaskReceipt, list[int | None]]:
+    """Return the receipt of a task, and the times of the rows that it hands on."""
+    kind = kind or pa.timestamp("us", "UTC")
+    schema = pa.schema([("at", kind)])
+    stage = StageTask("judge", 5, (Output("out", ArrowStager(schema), upserts=False),), str(folder))
+    given = [
+        pa.record_batch({"at": pa.array(each, kind), "_row_hash": np.arange(len(each), dtype=np.int64)})
+        for each in batches
+    ]
+    receipt = LatenessTask(stage, "at", late).run(3, 0, iter(given), bound)
+    staged = receipt.staged["out"]
+    if staged is None:
+        return receipt, []
+    with pa.ipc.open_file(folder / Path(staged.name).name) as file:
+        handed = file.read_all()
+    assert receipt.rows == handed.num_rows
+    return receipt, handed.column("at").cast(pa.int64()).to_pylist()
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_row_at_the_bound_is_in_time_and_one_a_microsecond_before_it_is_late(tmp_path: Path, late: bool) -> None:
+    times = [999_000, 999_999, 1_000_000, 1_000_001, None, -1, 0]
+    receipt, handed = judged(tmp_path, times, late=late)
+    assert handed == ([999_000, 999_999, -1, 0] if late else [1_000_000, 1_000_001, None])
+    assert (receipt.rows_in, receipt.late, receipt.latest) == (7, 4, 1_000)
+
+
+def test_of_times_before_1970_the_earlier_one_is_late(tmp_path: Path) -> None:
+    receipt, handed = judged(tmp_path, [-1_001, -1_000, -999, -1_000_000], bound=-1)
+    assert handed == [-1_000, -999]
+    assert (receipt.late, receipt.latest) == (2, -1), "a time is of the millisecond in which it lies"
+
+
+def test_rows_of_one_step_do_not_judge_one_another(tmp_path: Path) -> None:
+    receipt, handed = judged(tmp_path, [9_000_000], [1_000_000], [8_000_000, 1_000_000])
+    assert handed == [9_000_000, 1_000_000, 8_000_000, 1_000_000]
+    assert (receipt.late, receipt.latest) == (0, 9_000)
+
+
+def test_before_the_first_row_nothing_is_late_and_without_times_nothing_moves(tmp_path: Path) -> None:
+    least = -(1 << 60)
+    assert judged(tmp_path, [least, None], bound=NO_BOUND)[1] == [least, None]
+    receipt, handed = judged(tmp_path, [None], [None, None])
+    assert (handed, receipt.late, receipt.latest) == ([None] * 3, 0, None)
+    receipt, handed = judged(tmp_path)
+    assert (handed, receipt.rows_in, receipt.late, receipt.latest) == ([], 0, 0, None)
+
+
+def test_times_without_a_zone_are_judged_the_same(tmp_path: Path) -> None:
+    assert judged(tmp_path, [999_999, 1_000_000], kind=pa.timestamp("us"))[1] == [1_000_000]
+
+
+TIMES = st.one_of(st.none(), st.integers(-3_000, 3_000))
+
+
+@given(st.integers(-3_000, 3_000), st.lists(st.lists(TIMES, max_size=3), max_size=3), st.integers(0, 1_500))
+def test_the_bound_follows_the_latest_of_all_tasks_and_never_goes_back(
+    before: int, latest: list[list[int | None]], lateness: int
+) -> None:
+    """Law: after a row no later row makes the bound earlier; what all tasks saw counts, whatever their order."""
+    bound = NO_BOUND
+    for times in [[before + lateness], *latest]:
+        receipts = [TaskReceipt(number, 0, 0, 0, {}, latest=time) for number, time in enumerate(times)]
+        after = bound_after(bound, receipts, lateness)
+        assert after == bound_after(bound, receipts[::-1], lateness)
+        assert after == max([bound, *(time - lateness for time in times if time is not None)])
+        bound = after
