@@ -27,6 +27,7 @@ from boatlift.errors import (
     UnavailableError,
     UserCodeError,
 )
+from boatlift.spark.session.on_demand import begin_when_needed
 
 if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from boatlift.spark.session.session import session
 
 __version__ = "0.1.0"
+
+begin_when_needed()
 
 __all__ = [
     "Batch",

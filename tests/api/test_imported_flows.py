@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -17,7 +17,7 @@ from pyspark.sql.types import LongType
 
 import boatlift as bl
 from boatlift.api.by_value import pickle_by_value
-from boatlift.spark.session.on_demand import explain_missing_session, session_on_demand
+from boatlift.spark.session.on_demand import begin_when_needed, session_on_demand
 
 FLOW = """
 from pathlib import Path
@@ -72,7 +72,6 @@ def shared(key, rows, state, context):
 
 PROGRAM = """
 import boatlift as bl
-spark = bl.session("local[2]")
 from imported_flow import flow
 assert bl.Stream(flow, "fares").columns() == {"k": "string", "fare": "int"}
 bl.run(flow, store="store", available_now=True)
@@ -112,15 +111,22 @@ def no_session(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_session")
 @pytest.mark.parametrize("ask", [lambda: F.count("*"), lambda: F.lit(1), lambda: F.udf(len, LongType())("k")])
-def test_functions_of_spark_say_what_to_write_where_there_is_no_session(ask: object) -> None:
-    bl.Dataflow("mine")
-    with pytest.raises(bl.InvalidError, match=r"\[NO_SESSION\] .* write spark = bl\.session\(\) before them"):
+def test_functions_of_spark_begin_a_session_where_there_is_none(
+    ask: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def session() -> None:
+        raise LookupError("a session begins")
+
+    monkeypatch.setattr("boatlift.spark.session.session.session", session)
+    begin_when_needed()
+    assert SparkSession.getActiveSession() is None, "to ask for one begins none"
+    with pytest.raises(LookupError, match="a session begins"):
         ask()
 
 
 @pytest.mark.usefixtures("no_session")
 def test_a_session_that_the_user_makes_is_made_all_the_same() -> None:
-    explain_missing_session()
+    begin_when_needed()
     assert SparkSession.getActiveSession() is None
     assert SparkContext._active_spark_context is None
     begun: list[str] = []

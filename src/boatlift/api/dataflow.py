@@ -10,7 +10,6 @@ delays.sink("answers", bl.sqlite("answers.db", table="delays", key=["origin"]))
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -36,7 +35,6 @@ from boatlift.operators.bad_rows.node import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
 from boatlift.operators.view.node import LoopRows, View
 from boatlift.operators.view.upserts import held_rows
-from boatlift.spark.session.on_demand import explain_missing_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -63,8 +61,6 @@ class Dataflow:
     """
 
     def __init__(self, name: str, *, tick: str | None = None) -> None:
-        if "pyspark" in sys.modules:
-            explain_missing_session()
         self.name = checked_name(name)
         self._processors: dict[str, Processor] = {}
         self._upserted: dict[str, tuple[str, Upserts]] = {}

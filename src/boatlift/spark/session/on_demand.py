@@ -1,4 +1,4 @@
-"""A Spark session that starts when code first asks Spark for one, and an error where nothing starts it.
+"""A Spark session that starts when code first asks Spark for one.
 
 Most modules of dataflows need a session while they are imported: Spark's `F.count(…)` asks the active context for its
 JVM. Other modules, and those that raise before that, need not wait for a session.
@@ -7,17 +7,22 @@ JVM. Other modules, and those that raise before that, need not wait for a sessio
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from boatlift.errors import InvalidError
 from boatlift.spark.session.jvm import raising_jvm_died
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["begun_session", "explain_missing_session", "session_on_demand"]
+__all__ = ["begin_when_needed", "begun_session", "session_on_demand"]
+
+_OF_CONTEXT = "pyspark.core.context"
 
 _ACTIVE = "_active_spark_context"
 """The attribute that PySpark reads the context from: in functions, builders of sessions, `getActiveSession`."""
@@ -38,20 +43,45 @@ class _OnDemand:
         return getattr(owner, _ACTIVE)
 
 
-class _Explained:
-    """A placeholder of the active context that is not there: what cannot do without it is told what to write.
+class _WhenNeeded:
+    """A placeholder of the active context that begins a session when a function of Spark's cannot do without.
 
-    PySpark's own code, which asks whether there is one, gets None.
+    PySpark's own code, which asks whether there is a context, gets None, and so do tasks, which have none.
     """
 
-    def __get__(self, instance: object, owner: Any) -> None:
+    def __get__(self, instance: object, owner: Any) -> Any:
         asking = sys._getframe(1).f_globals["__name__"]  # noqa: SLF001 - the only way to tell who asks
-        if asking.startswith(_NEED_ONE):
-            raise InvalidError(
-                "NO_SESSION",
-                "Spark's functions, such as F.count(…), need a session, and this process has none: write "
-                "spark = bl.session() before them, and before the import of a module that calls them as it is imported",
-            )
+        if not asking.startswith(_NEED_ONE):
+            return None
+        from pyspark import TaskContext
+
+        if TaskContext.get() is not None:
+            return None
+        from boatlift.spark.session.session import session
+
+        setattr(owner, _ACTIVE, None)
+        session()
+        return getattr(owner, _ACTIVE)
+
+
+class _WhenImported(MetaPathFinder):
+    """Puts the placeholder in place as soon as PySpark is imported."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        del path, target
+        if name != _OF_CONTEXT:
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def executed(module: ModuleType) -> None:
+                execute(module)
+                setattr(module.SparkContext, _ACTIVE, _WhenNeeded())
+
+            spec.loader.exec_module = executed  # type: ignore[method-assign]
+        return spec
 
 
 def begun_session() -> SparkSession | None:
@@ -67,15 +97,17 @@ def begun_session() -> SparkSession | None:
         return SparkSession.getActiveSession()
 
 
-def explain_missing_session() -> None:
-    """From now on, if Spark's functions are called before there is a session, raise `[NO_SESSION]`.
+def begin_when_needed() -> None:
+    """From now on, begin `bl.session()` when a function of Spark's, such as `F.count(…)`, is called without a session.
 
-    Nothing is changed in a process that has a session.
+    So a module may be imported that calls such functions while it is imported. A session that the user has made, or
+    makes before that, is used as it is. PySpark need not be imported yet, and is not imported here.
     """
-    from pyspark import SparkContext
-
-    if vars(SparkContext)[_ACTIVE] is None:
-        setattr(SparkContext, _ACTIVE, _Explained())
+    if (loaded := sys.modules.get(_OF_CONTEXT)) is None:
+        if not any(isinstance(each, _WhenImported) for each in sys.meta_path):
+            sys.meta_path.insert(0, _WhenImported())
+    elif vars(loaded.SparkContext)[_ACTIVE] is None:
+        setattr(loaded.SparkContext, _ACTIVE, _WhenNeeded())
 
 
 @contextmanager
@@ -87,7 +119,7 @@ def session_on_demand(begin: Callable[[], object]) -> Iterator[None]:
     """
     from pyspark import SparkContext
 
-    if not isinstance(vars(SparkContext)[_ACTIVE], _Explained | None):
+    if not isinstance(vars(SparkContext)[_ACTIVE], _WhenNeeded | None):
         yield
         return
     waiting = _OnDemand(begin)
