@@ -233,6 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a dataflow like `boatlift run`; record its crash points, or die at one of them."""
     import argparse
 
+    from boatlift.api.by_value import pickle_by_value
     from boatlift.api.running import run_plan
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
@@ -253,7 +254,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     session = OneSession(chosen.master, chosen.flow)
     spark = session.begin()
     tracer = Tracer(chosen.at, chosen.record, signal.SIGSTOP if chosen.pause else signal.SIGKILL)
-    planned = with_crashing_sinks(plan(load_flow(chosen.flow, session)), tracer)
+    flow = load_flow(chosen.flow, session)
+    pickle_by_value(flow)
+    planned = with_crashing_sinks(plan(flow), tracer)
     store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
 
     def watch(progress: Progress) -> None:
