@@ -8,6 +8,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
@@ -40,6 +41,7 @@ def show_rows(
         InvalidError: `[BAD_OPTION]` there is no such step, or it takes nothing from a source.
         DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows are not what they were.
     """
+    pickle_by_value(flow)
     planned = plan(flow)
     if is_of_a_query(planned, store, processor):
         planned = compile_program(begin(), planned, ON_SPARK).plan
