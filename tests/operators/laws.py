@@ -20,6 +20,7 @@ import boatlift as bl
 
 __all__ = [
     "FILES",
+    "SCHEMA",
     "OperatorCase",
     "all_cases",
     "changes_of",
