@@ -27,7 +27,7 @@ from boatlift.errors import (
     UnavailableError,
     UserCodeError,
 )
-from boatlift.spark.session.on_demand import begin_when_needed
+from boatlift.spark.session.on_demand import begin_when_needed as _begin_when_needed
 
 if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-begin_when_needed()
+_begin_when_needed()
 
 __all__ = [
     "Batch",

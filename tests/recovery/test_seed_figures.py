@@ -1,4 +1,6 @@
-"""Examples of the papers, run: Falkirk Wheel §2.3, Figure 3, and the messages in flight of FLIP-76."""
+"""Examples of the papers, run: Falkirk Wheel §2.3, Figures 3 and 7, and the messages in flight of FLIP-76."""
+
+from itertools import pairwise
 
 import pytest
 
@@ -121,6 +123,45 @@ class TestMessagesInFlight:
     def test_one_that_lacks_is_none(self):
         plan = self.plan({"far->near": TimeSet([5])})
         assert [str(plan.frontier(p)) for p in ("far", "near")] == ["∅", "0…3"]
+
+
+class TestFigure7:
+    """In the manner of Figure 7: dataflows of different regimes, and the frontiers chosen if all of it fails."""
+
+    STEPS = 9
+
+    def frontiers(self, kinds, known):
+        """Of a pipeline, with what is durable of each processor but the source, whose positions all are."""
+        vertices = [Vertex("in", Kind.SOURCE), *(Vertex(name, kind) for name, kind in kinds.items())]
+        names = [vertex.name for vertex in vertices]
+        edges = [Edge(f"{a}->{b}", a, b) for a, b in pairwise(names)]
+        graph = RecoveryGraph(vertices, edges)
+        durable = {"in": {"determinants": TimeSet(range(self.STEPS))}, **known}
+        knowledge = {name: Knowledge.of(graph, name, **durable.get(name, {})) for name in names}
+        plan = plan_recovery(graph, knowledge, graph.vertices.keys())
+        return {name: str(plan.frontier(name)) for name in names}
+
+    def test_without_state_all_are_where_the_output_is(self):
+        """Rows are acknowledged at the input once they are consumed at the output."""
+        found = self.frontiers(
+            {"a": Kind.STATELESS, "b": Kind.STATELESS, "out": Kind.SINK}, {"out": {"checkpoints": [5]}}
+        )
+        assert found == {"in": "0…5", "a": "0…5", "b": "0…5", "out": "0…5"}
+
+    def test_one_that_logs_what_it_sends_keeps_a_failure_from_those_before_it(self):
+        """A firewall: nothing before it is executed again, though state behind it goes back to the beginning."""
+        kinds = {"a": Kind.STATELESS, "wall": Kind.STATELESS, "late": Kind.STATEFUL}
+        logged = {"wall": {"logged": {"wall->late": TimeSet(range(self.STEPS))}}, "late": {"checkpoints": [-1, 2]}}
+        assert self.frontiers(kinds, logged) == {"in": "0…8", "a": "0…8", "wall": "0…8", "late": "0…2"}
+        unlogged = {"late": {"checkpoints": [-1, 2]}}
+        assert self.frontiers(kinds, unlogged) == {"in": "0…2", "a": "0…2", "wall": "0…2", "late": "0…2"}
+
+    def test_a_lazy_checkpoint_takes_back_an_eager_one_that_it_feeds_but_not_the_other_way(self):
+        kinds = {"eager": Kind.STATEFUL, "lazy": Kind.STATEFUL}
+        every = {"eager": {"checkpoints": range(-1, self.STEPS)}, "lazy": {"checkpoints": [-1, 2, 5]}}
+        assert self.frontiers(kinds, every) == {"in": "0…5", "eager": "0…5", "lazy": "0…5"}
+        kinds = {"lazy": Kind.STATEFUL, "eager": Kind.STATEFUL}
+        assert self.frontiers(kinds, every) == {"in": "0…5", "lazy": "0…5", "eager": "0…8"}
 
 
 class TestCycles:
