@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants views identities endurance demo demo-flights demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test crash mutants views identities endurance demo demo-flights demo-shop demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -51,6 +51,9 @@ kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka 
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py
+
+demo-shop: setup kafka-jars ## Orders, customers that move and clicks in Kafka; six outputs; killed and compared with plain Python (some 4 minutes)
+	@$(python) examples/shop_demo.py
 
 demo-views: setup ## Six views in SQL over five real tables, killed again and again: bit for bit what an undisturbed run gives
 	@$(python) examples/demo_views.py

@@ -54,7 +54,8 @@ def run(folder: Path, flow: str, at: str | None = None) -> bool:
     ):
         while (status := _ended(process)) is None:
             *_, last = log.read_text().splitlines() or [""]
-            say(f"  … {time.monotonic() - began:.0f} s: {last.removeprefix('boatlift: ')[:100]}")
+            doing = "on its way to the kill" if at else last.removeprefix("boatlift: ")[:100]
+            say(f"  … {time.monotonic() - began:.0f} s: {doing}")
     if status not in (0, -signal.SIGKILL):
         raise WrongError(f"a run ended with status {status}; its output is in {log}: {log.read_text()[-600:]}")
     return status == -signal.SIGKILL
@@ -68,9 +69,9 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
         return None
 
 
-def rows_of(folder: Path, query: str) -> list[tuple[Any, ...]]:
-    """Query the database of answers; a table that does not exist yet has no rows."""
-    with sqlite3.connect(folder / "answers.db") as database:
+def rows_of(folder: Path, query: str, name: str = "answers.db") -> list[tuple[Any, ...]]:
+    """Query a database of answers; a table that does not exist yet has no rows."""
+    with sqlite3.connect(folder / name) as database:
         try:
             return database.execute(query).fetchall()
         except sqlite3.OperationalError as error:

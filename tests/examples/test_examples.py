@@ -16,6 +16,8 @@ import boatlift as bl
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from boatlift.testing.kafka_broker import KafkaBroker
+
 pytestmark = pytest.mark.spark
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -69,3 +71,17 @@ def test_four_regimes_answer_every_question_from_what_was_known(
         demo.come_in(queries[: 2 * some], Path("queries"))
         run("answers", spark)
     demo.verdict(weeks, queries)
+
+
+@pytest.mark.kafka
+def test_the_six_outputs_of_a_shop_are_what_plain_python_makes(
+    tmp_path: Path, spark: SparkSession, kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("BOATLIFT_DEMO_SERVERS", kafka_broker.bootstrap)
+    import shop_demo
+
+    shop = shop_demo.open_shop(tmp_path, kafka_broker.bootstrap, files=4, seed=7)
+    run("shop", spark)
+    shop_demo.judge(tmp_path, kafka_broker.bootstrap, shop)

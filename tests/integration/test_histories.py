@@ -14,7 +14,7 @@ import boatlift as bl
 from boatlift.runtime.host import tenure
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import LoggedMessage
+from boatlift.storage.records.facts import Checkpoint, LoggedInput, LoggedMessage
 from boatlift.storage.verify import verify
 from support.dying import DiesError, dying_at
 
@@ -112,6 +112,47 @@ def test_it_is_restored_from_what_it_took_and_its_sender_does_not_run_again(
     else:
         first = 0 if kind == "transform" else 1  # for the reader of a batch an epoch is the step that ended it
         assert (executed["middle"][0], executed["sums"][0]) == (0, first), "from the start: nothing else is durable"
+    assert out() == expected
+
+
+def keeping(kind: str, policy: bl.Lazy | bl.History) -> bl.Dataflow:
+    """A processor that keeps state, which it makes again out of all that it took."""
+    flow = bl.Dataflow("keeping")
+    columns = {"k": "id % 7", "to": "id % 5", "value": "id"}
+    clean = flow.source("clean", bl.generator(columns, rows_per_step=STEP, steps=STEPS))
+    if kind == "upserts":
+        made = clean.upserts("middle", key=["k"], order="value", policy=policy)
+    else:
+        made = flow.sql("middle", QUERIES[kind], policy=policy)
+    made.sink("out", bl.parquet("out"))
+    return flow
+
+
+QUERIES = {
+    "view": "SELECT a.k, count(*) AS n, sum(b.value) AS s FROM clean a JOIN clean b ON a.k = b.to GROUP BY a.k",
+    "loop": "WITH RECURSIVE reach(k, to, n) AS (SELECT k, to, 1 FROM clean UNION ALL SELECT reach.k, clean.to, n + 1 "
+    "FROM reach JOIN clean ON reach.to = clean.k WHERE n < 3) SELECT k, to, count(*) AS ways FROM reach GROUP BY k, to",
+}
+
+
+@pytest.mark.parametrize("kind", ["view", "loop", "upserts"])
+def test_state_is_made_again_from_all_that_it_took(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession
+) -> None:
+    for place in ("undisturbed", "attacked"):
+        (tmp_path / place).mkdir()
+    monkeypatch.chdir(tmp_path / "undisturbed")
+    run(keeping(kind, bl.Lazy()), spark)
+    expected = out()
+    assert sum(map(len, expected.values())) > STEPS
+    monkeypatch.chdir(tmp_path / "attacked")
+    dies = dying_at("commit", "out", nth=3)
+    with pytest.raises(DiesError):
+        bl.run(keeping(kind, bl.History()), "store", available_now=True, spark=spark, on_progress=dies)
+    facts = list(Log.open(LocalStore.open(Path("store"), create=False), None).history.live_records.facts())
+    assert {fact.time for fact in facts if isinstance(fact, LoggedInput)} >= {0, 1, 2}, "what it took is durable"
+    assert not [fact for fact in facts if isinstance(fact, Checkpoint)], "its state is not"
+    assert run(keeping(kind, bl.History()), spark)["middle"] == [*range(STEPS)]
     assert out() == expected
 
 

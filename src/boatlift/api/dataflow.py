@@ -217,7 +217,7 @@ class Dataflow:
         return fitting if late is None else fitting.lateness(name, *late)
 
     def sql(
-        self, name: str, query: str, *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
+        self, name: str, query: str, *, policy: Lazy | Eager | History | None = None, deterministic: bool | None = None
     ) -> Stream:
         """Add a view: the result of a query, kept up to date; its rows are changes.
 
@@ -235,7 +235,11 @@ class Dataflow:
         return self.add_view(name, streams, query, policy, deterministic)
 
     def sql_file(
-        self, path: str | PathLike[str], *, policy: Lazy | Eager | None = None, deterministic: bool | None = None
+        self,
+        path: str | PathLike[str],
+        *,
+        policy: Lazy | Eager | History | None = None,
+        deterministic: bool | None = None,
     ) -> dict[str, Stream]:
         """Add the views of a file of `CREATE VIEW name AS query;` statements; return them by name.
 
@@ -256,7 +260,7 @@ class Dataflow:
         name: str | Callable[..., DataFrame] | None = None,
         query: Callable[..., DataFrame] | None = None,
         *,
-        policy: Lazy | Eager | None = None,
+        policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
     ) -> Any:
         """Add a view: the result of a function over DataFrames, kept up to date; its rows are changes.
@@ -284,7 +288,7 @@ class Dataflow:
         output: str,
         max_rounds: int = ...,
         keep_every: str = ...,
-        policy: Lazy | Eager | None = ...,
+        policy: Lazy | Eager | History | None = ...,
         deterministic: bool | None = ...,
     ) -> Stream: ...
 
@@ -297,7 +301,7 @@ class Dataflow:
         output: Mapping[str, str],
         max_rounds: int = ...,
         keep_every: str = ...,
-        policy: Lazy | Eager | None = ...,
+        policy: Lazy | Eager | History | None = ...,
         deterministic: bool | None = ...,
     ) -> dict[str, Stream]: ...
 
@@ -309,7 +313,7 @@ class Dataflow:
         output: str | Mapping[str, str],
         max_rounds: int = 1000,
         keep_every: str = "10 seconds",
-        policy: Lazy | Eager | None = None,
+        policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
     ) -> Stream | dict[str, Stream]:
         """Add a loop: the rows that a body makes of themselves, kept up to date; its rows are changes.
@@ -356,7 +360,7 @@ class Dataflow:
         name: str,
         streams: tuple[str, ...],
         query: str | Callable[..., DataFrame],
-        policy: Lazy | Eager | None,
+        policy: Lazy | Eager | History | None,
         deterministic: bool | None,
         loop: LoopRows | None = None,
     ) -> Stream:

@@ -119,7 +119,7 @@ class Stream:
         key: Sequence[str],
         order: str,
         deletes: str | None = None,
-        policy: Lazy | Eager | None = None,
+        policy: Lazy | Eager | History | None = None,
     ) -> Stream:
         """Take rows as upserts: of each key the row that is last in an order holds; its rows are changes.
 
@@ -324,7 +324,7 @@ class Stream:
         output: str,
         max_rounds: int = 1000,
         keep_every: str = "10 seconds",
-        policy: Lazy | Eager | None = None,
+        policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
     ) -> Stream:
         """Add a loop over this stream; see `Dataflow.iterate`.
