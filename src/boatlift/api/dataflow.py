@@ -28,7 +28,7 @@ from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source, Upserts
 from boatlift.dataflow.period import seconds_in
-from boatlift.dataflow.policies import Eager, Ephemeral, Lazy
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
 from boatlift.dataflow.processors import Processor, SourceProcessor
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.node import BadRows
