@@ -18,7 +18,7 @@ from boatlift.storage.records.division import units_in
 __all__ = ["check_store"]
 
 
-def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *, take_over: bool) -> None:
+def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *, take_over: bool = False) -> None:
     """Raise what a run of a program on a store would raise, as far as program and store tell it.
 
     Args:
