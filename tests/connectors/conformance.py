@@ -357,7 +357,8 @@ class SinkLaws:
         put(sink, folder, 0)
         before = _files_in(folder)
         preflight = successor.capabilities.preflight
-        assert preflight is not None
+        if preflight is None:
+            pytest.skip("a sink need not say so beforehand")
         preflight(context(0))
         for other in ({"dataflow": "other"}, {"sink": "other"}, {"store": "7" * 32}, {"store": ""}):
             kind = "STORE" if "store" in other else "DATAFLOW"

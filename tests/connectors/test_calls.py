@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
+from boatlift.dataflow import Sink
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = {
     "no table": (bl.sqlite, ("a.db",), {"key": ["k"]}, "bl.sqlite lacks table: write table=…"),
@@ -41,8 +42,13 @@ def test_what_is_missing_or_too_much_is_told(call: str) -> None:
 
 
 def test_help_shows_the_options_as_they_are() -> None:
-    assert list(signature(bl.sqlite).parameters) == ["path", "table", "key", "nan", "lock_timeout"]
+    assert list(signature(bl.sqlite).parameters) == ["path", "table", "key", "unique", "nan", "lock_timeout"]
     assert bl.sqlite.__doc__ is not None
+
+
+@pytest.mark.parametrize("sink", [bl.parquet("out"), bl.sqlite("a.db", table="t", key=["k"])])
+def test_sinks_say_beforehand_what_they_refuse(sink: Sink) -> None:
+    assert sink.capabilities.preflight is not None
 
 
 def test_a_type_error_inside_a_connector_stays_one() -> None:
