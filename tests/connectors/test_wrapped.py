@@ -83,7 +83,7 @@ def test_a_wrapped_source_is_planned_as_the_bare_one(make: Callable[[Path], Sour
 def test_a_wrapped_source_takes_pushes_and_is_one_source_still() -> None:
     source = bl.push("k LONG")
     flow = Dataflow("flow")
-    flow.source("rows", SourceWrapper(source))
+    flow.source("rows", SourceWrapper(source)).sink("out", bl.parquet("out"))
     with pytest.raises(bl.UnavailableError, match="NOT_RUNNING"):
         flow.pushed("rows", "key")
     with pytest.raises(bl.InvalidError, match="source under another name already"):
