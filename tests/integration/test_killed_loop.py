@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -99,9 +100,10 @@ def _killed_after(folder: Path, number: int, **environment: str) -> dict[str, An
         def kept() -> dict[str, Any] | None:
             assert process.poll() is None, process.communicate()
             for file in manifests(rounds) - before:
-                found: dict[str, Any] = json.loads(file.read_bytes())["content"]
-                if f"/{BEFORE}-" in str(file) and found["round"] >= number:
-                    return found
+                with suppress(FileNotFoundError):  # that of a replayed step, whose folder has gone since
+                    found: dict[str, Any] = json.loads(file.read_bytes())["content"]
+                    if f"/{BEFORE}-" in str(file) and found["round"] >= number:
+                        return found
             return None
 
         found = until(kept, seconds=300)
