@@ -55,3 +55,8 @@ def test_a_type_error_inside_a_connector_stays_one() -> None:
     with pytest.raises(TypeError) as raised:
         bl.parquet(3)  # type: ignore[arg-type]
     assert not isinstance(raised.value, bl.BoatliftError)
+
+
+def test_unique_is_true_or_false() -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] unique is 'id': choose True or False"):
+        bl.sqlite("out.db", table="t", key=["id"], unique="id")  # type: ignore[arg-type]

@@ -145,11 +145,6 @@ def test_lookups_by_key_use_the_index_also_for_null(tmp_path: Path) -> None:
         assert "(a=? AND b=?)" in plan[0][3]
 
 
-def test_unique_is_true_or_false(tmp_path: Path) -> None:
-    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] unique is 'id': choose True or False"):
-        sqlite(tmp_path / "out.db", table="t", key=["id"], unique="id")  # type: ignore[arg-type]
-
-
 def test_names_are_quoted(tmp_path: Path) -> None:
     schema = pa.schema([('order by "x', pa.int64()), ("select", pa.string()), ("_weight", pa.int64())])
     sink = sqlite(tmp_path / "out.db", table='ta"ble; --', key=['order by "x'])

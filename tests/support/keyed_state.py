@@ -269,7 +269,7 @@ class Execution:
         tasks: Number of tasks.
         seed: None: rows as they are, in one batch, no merging, and no run goes.
         now: The recorded clock of each step, and the bound of event time after it, in milliseconds; it never goes
-            back. What of them the kernel sees is what its `time` says.
+            back. The kernel sees the rows that its `time` admits.
     """
 
     def __init__(
