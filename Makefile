@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test crash mutants views identities endurance demo demo-flights demo-shop demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-flights demo-shop demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -27,8 +27,11 @@ format: setup ## Formats the code and mends what can be mended
 	.venv/bin/ruff check --fix .
 	.venv/bin/ruff format .
 
-test: setup ## Runs all tests: first those without a JVM, two at a time, then those on Spark and Kafka
+test: setup ## Runs the tests, without a JVM, then on Spark and Kafka; long ones take turns by commit: TURNS=n shares (12)
 	@scripts/test.sh $(ARGS)
+
+test-all: setup ## Runs every test, the long ones of all turns too, and writes their times to tests/durations.json (75 minutes)
+	@TURN=record scripts/test.sh $(ARGS)
 
 crash: setup ## Kills real processes at every crash point there is; writes docs/crash-points.md (an hour)
 	@printf '%s\n' '# Crash points' '' 'Written by `make crash`: a real process is killed by SIGKILL before and after every call that a run makes on its store' 'and its sinks, on the first, a middle and the last visit, and again on the first visit of every call that a recovery' 'makes. It is then started again, and what its sinks hold is compared, float bits included, with an undisturbed run.' 'A recovery is killed at one of its calls after the other, and compared when it has come to its end.' > docs/crash-points.md

@@ -3,8 +3,11 @@
 # workers each have a session and a broker; the tests of a file go to one. Three at a time are no quicker on two cores: nothing
 # is idle, and steps become so slow that dataflows do other things. Both phases run even if the first fails; either failure is a
 # failure.
+#
+# Long tests take turns (tests/support/turns.py): each commit has one of TURNS shares of them. TURN=record runs them all.
 set -u
 cd "$(dirname "$0")/.."
+export TURN="${TURN:-$(git rev-list --count HEAD 2>/dev/null || echo 0)}"
 
 # No test selected is no failure of a phase: `make test ARGS="-k name"` may pick from one only.
 phase() {

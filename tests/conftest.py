@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from boatlift.testing.warm_jvm import WarmJvm
 
 
+pytest_plugins = ["support.turns"]
+
 for variable in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(variable, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m")
 
@@ -29,22 +31,7 @@ settings.register_profile("boatlift", deadline=None, suppress_health_check=[Heal
 settings.load_profile("boatlift")
 
 
-LONGEST = (
-    "views/test_shapes.py",
-    "connectors/test_kafka_sink_crashes.py",
-    "crash/test_first_flow.py",
-    "crash/test_all_regimes.py",
-    "operators/test_laws.py",
-    "cluster/test_cluster_flow.py",
-    "crash/test_kafka_flow.py",
-    "crash/test_pushes.py",
-    "views/test_bounded_views.py",
-)
-"""Files of minutes: two workers take files in order, and these come first, so that both end at about the same time."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.path.as_posix().endswith(LONGEST))
     for item in items:
         if {"spark", "warm_jvm"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
