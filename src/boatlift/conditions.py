@@ -196,8 +196,8 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_ROW": Condition(
         "DataError",
         "a row does not fit the schema",
-        "let bad rows go to a stream of their own (flow.source(…, bad_rows='dead_letters')), or leave the step of a "
-        "file out with boatlift run --skip, and give the corrected file a new name; push corrected rows again",
+        "set bad rows aside (boatlift run --set-aside SOURCE, boatlift bad-rows), or give those of a new store a "
+        "stream of their own (flow.source(…, bad_rows='dead_letters')); push corrected rows again",
         retry=Retry.STOP,
     ),
     "BAD_HEADER": Condition("DataError", "a file's columns are not those of the schema", "correct the file"),

@@ -13,7 +13,10 @@ from boatlift.console.live import Live
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 
-LAST = "mine: stopped cleanly; took 1 new steps and handed 1,000 rows to tasks; replayed 1 steps of processors"
+LAST = (
+    "mine: stopped cleanly after 1 new steps: 1,000 rows of rows, 500 rows of more; 10 to answers; "
+    "replayed 1 steps of processors"
+)
 
 
 def show_a_run(shown: Live) -> None:
@@ -22,9 +25,9 @@ def show_a_run(shown: Live) -> None:
         shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD))
         shown.show(Progress("checkpoint", "sums", 4))
         shown.show(Progress("take", "rows", 5))
-        shown.show(Progress("step", "sums", 5, 1000, 10, 250.0, behind=0, newInputRows=1000))
-        shown.show(Progress("step", "lows", 5, 1000, 10, 250.0, behind=0))
-        shown.show(Progress("commit", "answers", 5))
+        shown.show(Progress("step", "sums", 5, 1000, 10, 250.0, behind=0, newInputRows=1000, newInputOf="rows"))
+        shown.show(Progress("step", "lows", 5, 500, 10, 250.0, behind=0, newInputRows=500, newInputOf="more"))
+        shown.show(Progress("commit", "answers", 5, numOutputRows=10))
 
 
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
@@ -32,7 +35,7 @@ def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.splitlines() == [
         "sums: replaying, step 4, 1000 rows in 500 ms, last checkpoint -",
         "sums: step 5, 1000 rows in 250 ms, last checkpoint 4",
-        "lows: step 5, 1000 rows in 250 ms, last checkpoint -",
+        "lows: step 5, 500 rows in 250 ms, last checkpoint -",
         LAST,
     ]
 
@@ -126,7 +129,7 @@ def test_no_stage_is_printed_with_quiet(capsys: pytest.CaptureFixture[str]) -> N
     stages(*begun, idle("rows"), idle("more"), quiet=True)
     told = capsys.readouterr()
     assert told.err == ""
-    assert told.out.splitlines() == ["mine: stopped cleanly; took 0 new steps and handed 0 rows to tasks"]
+    assert told.out.splitlines() == ["mine: stopped cleanly after 0 new steps"]
 
 
 def test_steps_that_wait_for_the_next_run_are_printed_even_with_quiet(capsys: pytest.CaptureFixture[str]) -> None:

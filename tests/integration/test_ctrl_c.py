@@ -127,7 +127,7 @@ def test_twice_ends_at_once_and_once_after_the_step_under_way(tmp_path: Path, wa
         go.touch()
         out, err = process.communicate(timeout=60)
         assert process.returncode == 0, err
-        assert "mine: stopped cleanly; took " in out
+        assert "mine: stopped cleanly after " in out
     assert steps(tmp_path) == 1, "it began a step though it was to stop"
 
     with running(tmp_path, warm_jvm.environment()) as process:

@@ -106,7 +106,9 @@ def merged(policy: bl.Ephemeral | bl.Eager) -> Plan:
 def decided(record: Override, policy: bl.Ephemeral | bl.Eager) -> Overrides:
     planned = merged(policy)
     graph = program_of(planned).graph
-    return Overrides(LogHistory.of([record]), accept=False, skip=(), recorded={}, plan=planned, graph=graph)
+    return Overrides(
+        LogHistory.of([record]), accept=False, skip=(), set_aside=(), recorded={}, plan=planned, graph=graph
+    )
 
 
 def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_program() -> None:

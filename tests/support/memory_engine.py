@@ -144,7 +144,12 @@ class MemoryEngine:
         self._store, self._scratch, self._token = beginning.store, beginning.scratch, beginning.token
         self._files = ScratchFiles(beginning.scratch)
 
-    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
+    def skip(
+        self,
+        steps: AbstractSet[tuple[str, int]],
+        messages: AbstractSet[tuple[str, str, Any]],
+        rows: Mapping[str, AbstractSet[str] | None],
+    ) -> None:
         self.skipped = steps
 
     def open_sink(self, sink: str) -> Committed | None:

@@ -11,7 +11,7 @@ __all__ = ["until", "within"]
 Found = TypeVar("Found")
 
 
-def until(holds: Callable[[], Found], seconds: float = 60) -> Found:
+def until(holds: Callable[[], Found], seconds: float = 240) -> Found:
     """Asks again and again until something holds; gives it."""
     found = within(seconds, holds)
     assert found, f"waited {seconds} s in vain"

@@ -41,7 +41,8 @@ def run(
     *,
     available_now: bool = False,
     accept_released: bool = False,
-    skip: Collection[tuple[str, int]] = (),
+    skip: Collection[tuple[str, int | str]] = (),
+    set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
     resident: bool = True,
     spark: SparkSession | None = None,
@@ -60,7 +61,10 @@ def run(
             put that on the record; later steps are computed from the replay.
         skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
             and that is put on the record. `boatlift look` shows the rows that such a step takes. Or steps that the
-            receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them.
+            receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them. Or single bad
+            rows, each with its source, as `("orders", "orders.csv:7")`: see `set_aside`.
+        set_aside: Sources whose rows that do not fit the declared columns are set aside, now and in later runs: the
+            store keeps each with its place and the reason (`boatlift bad-rows`), and that is put on the record.
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk, for
             whichever processor, unless the open epoch of a batch cannot end without it.
         resident: Whether small steps that come quickly may share a job that lives. Such a job answers in milliseconds,
@@ -74,7 +78,7 @@ def run(
         BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, resident)
     pickle_by_value(flow)
     run_plan(plan(flow), _opened(store), spark, options)
 
@@ -157,7 +161,8 @@ def start(
     *,
     available_now: bool = False,
     accept_released: bool = False,
-    skip: Collection[tuple[str, int]] = (),
+    skip: Collection[tuple[str, int | str]] = (),
+    set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
     resident: bool = True,
     spark: SparkSession | None = None,
@@ -168,7 +173,7 @@ def start(
     An error that ends it is logged as it happens, which Python prints to standard error if logging is not set up.
     """
     spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, bytes_in_flight, on_progress, resident)
+    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, resident)
     pickle_by_value(flow)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options), flow.name, store)

@@ -52,6 +52,7 @@ def run(
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     take_over: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
+    set_aside: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
     not_resident: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
@@ -70,7 +71,11 @@ def run(
         take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
             [FENCED] within seconds, and no row is lost or doubled.
         skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
-            that the receiver of a sink refuses, such as desk:7: the sink is not handed it. May be repeated.
+            that the receiver of a sink refuses, such as desk:7: the sink is not handed it. Or a bad row, such as
+            orders:orders.csv:7 or clicks:clicks/0:511, which is set aside. May be repeated.
+        set_aside: A source whose bad rows are set aside from now on, such as orders: the store keeps each with its
+            place and the reason (boatlift bad-rows shows them), and steps go on without them. The log records that. May
+            be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
         not_resident: Give each small step a job of its own, also where many could share one that holds a slot.
@@ -79,13 +84,13 @@ def run(
         quiet: Show only a takeover, warnings and the last line.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import OneSession, check_flow, load_flow, settings, steps_named
+    from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
     from boatlift.dataflow import plan as planned
     from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
     from boatlift.runtime.inspect.preflight import check_store
 
     # All errors that need no JVM to be found are raised before one starts.
-    skips = steps_named(skip)
+    skips = skips_named(skip)
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
     RunOptions(bytes_in_flight=most_bytes)
     refuse_url(store, "a store")
@@ -94,7 +99,7 @@ def run(
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
-    check_store(planned(dataflow), store, skips, take_over=take_over)
+    check_store(planned(dataflow), store, skips, set_aside, take_over=take_over)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
 
@@ -105,6 +110,7 @@ def run(
             available_now=available_now,
             accept_released=accept_released,
             skip=skips,
+            set_aside=set_aside,
             bytes_in_flight=most_bytes,
             resident=not not_resident,
             spark=spark,
@@ -148,9 +154,9 @@ def look(
         as_json: Print JSON, one row a line.
     """
     from boatlift.console.look import show_rows
-    from boatlift.console.programs import OneSession, check_flow, load_flow, steps_named
+    from boatlift.console.programs import OneSession, check_flow, load_flow, step_named
 
-    ((processor, time),) = steps_named((step,))
+    processor, time = step_named(step)
     check_flow(flow)
     session = OneSession(master, flow)
     show_rows(session.begin, load_flow(flow, session), store, processor, time, at_most=rows, as_json=as_json)
@@ -219,6 +225,22 @@ def log(
     from boatlift.console.log import show_log
 
     show_log(store, tail=tail, since=since, processor=processor, as_json=as_json)
+
+
+@app.command
+def bad_rows(
+    *, store: StorePath, source: Annotated[str, Parameter(show_default=False)] = "", as_json: Json = False
+) -> None:
+    """Show the bad rows that are set aside: source and step, the place in the input, the row, and the reason.
+
+    Args:
+        store: The folder of the dataflow's durable state.
+        source: Show only bad rows of this source.
+        as_json: Print JSON, one bad row a line, with all that was to be read: to export them.
+    """
+    from boatlift.console.bad_rows import show_bad_rows
+
+    show_bad_rows(store, source, as_json=as_json)
 
 
 @app.command

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from types import TracebackType
 from typing import Self
 
@@ -42,7 +43,8 @@ class Live:
         self._checkpoints: dict[str, int] = {}
         self._printed: dict[str, float] = {}
         self._began = time.monotonic()
-        self._taken = 0
+        self._taken: Counter[str] = Counter()
+        self._given: Counter[str] = Counter()
         self._steps = 0
         self._replayed = 0
         self._live: RichLive | None = None
@@ -60,10 +62,12 @@ class Live:
             self._checkpoints[progress.processor] = progress.time
         if progress.what in ("step", "commit"):
             self._rows[progress.processor] = progress
+        if progress.what == "commit":
+            self._given[progress.processor] += progress.numOutputRows
         if progress.what == "take":
             self._steps += 1
         if progress.what == "step":
-            self._taken += progress.newInputRows
+            self._taken[progress.newInputOf] += progress.newInputRows
             self._replayed += progress.replay
         if self._live is not None:
             self._live.update(self._draw())
@@ -84,7 +88,9 @@ class Live:
             )
 
     def _draw(self) -> Table:
-        table = Table(title=f"{self._flow.name}: {self._taken:,} rows in {time.monotonic() - self._began:.0f} s")
+        table = Table(
+            title=f"{self._flow.name}: {self._taken.total():,} rows in {time.monotonic() - self._began:.0f} s"
+        )
         for heading in ("processor", "step", "rows/s", "ms", "steps behind", "last checkpoint", "mode"):
             table.add_column(heading)
         for name, progress in self._rows.items():
@@ -107,9 +113,12 @@ class Live:
         if self._live is not None:
             self._live.stop()
         if error is None:
-            took = f"took {self._steps:,} new steps and handed {self._taken:,} rows to tasks"
+            steps = f"stopped cleanly after {self._steps:,} new steps"
+            taken = [f"{rows:,} rows of {name}" for name, rows in self._taken.items() if rows]
+            given = [f"{rows:,} to {name}" for name, rows in self._given.items() if rows]
+            counts = "; ".join(filter(None, (", ".join(taken), ", ".join(given))))
             replayed = f"; replayed {self._replayed:,} steps of processors" if self._replayed else ""
-            print(f"{self._flow.name}: stopped cleanly; {took}{replayed}", flush=True)
+            print(f"{self._flow.name}: {steps}{': ' if counts else ''}{counts}{replayed}", flush=True)
         sys.stdout.flush()
 
 

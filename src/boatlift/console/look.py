@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
-from boatlift.dataflow import plan
+from boatlift.dataflow import BAD_ROW, Json, Source, plan
 from boatlift.runtime.inspect.source_steps import is_of_a_query, source_steps
 from boatlift.spark.compile.program import compile_program
+from boatlift.spark.jobs.set_aside import fitting
 
 __all__ = ["show_rows"]
 
@@ -46,11 +47,26 @@ def show_rows(
     if is_of_a_query(planned, store, processor):
         planned = compile_program(begin(), planned, ON_SPARK).plan
     for step in source_steps(planned, store, processor, time):
-        frame = planned.sources[step.source].source.load(begin(), step.position)
+        frame, letters = _rows_of(planned.sources[step.source].source, begin(), step.position)
         if as_json:
             whole = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-            for (row,) in frame.limit(at_most).select(whole).collect():
-                print(row)
-        else:
-            print(f"{step.source}, step {step.step}:")
-            frame.show(at_most, truncate=False)
+            for shown in (frame, letters):
+                for (row,) in () if shown is None else shown.limit(at_most).select(whole).collect():
+                    print(row)
+            continue
+        print(f"{step.source}, step {step.step}:")
+        frame.show(at_most, truncate=False)
+        if letters is not None and not letters.isEmpty():
+            print(f"{step.source}, step {step.step}, bad rows:")
+            letters.show(at_most, truncate=False)
+
+
+def _rows_of(source: Source, spark: SparkSession, position: Json) -> tuple[DataFrame, DataFrame | None]:
+    """Return the rows of a position, and the letters of its bad rows if the source can tell them from the others."""
+    sorts = source.capabilities.bad_rows
+    if sorts is None or source.describe().get("bad_rows") == "dead_letters":
+        return source.load(spark, position), None
+    sorting = sorts.sorting_out()
+    assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
+    rows = sorting.load(spark, position)
+    return fitting(rows), sorting.capabilities.bad_rows.letters(rows.where(F.col(BAD_ROW).isNotNull()))

@@ -20,7 +20,7 @@ from boatlift.spark.session.session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OneSession", "check_flow", "load_flow", "settings", "steps_named"]
+__all__ = ["OneSession", "check_flow", "load_flow", "settings", "skips_named", "step_named"]
 
 
 def check_flow(where: str) -> None:
@@ -53,18 +53,37 @@ def check_flow(where: str) -> None:
             raise UserCodeError("USER_CODE", f"{name} is no valid Python: {error}") from error
 
 
-def steps_named(steps: Iterable[str]) -> tuple[tuple[str, int], ...]:
-    """Return the processor and the number of each step that is written as on the command line: `clean:7`.
+def step_named(step: str) -> tuple[str, int]:
+    """Return the processor and the number of a step that is written as on the command line: `clean:7`.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a step is written in another way.
+        InvalidError: `[BAD_OPTION]` it is written in another way.
     """
-    named = []
-    for step in steps:
-        processor, _, time = step.rpartition(":")
-        if not processor or not time.isdecimal():
-            raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:number, such as clean:7")
-        named.append((processor, int(time)))
+    processor, _, time = step.rpartition(":")
+    if not processor or not time.isdecimal():
+        raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:number, such as clean:7")
+    return processor, int(time)
+
+
+def skips_named(skips: Iterable[str]) -> tuple[tuple[str, int | str], ...]:
+    """Return what `--skip` names: steps as `clean:7`, and rows as `orders:orders.csv:7`, which have a second colon.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it is written in another way.
+    """
+    named: list[tuple[str, int | str]] = []
+    for skip in skips:
+        source, _, place = skip.partition(":")
+        if ":" not in place:
+            named.append(step_named(skip))
+        elif source and place.rpartition(":")[2].isdecimal():
+            named.append((source, place))
+        else:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{skip!r} is no row: write source:file:line or source:topic/partition:offset, such as "
+                "orders:orders.csv:7",
+            )
     return tuple(named)
 
 

@@ -113,13 +113,19 @@ class Engine(Protocol):
     def start(self, beginning: Beginning) -> None:
         """Begin as a new owner, which writes to sinks and takes pushed rows."""
 
-    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
-        """Let steps yield nothing, and leave the state as it is.
+    def skip(
+        self,
+        steps: AbstractSet[tuple[str, int]],
+        messages: AbstractSet[tuple[str, str, Any]],
+        rows: Mapping[str, AbstractSet[str] | None],
+    ) -> None:
+        """Let steps yield nothing, and leave the state as it is; let no step take a bad row, but keep it in the store.
 
         Args:
             steps: The steps that are known by their number, each with its unit.
             messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one
                 instead.
+            rows: Source to the places of the bad rows that are set aside; to None: all of them are.
         """
 
     def open_sink(self, sink: str) -> Committed | None:

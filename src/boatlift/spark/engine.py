@@ -9,12 +9,12 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
-from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.errors import BoatliftError, DataError, UserCodeError
 from boatlift.runtime.engine import Beginning, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
@@ -31,6 +31,7 @@ from boatlift.spark.jobs.readings import Readings
 from boatlift.spark.jobs.row_probes import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.spark.jobs.set_aside import SetAside
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
@@ -40,6 +41,8 @@ from boatlift.storage.records.records import RunRef
 __all__ = ["SparkEngine"]
 
 logger = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 NOTHING = f"{0:016x}"
 """The digest of no rows."""
@@ -107,9 +110,10 @@ class SparkEngine:
         self._store_id, self._token = beginning.store_id, beginning.token
         planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
         self._readings = Readings(scratch, beginning.read)
+        self._set_aside = SetAside(self._spark, self.plan, beginning.store)
         self._inputs = Inputs(
             self._spark, self.plan, units, beginning.store, scratch, planner.slots, beginning.recorded,
-            self._readings,
+            self._readings, self._set_aside,
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
         self._jobs = Jobs(
@@ -124,9 +128,15 @@ class SparkEngine:
             return RowSteps(unit, self._jobs)
         return self._registry.operators[keeper.kind].steps(unit, self._jobs)
 
-    def skip(self, steps: AbstractSet[tuple[str, int]], messages: AbstractSet[tuple[str, str, Any]]) -> None:
-        """Execute some steps, and take some messages, as if there were no rows."""
+    def skip(
+        self,
+        steps: AbstractSet[tuple[str, int]],
+        messages: AbstractSet[tuple[str, str, Any]],
+        rows: Mapping[str, AbstractSet[str] | None],
+    ) -> None:
+        """Execute some steps, and take some messages, as if there were no rows; set bad rows aside."""
         self._skipped, self._passed_over = steps, messages
+        self._set_aside.decide(rows)
 
     def open_sink(self, sink: str) -> Committed | None:
         """Take a sink over."""
@@ -290,11 +300,23 @@ class SparkEngine:
             return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skipped:
             return self._jobs.result(self._program.units[unit], take, (), state, 0.0)
-        return self._steps[unit].run(take, state)
+        return self._without_bad_rows(unit, take, lambda: self._steps[unit].run(take, state))
+
+    def _without_bad_rows(self, unit: str, take: StepInput, execute: Callable[[], _T]) -> _T:
+        """Execute what takes the rows of a step; if it fails at bad rows that are set aside, again without them."""
+        try:
+            return execute()
+        except DataError as error:
+            if error.condition != "BAD_ROW" or self._program.units[unit].unit.rereads_source:
+                raise
+            if not self._set_aside.resolve(self._inputs.taken(take), error):
+                raise
+        return execute()
 
     def probe(self, batch: str, message: Message) -> RowProbe:
         """Evaluate the row conditions of a batch's policy over one message."""
-        return row_probe(self._program.units[batch], StepInput(message.time, (message,)), self._jobs)
+        take = StepInput(message.time, (message,))
+        return self._without_bad_rows(batch, take, lambda: row_probe(self._program.units[batch], take, self._jobs))
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""

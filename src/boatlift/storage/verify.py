@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 import xxhash
 
 from boatlift.errors import BoatliftError, Finding
+from boatlift.storage.bad_rows import BAD_ROWS
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT
@@ -16,7 +17,7 @@ from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, name_of
 from boatlift.storage.names import NAMES
-from boatlift.storage.records.codec import decode_facts, decode_group, decode_identity, decode_names
+from boatlift.storage.records.codec import decode_bad_rows, decode_facts, decode_group, decode_identity, decode_names
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
@@ -35,9 +36,9 @@ READ_BYTES = 1024 * BLOCK_BYTES
 def verify(store: Store) -> Iterator[Finding]:
     """Read every object of a store, and yield each damage and each object that no record names.
 
-    The check covers each object of the log, of facts and of names by itself, then the log as a whole (numbers, chain,
-    owners and all their claims, names of sources), then every byte of every run that a live checkpoint names, then the
-    input logs of sources.
+    The check covers each object of the log, of facts, of names and of bad rows by itself, then the log as a whole
+    (numbers, chain, owners and all their claims, names of sources), then every byte of every run that a live checkpoint
+    names, then the input logs of sources.
 
     One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
     just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
@@ -47,7 +48,7 @@ def verify(store: Store) -> Iterator[Finding]:
     """
     damaged = set()
     for name in store.list(""):
-        if name in IDENTITIES or name.startswith((LOG, FACTS, NAMES, STOPS)):
+        if name in IDENTITIES or name.startswith((LOG, FACTS, NAMES, STOPS, BAD_ROWS)):
             for finding in _check_object(store, name):
                 damaged.add(finding.name)
                 yield finding
@@ -86,6 +87,8 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
             decode_facts(content, name)
         elif name.startswith(NAMES):
             decode_names(content, name)
+        elif name.startswith(BAD_ROWS):
+            decode_bad_rows(content, name)
         else:
             decode_identity(content, name)
     except BoatliftError as error:
@@ -120,7 +123,8 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
     needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        belongs = name.startswith((INPUT, INTEGRALS, KEYS_FOLDER, STOPS)) or (name.startswith(LOG) and name >= begin)
+        kept = name.startswith((INPUT, INTEGRALS, KEYS_FOLDER, STOPS, BAD_ROWS))
+        belongs = kept or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: no live record names it")
 

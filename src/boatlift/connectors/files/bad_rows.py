@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.row_groups import RowGroups
 
-__all__ = ["SortedOut"]
+__all__ = ["SortedOut", "numbers_of"]
 
 _PLACED, _SIZE = "_boatlift_place", "SIZE"
 _PLACE = "struct<line: binary, file: string, offset: bigint, size: bigint>"
@@ -162,6 +163,12 @@ class SortedOut:
             .otherwise(F.replace(long, F.lit(_SIZE), bad["size"].cast("string")))
             .alias("reason"),
         )
+
+
+def numbers_of(lines: Lines, path: Path, offsets: AbstractSet[int]) -> dict[int, int]:
+    """Return the number, from 1, of each line or element of a file that begins at one of some offsets."""
+    begins = (begin for block, _ in lines.texts_in(path, 0, None, lines.most) for begin in block)
+    return {begin: number for number, begin in enumerate(begins, start=1) if begin in offsets}
 
 
 def _reasons(lines: Lines, columns: Columns, required: Sequence[str]) -> Callable[[bytes, list[str]], str]:

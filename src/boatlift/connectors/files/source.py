@@ -21,7 +21,7 @@ from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, Sour
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.files.formats import FileFormat, ReadFiles
@@ -282,6 +282,21 @@ class FilesSource:
 
         assert isinstance(self._format, SortedOut)
         return self._format.letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
+
+    def places(self, letters: Sequence[Row]) -> list[str]:
+        """Return the file of each letter, and the number of its line or, in an array, of its element."""
+        from boatlift.connectors.files.bad_rows import numbers_of
+
+        assert self._format.sortable is not None
+        offsets: dict[str, set[int]] = {}
+        for letter in letters:
+            offsets.setdefault(letter["file"], set()).add(letter["offset"])
+        numbers = {
+            (file, offset): number
+            for file, wanted in offsets.items()
+            for offset, number in numbers_of(self._format.sortable, self._listing.path_of(file), wanted).items()
+        }
+        return [f"{letter['file']}:{numbers[letter['file'], letter['offset']]}" for letter in letters]
 
     def acknowledge(self, position: Json) -> None:
         """Do nothing: the user may remove acknowledged files."""

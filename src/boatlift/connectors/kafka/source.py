@@ -21,7 +21,7 @@ from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, So
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.kafka.reading import Split
@@ -306,6 +306,10 @@ class KafkaSource:
         """Return the dead letters of bad rows."""
         assert isinstance(self._format, JsonFormat)
         return self._format.letters(rows)
+
+    def places(self, letters: Sequence[Row]) -> list[str]:
+        """Return topic, partition and offset of each letter."""
+        return [f"{letter['topic']}/{letter['partition']}:{letter['offset']}" for letter in letters]
 
     def size_bytes(self, position: Json) -> int:
         """Estimate the bytes by the number of offsets."""

@@ -28,7 +28,7 @@ from boatlift.dataflow.contracts import (
 from boatlift.errors import Finding
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = ["SinkWrapper", "SourceWrapper"]
@@ -167,3 +167,7 @@ class _SortingOut:
     def letters(self, rows: DataFrame) -> DataFrame:
         """Return the letters of the wrapped source."""
         return self.wrapped.letters(rows)
+
+    def places(self, letters: Sequence[Row]) -> list[str]:
+        """Return the places of the wrapped source."""
+        return self.wrapped.places(letters)

@@ -16,7 +16,7 @@ from boatlift.dataflow.contracts.values import Json
 from boatlift.dataflow.policies import Batch
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from boatlift.dataflow.contracts.sink import SinkContext
     from boatlift.dataflow.contracts.source import Source
@@ -87,6 +87,7 @@ class SortsOutBadRows(Protocol):
         * A bad row is the same in each replay: `_bad_row` has what was to be read, and its place in the input, and
           depends on nothing else.
         * `letters` makes one row of each bad row, and of that row alone.
+        * `places` names each letter's row as an error of the source names it, and no two rows alike.
     """
 
     def sorting_out(self) -> Source:
@@ -98,6 +99,9 @@ class SortsOutBadRows(Protocol):
         Args:
             rows: Rows of `sorting_out()`, all of them bad.
         """
+
+    def places(self, letters: Sequence[Row]) -> list[str]:
+        """Return the place in the input of each row of `letters`, such as `orders.csv:7` or `orders/0:511`."""
 
 
 class AnnouncesInput(Protocol):

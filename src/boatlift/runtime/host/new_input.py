@@ -21,23 +21,25 @@ class NewInput:
 
     def __init__(self, plan: Plan, recorded: Mapping[str, int]) -> None:
         self._counted = {name: recorded[name] for name in plan.units}
-        self._edges: set[str] = set()
+        self._sources: dict[str, str] = {}  # by the edge at which each counts
         for source in plan.sources:
             readers = [unit for unit in plan.units.values() if source in unit.reads and _countable(unit, plan)]
             if readers:  # a union of sources before others: of its input only the sum is known
-                self._edges.add(edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name))
+                self._sources[edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name)] = source
 
-    def rows(self, unit: str, take: StepInput, rows: int) -> int:
-        """Return how many of the rows that a step took are a source's, and new.
+    def rows(self, unit: str, take: StepInput, rows: int) -> tuple[int, str]:
+        """Return how many of the rows that a step took are of sources, and new; and these sources, in words.
 
         Args:
             unit, take: The step.
             rows: The number of rows that the step took. They count as a source's if all messages of the step are.
         """
         if take.number <= self._counted[unit]:
-            return 0
+            return 0, ""
         self._counted[unit] = take.number
-        return rows if take.inputs and all(message.edge in self._edges for message in take.inputs) else 0
+        sources = {message.edge: self._sources.get(message.edge) for message in take.inputs}.values()
+        named = [source for source in sources if source is not None]
+        return (rows, " and ".join(named)) if named and len(named) == len(sources) else (0, "")
 
 
 def _countable(unit: Unit, plan: Plan) -> bool:

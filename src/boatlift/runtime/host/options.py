@@ -27,7 +27,10 @@ class RunOptions:
         accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), on
             the record. Later steps are computed from the replay.
         skip: Steps that yield nothing, whatever they take, each with its unit; steps that an at-least-once sink is not
-            handed, each with the sink. The log records both.
+            handed, each with the sink; the places of bad rows that are set aside, each with the source. The log records
+            all of them.
+        set_aside: Sources whose bad rows are kept in the store, each with its place and the reason, while the steps
+            that take them go on without them. The log records that, for this run and all later ones.
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
             for whichever reader, unless the open epoch of a batch cannot end without it.
         on_progress: Called with each `Progress`, on the host's own thread.
@@ -36,7 +39,8 @@ class RunOptions:
 
     available_now: bool = False
     accept_released: bool = False
-    skip: Collection[tuple[str, int]] = ()
+    skip: Collection[tuple[str, int | str]] = ()
+    set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
     on_progress: Callable[[Progress], None] = _silent
     resident: bool = True

@@ -1,6 +1,6 @@
 """A user's decisions about single steps, on the record.
 
-A user may let a released step stand though a replay differs, or skip a step.
+A user may let a released step stand though a replay differs, skip a step, or set bad rows aside.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Override, Record
 
-__all__ = ["Overrides", "done_by", "refuse_skip"]
+__all__ = ["Overrides", "done_by", "refuse_set_aside", "refuse_skip"]
 
 logger = logging.getLogger(__name__)
 
-ACCEPTED, SKIPPED, FAILED = "accepted", "skipped", "failed"
+ACCEPTED, SKIPPED, FAILED, SET_ASIDE = "accepted", "skipped", "failed", "set_aside"
 
 
 class Overrides:
@@ -34,7 +34,8 @@ class Overrides:
         history: The log before this process began.
         accept: Let every released step stand where a replay differs.
         skip: Steps that yield nothing, whatever they take, each with its unit; steps that a sink is not handed, each
-            with the sink.
+            with the sink; the places of single bad rows, each with its source.
+        set_aside: Sources whose bad rows are all kept in the store and taken by no step.
         recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once
             the step has failed.
         plan: The dataflow.
@@ -42,7 +43,7 @@ class Overrides:
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` a skipped step is of a unit that the program does not have.
-        InvalidError: `[BAD_OPTION]` a step that cannot be skipped.
+        InvalidError: `[BAD_OPTION]` a step that cannot be skipped, or a source whose bad rows cannot be set aside.
     """
 
     def __init__(
@@ -50,7 +51,8 @@ class Overrides:
         history: LogHistory,
         *,
         accept: bool,
-        skip: Collection[tuple[str, int]],
+        skip: Collection[tuple[str, int | str]],
+        set_aside: Collection[str],
         recorded: Mapping[str, int],
         plan: Plan,
         graph: RecoveryGraph,
@@ -81,14 +83,25 @@ class Overrides:
             for message in decided.messages
         }
         self._memos: SimpleQueue[Record] = SimpleQueue()
-        for name, number in sorted(set(skip) - self._skipped):
-            self._skip(name, number, done_by(plan, name, history), recorded)
+        self._rows = _rows_set_aside(history)
+        for name, what in sorted(set(skip) - self._skipped, key=repr):
+            if isinstance(what, str):
+                self._set_aside(name, what)
+            else:
+                self._skip(name, what, done_by(plan, name, history), recorded)
+        for name in sorted(set(set_aside)):
+            self._set_aside(name)
 
     @property
     def skipped(self) -> AbstractSet[tuple[str, int]]:
         """The steps that are skipped, each with its unit, without those of units that choose their input."""
         units = self._plan.units
         return {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].takes_by_choice}
+
+    @property
+    def rows(self) -> Mapping[str, AbstractSet[str] | None]:
+        """The bad rows that are set aside: source to their places, or to None for all that it has."""
+        return self._rows
 
     def leaves_out(self, sink: str, step: int) -> bool:
         """Return whether a sink is not handed a step: its receiver refuses the step for good."""
@@ -167,16 +180,64 @@ class Overrides:
         self._passed_over.update((unit, *message) for message in messages)
         self._put_on_record(SKIPPED, unit, step, f"step {step} of {unit} gives nothing", messages)
 
+    def _set_aside(self, named: str, place: str = "") -> None:
+        source = refuse_set_aside(self._plan, named)
+        places = self._rows.get(source, frozenset())
+        if places is None or place in places:
+            return
+        self._rows[source] = {*places, place} if place else None
+        said = f"bad rows of {source} are kept in the store, and no step takes them" if not place else (
+            f"the bad row {place} of {source} is kept in the store, and no step takes it"
+        )  # fmt: skip
+        self._put_on_record(SET_ASIDE, source, len(places) if place else -1, said, place=place)
+
     def _put_on_record(
-        self, what: str, unit: str, step: int, said: str, messages: tuple[tuple[str, Time], ...] = ()
+        self, what: str, unit: str, step: int, said: str, messages: tuple[tuple[str, Time], ...] = (), place: str = ""
     ) -> None:
-        logger.warning("%s, and on the record: %s", what, said)
-        self._memos.put(Override(what, unit, step, said, messages))
+        logger.warning("%s, and on the record: %s", what.replace("_", " "), said)
+        self._memos.put(Override(what, unit, step, said, messages, place))
+
+
+def _rows_set_aside(history: LogHistory) -> dict[str, AbstractSet[str] | None]:
+    rows: dict[str, AbstractSet[str] | None] = {}
+    for (what, source, _), decided in sorted(history.decisions.items(), reverse=True):  # every bad row comes last
+        if what == SET_ASIDE:
+            rows[source] = {*(rows.get(source) or ()), decided.place} if decided.place else None
+    return rows
 
 
 def done_by(plan: Plan, name: str, history: LogHistory) -> int:
     """Return the last step that a unit has executed, or that a sink holds, as far as the log knows; -1 for none."""
     return history.held(name) if name in plan.sinks else history.last_executed(name)
+
+
+def refuse_set_aside(plan: Plan, named: str) -> str:
+    """Return the source whose bad rows are set aside, named as the source or as the stream of its rows.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` it has none that could be.
+    """
+    name = named if named in plan.sources else f"{named}_source"
+    if name not in plan.sources:
+        sources = ", ".join(plan.sources)
+        raise InvalidError("BAD_OPTION", f"{named} is no source whose bad rows could be set aside: {sources} are")
+    capabilities = plan.sources[name].source.capabilities
+    if capabilities.store_backed is not None:
+        raise InvalidError("BAD_OPTION", f"{named} refuses bad rows as they are pushed: there are none to set aside")
+    if capabilities.bad_rows is None:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"bad rows of {named} cannot be set aside: those of files of JSON can, of CSV without multi_line, and of "
+            "topics with format='json'",
+        )
+    if plan.sources[name].source.describe().get("bad_rows") == "dead_letters":
+        raise InvalidError("BAD_OPTION", f"the bad rows of {named} are a stream of the dataflow: nothing is set aside")
+    if plan.read_whole(name):
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{named} is read from its beginning at every step: begin with a new store and bad_rows='dead_letters'",
+        )
+    return name
 
 
 def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:

@@ -21,13 +21,14 @@ class Progress:
             `left`: the run was stopped, and steps wait at the processor for the next run.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
-        numInputRows, numOutputRows: Rows in and out of a step.
+        numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
         durationMs: The duration of a step, in milliseconds.
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
+        newInputOf: Those sources, as `orders` or `orders and returns`.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
         where: Of `listening`: the URL.
     """
@@ -42,6 +43,7 @@ class Progress:
     behind: int = 0
     bytesBehind: int = 0  # noqa: N815
     newInputRows: int = 0  # noqa: N815
+    newInputOf: str = ""  # noqa: N815
     said: str = ""
     where: str = ""
 

@@ -12,7 +12,8 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sink_commits import SinkCommits, UnrecordedError
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import CommitSink, ReopenSink
+from boatlift.runtime.machine.instructions import CommitSink, Message, ReopenSink
+from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import SinkCommit
 from boatlift.times import Frontier, last_of
 
@@ -70,8 +71,8 @@ class SinkCalls:
         self._errors.pop(order.sink, None)  # by now the machine has asked for the sink's position, or needs no answer
 
     def _committed(self, order: CommitSink) -> Iterable[events.Event]:
-        for step, _ in order.steps:
-            self._watch(Progress("commit", order.sink, step))
+        for step, messages in order.steps:
+            self._watch(Progress("commit", order.sink, step, numOutputRows=sum(map(_rows_of, messages))))
         last = last_of(order.frontier)
         self._commits.held[order.sink] = last
         self._failures.went_on(order.sink, last)
@@ -106,3 +107,8 @@ class SinkCalls:
         """
         if self._commits.keeps_account(sink):
             self._log.remember(SinkCommit(sink, last))
+
+
+def _rows_of(message: Message) -> int:
+    payload = payload_of(message.payload)
+    return payload.rows or 0 if isinstance(payload, RunsPayload) else 0

@@ -129,6 +129,7 @@ class StepRuns:
                 break
             self._overrides.note(name, take.number, result.digest)
             milliseconds = round(result.seconds * 1000, 3)
+            new, of = self._new_input.rows(name, take, result.rows_in)
             yield events.StepDone(
                 name,
                 order.incarnation,
@@ -152,7 +153,8 @@ class StepRuns:
                     replay=take.number <= self._replayed.get(name, -1),
                     behind=self._progress.behind(name),
                     bytesBehind=self._progress.bytes_behind(name),
-                    newInputRows=self._new_input.rows(name, take, result.rows_in),
+                    newInputRows=new,
+                    newInputOf=of,
                 )
             )
             for sink, step in held[at]:

@@ -84,6 +84,7 @@ class Tenure:
             history,
             accept=options.accept_released,
             skip=options.skip,
+            set_aside=options.set_aside,
             recorded=recorded_steps(plan, self._cursors.recorded, history),
             plan=plan,
             graph=self._program.graph,
@@ -105,7 +106,7 @@ class Tenure:
         )
         for name, url in engine.listening().items():
             options.on_progress(Progress("listening", name, -1, where=url))
-        engine.skip(self._overrides.skipped, self._overrides.passed_over)
+        engine.skip(self._overrides.skipped, self._overrides.passed_over, self._overrides.rows)
 
     def run(self) -> None:
         """Recover, then run until the input is exhausted or a stop is requested.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from boatlift.dataflow import Plan
 from boatlift.errors import InvalidError
-from boatlift.runtime.host.overrides import done_by, refuse_skip
+from boatlift.runtime.host.overrides import done_by, refuse_set_aside, refuse_skip
 from boatlift.runtime.host.places import check_places
 from boatlift.runtime.host.processes import Life, life_of
 from boatlift.runtime.inspect.opening import store_at
@@ -18,17 +18,25 @@ from boatlift.storage.records.division import units_in
 __all__ = ["check_store"]
 
 
-def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *, take_over: bool = False) -> None:
+def check_store(
+    planned: Plan,
+    path: Path,
+    skip: Collection[tuple[str, int | str]],
+    set_aside: Collection[str] = (),
+    *,
+    take_over: bool = False,
+) -> None:
     """Raise what a run of a program on a store would raise, as far as program and store tell it.
 
     Args:
         planned: The program.
         path: The store's folder; it need not exist.
-        skip: The steps that the user asks to skip.
+        skip: The steps and rows that the user asks to skip.
+        set_aside: The sources whose bad rows the user asks to set aside.
         take_over: Whether the store may have an owner that lives on this host.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a step cannot be skipped; `[STORE_IN_USE]`.
+        InvalidError: `[BAD_OPTION]` a step cannot be skipped, or rows cannot be set aside; `[STORE_IN_USE]`.
         DataError: the log cannot be read, or belongs to another dataflow.
         UnavailableError: `[STORE_FAILED]` the folder cannot be read.
         BoatliftError: a source or a sink has no place; see `check_places`.
@@ -43,10 +51,13 @@ def check_store(planned: Plan, path: Path, skip: Collection[tuple[str, int]], *,
     if log is not None and not take_over:
         _refuse_living_owner(log)
     check_places(planned, "" if log is None else log.store_id, history)
+    for source in {*set_aside, *(name for name, what in skip if isinstance(what, str))}:
+        refuse_set_aside(planned, source)
+    asked = {(name, what) for name, what in skip if isinstance(what, int)}
     if history is None:
-        asked, units = set(skip), set[str]()
+        units = set[str]()
     else:
-        asked, units = set(skip) - history.decided("skipped"), set(units_in(history.program))
+        asked, units = asked - history.decided("skipped"), set(units_in(history.program))
     for unit, time in asked:
         if unit in {*planned.units, *planned.sinks} or unit not in units:  # else Spark has to read a view's query first
             refuse_skip(planned, unit, time, -1 if history is None else done_by(planned, unit, history))

@@ -17,6 +17,7 @@ from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import ReadTask
 from boatlift.spark.jobs.readings import Readings
+from boatlift.spark.jobs.set_aside import SetAside, fitting
 from boatlift.storage.records.payloads import SourcePayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.store import Store
@@ -36,6 +37,7 @@ class Inputs:
         slots: Tells how many tasks run at once now.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
         readings: The rows that were read before.
+        set_aside: The bad rows that no step takes.
     """
 
     def __init__(
@@ -48,12 +50,14 @@ class Inputs:
         slots: Callable[[], int],
         recorded: Mapping[str, int],
         readings: Readings,
+        set_aside: SetAside,
     ) -> None:
         self.spark, self._plan, self._units = spark, plan, units
         self._store, self._scratch, self._recorded = store, scratch, recorded
         self._senders = {edge_name(sender, name): sender for name, unit in plan.units.items() for sender in unit.reads}
         self._slots = slots
         self._readings = readings
+        self._set_aside = set_aside
 
     def path(self, run: RunRef) -> Path:
         """Return where a run can be read: where a task has left it, else where it was kept."""
@@ -74,6 +78,10 @@ class Inputs:
         """Return the position of a step that takes one message of a source."""
         (message,) = take.inputs
         return _position(message)
+
+    def taken(self, take: StepInput) -> list[tuple[str, int, Json]]:
+        """Return source, step and position of each message of a source that a step takes."""
+        return [(source, message.time, _position(message)) for source, message in self._from_sources((take,))]
 
     def positions(self, take: StepInput) -> list[tuple[Source, Json]]:
         """Return the positions of sources that a step reads."""
@@ -124,34 +132,39 @@ class Inputs:
         return tuple(str(self.path(run)) for message in messages for run in runs_of(message.payload))
 
     def _rows_of_source(self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str) -> DataFrame:
-        source = self._plan.sources[name].source
+        source, made = self._reader(name, messages)
         if source.capabilities.digests_on_read is not None:
             return self._digested(spark, name, messages, reader, ordinals=False)
         positions = [_position(message) for message in messages]
         if len(positions) > 1 and (many := source.capabilities.reads_many_steps) is not None:
-            return many.load_together(spark, positions).drop(ORDINAL)
-        return reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions])
+            return made(many.load_together(spark, positions).drop(ORDINAL))
+        return made(reduce(DataFrame.unionAll, [source.load(spark, position) for position in positions]))
+
+    def _reader(self, name: str, messages: Sequence[Message]) -> tuple[Source, Callable[[DataFrame], DataFrame]]:
+        """Return the source that reads messages, and the function from what it loads to the rows that steps take."""
+        sorting = self._set_aside.reader(name, (message.time for message in messages))
+        return (self._plan.sources[name].source, lambda rows: rows) if sorting is None else (sorting, fitting)
 
     def rows_together(self, spark: SparkSession, unit: CompiledUnit, takes: Sequence[StepInput]) -> DataFrame:
         """Return the rows of several steps of a unit that reads one source, with `_ordinal`."""
-        source = self.source_of(unit)
-        assert source is not None
+        (leaf,) = unit.leaves
+        messages = [message for take in takes for message in take.inputs]
+        source, made = self._reader(leaf, messages)
         if source.capabilities.digests_on_read is not None:
-            messages = [message for take in takes for message in take.inputs]
-            (leaf,) = unit.leaves
             return self._digested(spark, leaf, messages, unit.name, ordinals=True)
         many = source.capabilities.reads_many_steps
         assert many is not None
-        return many.load_together(spark, [self.position_of(take) for take in takes])
+        return made(many.load_together(spark, [self.position_of(take) for take in takes]))
 
     def _digested(
         self, spark: SparkSession, name: str, messages: Sequence[Message], reader: str, *, ordinals: bool
     ) -> DataFrame:
-        digests = self._plan.sources[name].source.capabilities.digests_on_read
+        source, made = self._reader(name, messages)
+        digests = source.capabilities.digests_on_read
         assert digests is not None
         positions = [_position(message) for message in messages]
         folders = [self._readings.folder(reader, name, message.time) for message in messages]
-        return digests.load_digested(spark, positions, folders, ordinals=ordinals)
+        return made(digests.load_digested(spark, positions, folders, ordinals=ordinals))
 
     def is_source(self, sender: str) -> bool:
         """Return whether a sender is a source, and no unit."""
@@ -164,11 +177,15 @@ class Inputs:
     def parameters_for(self, reader: str, source: str, message: Message) -> bytes | None:
         """Return the parameters of the task that reads a message; None if more than one task had better read it.
 
+        Of a message with bad rows that are set aside the plan of the job knows nothing.
+
         Args:
             reader: The unit that reads, as for `verify`.
             source: The source, which has a parameterized read.
             message: The message.
         """
+        if self._set_aside.reader(source, (message.time,)) is not None:
+            return None
         capabilities = self._plan.sources[source].source.capabilities
         assert capabilities.parameterized_read is not None
         digested = capabilities.digests_on_read is not None

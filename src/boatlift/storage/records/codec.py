@@ -23,6 +23,7 @@ from boatlift.storage.records.well_formed import fault_of, fault_of_names
 __all__ = [
     "FORMAT_VERSION",
     "OLDEST_VERSION",
+    "BadRow",
     "Header",
     "InputObject",
     "Integral",
@@ -32,12 +33,14 @@ __all__ = [
     "Push",
     "StoreIdentity",
     "checksum_of",
+    "decode_bad_rows",
     "decode_facts",
     "decode_group",
     "decode_identity",
     "decode_input",
     "decode_names",
     "decode_pack_head",
+    "encode_bad_rows",
     "encode_facts",
     "encode_group",
     "encode_identity",
@@ -46,11 +49,11 @@ __all__ = [
     "encode_pack_head",
 ]
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 """The version that is written."""
 OLDEST_VERSION = 3
 """The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object; before
-5, no input log had integrals; before 6, none had packed keys."""
+5, no input log had integrals; before 6, none had packed keys; before 7, no bad row was set aside."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -61,6 +64,7 @@ _INPUT = b"P"
 _FACTS = b"F"
 _NAMES = b"N"
 _PACK_HEAD = b"K"
+_BAD_ROWS = b"B"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
 """The number of an object: its name has twelve digits."""
@@ -177,6 +181,18 @@ class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     newest: int
 
 
+class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """A bad row that is set aside.
+
+    Attributes:
+        place: Its place in the input, as an error names it: file and line, or partition and offset.
+        letter: Its dead letter: a JSON object with what was to be read and the reason why it is no row.
+    """
+
+    place: str
+    letter: str
+
+
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The head of an object with packed keys.
 
@@ -239,6 +255,7 @@ _inputs = msgspec.msgpack.Decoder(InputObject)
 _facts = msgspec.msgpack.Decoder(tuple[str, tuple[Fact, ...]])
 _pack_heads = msgspec.msgpack.Decoder(PackHead)
 _names = msgspec.msgpack.Decoder(tuple[str, str, TakenNames])
+_bad_rows = msgspec.msgpack.Decoder(tuple[str, tuple[BadRow, ...]])
 
 
 def encode_group(header: Header, records: Iterable[Record]) -> bytes:
@@ -300,6 +317,19 @@ def decode_names(content: bytes, name: str, source: str | None = None) -> TakenN
     if (fault := fault_of_names(names)) is not None:
         raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
     return names
+
+
+def encode_bad_rows(name: str, rows: Iterable[BadRow]) -> bytes:
+    """Return the bytes of an object of bad rows."""
+    return _framed(_BAD_ROWS, _encoder.encode((name, tuple(rows))))
+
+
+def decode_bad_rows(content: bytes, name: str) -> tuple[BadRow, ...]:
+    """Return the bad rows of an object; see `decode_group`."""
+    named, rows = _decoded(_bad_rows, _payload(content, name, _BAD_ROWS), name)
+    if named != name:
+        raise _corrupt(name, f"is a copy of {named}")
+    return rows
 
 
 def encode_identity(identity: StoreIdentity) -> bytes:

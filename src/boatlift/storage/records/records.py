@@ -115,12 +115,14 @@ class Override(Recorded, frozen=True, tag="decided"):
 
     Attributes:
         what: `accepted`: the released rows of the step stand, though its replay differed; `skipped`: the step has no
-            result; `failed`: the step fails at each try, and nothing is decided yet.
-        who: The processor or sink.
-        time: The number of the step.
+            result; `failed`: the step fails at each try, and nothing is decided yet; `set_aside`: bad rows of a source
+            are kept in the store, and the steps that take them go on without them.
+        who: The processor or sink; of `set_aside` the source.
+        time: The number of the step; of `set_aside` -1 for every bad row, else the number of such decisions before.
         said: The reason, for people.
         messages: The input of the step, (edge, sender's time) each, of a processor that chooses it: the same messages
             may come again at another step.
+        place: Of `set_aside`: the place of the one row that it is about; empty for every bad row.
     """
 
     what: str
@@ -128,6 +130,7 @@ class Override(Recorded, frozen=True, tag="decided"):
     time: _Step
     said: str
     messages: tuple[tuple[str, Time], ...] = ()
+    place: str = ""
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):

@@ -1,0 +1,129 @@
+"""Bad rows that are set aside, as the user decided: kept in the store, and left out of the rows that steps take.
+
+Only a step that fails at a bad row pays. The rows of its input are then sorted out, the bad ones made durable, and the
+step executed again without them. A replay does the same and gives the same rows, because the input decides which are
+bad.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, StructField
+
+from boatlift.dataflow import BAD_ROW, Json, Plan, SortsOutBadRows, Source
+from boatlift.dataflow.columns import quoted
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, DataError
+from boatlift.storage.bad_rows import keep_bad_rows
+from boatlift.storage.records.codec import BadRow
+from boatlift.storage.store import Store
+
+__all__ = ["SetAside", "fitting"]
+
+logger = logging.getLogger(__name__)
+
+MOST = 100_000
+"""A step with more bad rows is of other rows than the source declares: the driver holds them all for a moment."""
+
+_LETTER = "_boatlift_letter"
+
+
+class SetAside:
+    """The bad rows of the sources of a dataflow.
+
+    Law: a step that is executed has either rows that all fit, or a durable object with each row that does not.
+
+    Args:
+        spark: The session.
+        plan: The dataflow.
+        store: Keeps bad rows.
+    """
+
+    def __init__(self, spark: SparkSession, plan: Plan, store: Store) -> None:
+        self._spark, self._plan, self._store = spark, plan, store
+        self._decided: Mapping[str, AbstractSet[str] | None] = {}
+        self._sorting: dict[str, tuple[Source, SortsOutBadRows]] = {}
+        self._steps: set[tuple[str, int]] = set()  # those with bad rows, which are durable
+
+    def decide(self, rows: Mapping[str, AbstractSet[str] | None]) -> None:
+        """Take note of what the user decided: source to the places of bad rows, or to None for every bad row."""
+        self._decided = rows
+
+    def reader(self, source: str, steps: Iterable[int]) -> Source | None:
+        """Return the source that sorts out bad rows if one of its steps has some, else None."""
+        return self._sorting[source][0] if any((source, step) in self._steps for step in steps) else None
+
+    def resolve(self, taken: Iterable[tuple[str, int, Json]], error: DataError) -> bool:
+        """Keep the bad rows of a step that failed at one, if the user decided so.
+
+        Args:
+            taken: Source, step and position of each message that the step takes.
+            error: The failure. It gets the advice for the first bad row that no decision covers.
+
+        Returns:
+            Whether the step can be executed again, without rows that are in the store now.
+        """
+        resolved = False
+        for source, step, position in taken:
+            if (source, step) in self._steps or self._plan.sources[source].source.capabilities.bad_rows is None:
+                continue
+            try:
+                rows = self._bad_rows(source, position)
+            except BoatliftError as other:  # such as a file that is damaged: no row can be told from another
+                logger.debug("%s: %s", source, other)
+                continue
+            decided = self._decided.get(source, frozenset())
+            stray = next((row for row in rows if decided is not None and row.place not in decided), None)
+            if stray is not None:
+                error.remedy = _advice(source, stray.place, error.remedy)
+                return False
+            if rows and len(rows) <= MOST:
+                new = keep_bad_rows(self._store, source, step, rows)
+                self._steps.add((source, step))
+                resolved = True
+                if new:
+                    logger.warning(
+                        "%s: bad rows of step %s are set aside: %s (boatlift bad-rows shows them)",
+                        source, step, len(rows),
+                    )  # fmt: skip
+        return resolved
+
+    def _bad_rows(self, source: str, position: Json) -> Sequence[BadRow]:
+        if source not in self._sorting:
+            sorts = self._plan.sources[source].source.capabilities.bad_rows
+            assert sorts is not None
+            sorting = sorts.sorting_out()
+            assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
+            self._sorting[source] = sorting, sorting.capabilities.bad_rows
+        sorting, sorts = self._sorting[source]
+        letters = sorts.letters(sorting.load(self._spark, position).where(F.col(BAD_ROW).isNotNull()))
+        text = F.to_json(F.struct(*map(_readable, letters.schema.fields)), {"ignoreNullFields": "false"})
+        rows = letters.withColumn(_LETTER, text).limit(MOST + 1).collect()
+        return [BadRow(place, row[_LETTER]) for place, row in zip(sorts.places(rows), rows, strict=True)]
+
+
+def fitting(rows: DataFrame) -> DataFrame:
+    """Return the rows of a source that sorts out bad rows, without these."""
+    return rows.where(F.col(BAD_ROW).isNull()).drop(BAD_ROW)
+
+
+def _readable(field: StructField) -> Column:
+    """Return a column of a letter: bytes as text if they are UTF-8, else in base64."""
+    column = F.col(quoted(field.name))
+    if isinstance(field.dataType, BinaryType):
+        text = column.cast("string")
+        column = F.when(F.is_valid_utf8(text), text).otherwise(F.concat(F.lit("base64:"), F.base64(column)))
+    return column.alias(field.name)
+
+
+def _advice(source: str, place: str, remedy: str) -> str:
+    row = shlex.quote(f"{source}:{place}")
+    return (
+        f"boatlift run {FLOW_AND_STORE} --set-aside {source} keeps this and every other bad row in the store and goes "
+        f"on without them, --skip {row} this one alone" + (f"; {remedy}" if remedy else "")
+    )

@@ -1,0 +1,55 @@
+"""Bad rows that are set aside: one object for each step of a source that has some.
+
+An object is durable before a result of its step can be seen, and stays as long as the store. Its name is that of the
+step, so a replay finds it and adds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from boatlift.errors import FencedError
+from boatlift.storage.records.codec import BadRow, decode_bad_rows, encode_bad_rows
+from boatlift.storage.store import Store
+
+__all__ = ["BAD_ROWS", "KeptBadRow", "keep_bad_rows", "kept_bad_rows"]
+
+BAD_ROWS = "bad-rows/"
+
+
+class KeptBadRow(NamedTuple):
+    """A bad row in a store.
+
+    Attributes:
+        source, step: The source, and the step that takes the row.
+        place: The row's place in the input.
+        letter: The row's dead letter, a JSON object.
+    """
+
+    source: str
+    step: int
+    place: str
+    letter: str
+
+
+def keep_bad_rows(store: Store, source: str, step: int, rows: Sequence[BadRow]) -> bool:
+    """Make the bad rows of a step durable, and return whether they were not before."""
+    name = f"{BAD_ROWS}{source}/{step:012}"
+    try:
+        store.create(name, encode_bad_rows(name, rows))
+    except FencedError:  # an execution before this one has kept the same rows
+        return False
+    return True
+
+
+def kept_bad_rows(store: Store, source: str = "") -> Iterator[KeptBadRow]:
+    """Yield the bad rows in a store, by source and step.
+
+    Raises:
+        DataError: `[CORRUPT]` an object is not as it was written.
+    """
+    for name in store.list(f"{BAD_ROWS}{source}/" if source else BAD_ROWS):
+        of, step = name.removeprefix(BAD_ROWS).split("/")
+        for row in decode_bad_rows(store.read(name), name):
+            yield KeptBadRow(of, int(step), row.place, row.letter)
