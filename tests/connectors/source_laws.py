@@ -153,6 +153,19 @@ class SourceLaws:
         (position, *_), _ = drain(source, source.start(), self.limit())
         assert source.size_bytes(position) > 0
 
+    def test_what_waits_is_what_no_position_has_taken(self, source: Source, folder: Path) -> None:
+        waiting = source.capabilities.waiting
+        if waiting is None:
+            return
+        self.case.add(folder, 1)
+        assert waiting(source.start()).count > 0
+        _, cursor = drain(source, source.start(), self.limit())
+        assert waiting(cursor).count == 0
+        self.case.add(folder, 2)
+        assert waiting(cursor).count > 0
+        _, cursor = drain(source, cursor, self.limit())
+        assert waiting(cursor).count == 0
+
     def test_an_unchanged_position_is_proved_also_after_more_has_come(self, source: Source, folder: Path) -> None:
         self.case.add(folder, 1)
         positions, _ = drain(source, source.start(), self.limit())

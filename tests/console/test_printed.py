@@ -27,14 +27,15 @@ from boatlift.console.log import show_log
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.console.verify import show_verification
-from boatlift.dataflow import plan
+from boatlift.dataflow import WaitingInput, plan
 from boatlift.errors import InvalidError
 from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.checkpoints import checkpoints_of
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.kept import kept_in
 from boatlift.runtime.inspect.opening import log_at, store_at
-from boatlift.runtime.inspect.status import status_of
+from boatlift.runtime.inspect.status import status_at, status_of
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit
@@ -385,3 +386,9 @@ def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
     (folder / "read-1" / "rows").write_bytes(b"12345")
     show_status(tmp_path, as_json=False)
     assert "in scratch: 12 bytes; with 5,000 or more, sources are asked for no further step" in capsys.readouterr().out
+    report = InputReport(1_700_000_001_000, {"rows": WaitingInput(1234, "files", 5_000_000, 1_700_000_000_000)})
+    (folder / FILE).write_bytes(msgspec.json.encode(report))
+    show_status(tmp_path, as_json=False)
+    told = capsys.readouterr().out
+    assert "rows: 1,234 files wait to be taken, 5.0 MB, the oldest since 2023-11-14 22:13:20" in told
+    assert status_at(tmp_path).input == report

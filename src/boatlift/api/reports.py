@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import plan as planned
-from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
-from boatlift.runtime.inspect.status import DataflowStatus, status_of
+from boatlift.runtime.inspect.status import DataflowStatus, status_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -54,5 +53,4 @@ def status(store: str | Path) -> DataflowStatus:
         InvalidError: `[STORE_NOT_FOUND]`.
         DataError: The store's log cannot be read.
     """
-    folder = Path(store)
-    return status_of(log_at(folder), store_at(folder).bytes_in_scratch())
+    return status_at(Path(store))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from rich.filesize import decimal
+
 from boatlift.api.reports import status as status_at
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.runtime.host.steady_clock import LEAST_SECONDS, behind
 from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
+from boatlift.runtime.inspect.status import LIVING
 
 __all__ = ["show_status"]
 
@@ -19,9 +22,6 @@ STATES = {
     "crashed": "crashed: its process has ended without a clean stop; run it again, and it goes on",
     "running or crashed": "running or crashed: this machine cannot tell whether its process lives",
 }
-
-LIVING = ("alive", "running or crashed")
-"""The states in which scratch may be in use."""
 
 
 def show_status(path: Path, *, as_json: bool) -> None:
@@ -52,6 +52,10 @@ def show_status(path: Path, *, as_json: bool) -> None:
     for kept in status.in_flight:
         waits = f"the rows of {kept.messages:,} steps wait in the store, {kept.bytes:,} bytes"
         print(f"{kept.sender} -> {kept.reader}: {waits}")
+    for source, waiting in ({} if status.input is None else status.input.waiting).items():
+        size = f", {decimal(waiting.bytes)}" if waiting.bytes else ""
+        since = f", the oldest since {moment(waiting.oldest_at)}" if waiting.oldest_at else ""
+        print(f"{source}: {waiting.count:,} {waiting.unit} wait to be taken{size}{since}")
     if status.state in LIVING:
         most = status.owner.bytes_in_flight if status.owner is not None else 0
         bound = f"; with {most:,} or more, sources are asked for no further step" if most else ""

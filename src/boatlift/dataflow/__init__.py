@@ -28,6 +28,7 @@ from boatlift.dataflow.contracts import (
     Stager,
     StoreBacked,
     Upserts,
+    WaitingInput,
 )
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
@@ -81,6 +82,7 @@ __all__ = [
     "Timing",
     "Unit",
     "Upserts",
+    "WaitingInput",
     "batch_of",
     "plan",
 ]

@@ -128,6 +128,11 @@ class LocalStore:
                     self._files.make_folder(each)
         return folder
 
+    def newest_scratch(self) -> Path | None:
+        """Return the scratch of the newest owner that has some."""
+        owners = [name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name)]
+        return self.root / SCRATCH / max(owners, key=int) if owners else None
+
     def bytes_in_scratch(self) -> int:
         """Return the bytes of all files in the scratch of owners, which come and go meanwhile."""
         owners = (name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name))

@@ -6,7 +6,7 @@ A file is taken whole, or in ranges of lines or row groups over several steps if
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from boatlift.connectors.files.row_groups import PlacedRange, footer_of
 from boatlift.connectors.files.taking import StepInputs
 from boatlift.connectors.kit import Columns, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ class FilesSource:
             bad_rows=bad_rows,
             ordered_within="file",
             preflight=self._preflight,
+            waiting=self.waiting,
         )
 
     def describe(self) -> Json:
@@ -121,6 +122,28 @@ class FilesSource:
                     found = self._backlog.listed(taken)
                 files = self._inputs.first_of(found)
         return {"files": files} if files else None
+
+    def waiting(self, cursor: Json) -> WaitingInput:
+        """Count the files that were not taken whole; the oldest by the time of its last change."""
+        with self._reachable():
+            try:
+                names = self._listing.names(cursor["taken"])
+            except FileNotFoundError:
+                names = []
+        sizes, times = [], []
+        begun = self._bytes_taken(cursor)
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = (self._listing.base / name).stat()
+                if (size := found.st_size - begun.get(name, 0)) > 0:
+                    sizes.append(size)
+                    times.append(found.st_mtime_ns // 1_000_000)
+        return WaitingInput(len(sizes), "files", sum(sizes), min(times, default=None))
+
+    def _bytes_taken(self, cursor: Json) -> dict[str, int]:
+        """Return the bytes taken of each file that is not taken whole."""
+        part = cursor.get("part")
+        return {} if part is None else {part["path"]: part["end"]}
 
     def advance(self, cursor: Json, position: Json) -> Json:
         """Add a position's names to those taken, and their digests to the digest of all."""

@@ -82,6 +82,10 @@ class TailedFilesSource(FilesSource):
                 growing[file["path"]] = prefix.named()
         return {"taken": cursor["taken"].plus(done), "digest": digest, "open": growing}
 
+    def _bytes_taken(self, cursor: Json) -> dict[str, int]:
+        """Return the bytes taken of each file that may still grow."""
+        return {name: file["end"] for name, file in cursor["open"].items()}
+
     def verify(self, position: Json) -> None:
         """Read the lines that a position names, and compare their digests; of a file that is done, the size too."""
         for file in position["files"]:

@@ -17,7 +17,7 @@ from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
 from boatlift.connectors.kit import checked_options
 from boatlift.connectors.kit.text_forms import set_options
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities
+from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class KafkaSource:
             ordered_within="partition",
             bad_rows=self if isinstance(self._format, JsonFormat) else None,
             preflight=self._preflight,
+            waiting=self.waiting,
         )
 
     def _preflight(self) -> None:
@@ -210,6 +211,15 @@ class KafkaSource:
         if taken is None and self._arrivals is not None:
             self._arrivals.watch({(each.topic, each.partition): each.high for each in found})
         return taken
+
+    def waiting(self, cursor: Json) -> WaitingInput:
+        """Count the offsets that were not taken."""
+        found = self._topics.found(anew=False)
+        first = None if cursor.get("began") else self._first(found)
+        all_there = sum(max(0, each.high - each.low) for each in found)
+        position = taken_next(cursor, found, first, self._ends_of(found), max(1, all_there), fail_on_data_loss=False)
+        taken = [] if position is None else ranges_of(position)
+        return WaitingInput(sum(each.end - each.start for each in taken), "offsets")
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         """Watch the ends of partitions whenever nothing was found behind them."""

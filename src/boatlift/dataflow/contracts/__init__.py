@@ -21,6 +21,7 @@ from boatlift.dataflow.contracts.capabilities import (
     SortsOutBadRows,
     SourceCapabilities,
     Upserts,
+    WaitingInput,
 )
 from boatlift.dataflow.contracts.names import Names
 from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
@@ -57,4 +58,5 @@ __all__ = [
     "Stager",
     "StoreBacked",
     "Upserts",
+    "WaitingInput",
 ]

@@ -37,6 +37,7 @@ __all__ = [
     "SortsOutBadRows",
     "SourceCapabilities",
     "Upserts",
+    "WaitingInput",
 ]
 
 BAD_ROW = "_bad_row"
@@ -201,6 +202,22 @@ class ParameterizedRead(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True)
+class WaitingInput:
+    """Input that is there, and that no step has taken yet.
+
+    Attributes:
+        count, unit: How much of what, such as 3 `files`.
+        bytes: Its bytes, if they are known.
+        oldest_at: When the oldest of it came, in milliseconds since 1970, if that is known.
+    """
+
+    count: int
+    unit: str
+    bytes: int | None = None
+    oldest_at: int | None = None
+
+
 class CrashPoints(Protocol):
     """Has several outside acts in one `commit`, and announces the moments between them: tests kill a process there."""
 
@@ -239,6 +256,8 @@ class SourceCapabilities:
             rows are new rows.
         preflight: Raises what `next` would raise of a place that can never give a row, such as `[NO_INPUT]`. It needs
             no session and has no effect.
+        waiting: Returns what a source could still take after a cursor, for people. The engine asks now and then, from
+            any thread.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -255,6 +274,7 @@ class SourceCapabilities:
     period: float | None = None
     upserts: Upserts | None = None
     preflight: Callable[[], None] | None = None
+    waiting: Callable[[Json], WaitingInput] | None = None
 
 
 @dataclass(frozen=True, slots=True)

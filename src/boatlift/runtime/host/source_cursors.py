@@ -89,6 +89,10 @@ class SourceCursors:
         assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
         return cursor
 
+    def newest(self, source: str) -> Any:
+        """Return the cursor after all positions of a source so far."""
+        return self._newest[source][1]
+
     def recorded_messages(
         self, source: str, messages: Iterable[tuple[str, str, int]]
     ) -> list[tuple[tuple[str, str, int], Any]]:

@@ -30,6 +30,7 @@ from boatlift.runtime.host.steady_clock import SteadyClock
 from boatlift.runtime.host.steps import StepRuns
 from boatlift.runtime.host.stuck_batches import StuckBatches
 from boatlift.runtime.host.timers import HostTimers, clock_of
+from boatlift.runtime.host.waiting_input import WaitingInputs
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.storage.group_writer import GroupWriter
@@ -68,6 +69,7 @@ class Tenure:
         self, engine: Engine, store: Store, options: RunOptions, queue: EventQueue, clock: SteadyClock
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
+        self._store = store
         self._plan = plan = engine.plan
         self._program = program_of(plan)
         self._log = Log.open(store, plan.dataflow, clock=clock)
@@ -75,7 +77,7 @@ class Tenure:
         check_places(plan, self._log.store_id, self._log.history)
         self._owner = Ownership(self._log, clock)
         program = {**engine.program(), UNITS: division_of(plan)}
-        token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
+        self._token = token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = history = self._log.history
@@ -204,6 +206,7 @@ class Tenure:
             instructions.CollectGarbage: log.collect,
             instructions.Finish: log.finish,
         }
+        WaitingInputs(self._plan, self._cursors.newest, self._store.scratch(self._token), workers, self._clock).begin()
         self._watch(workers)
         EventLoop(machine, self._queue, handlers).run(first, lambda: log.finished)
         if sources.refusals:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
+from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import last_number
@@ -18,7 +22,12 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 
-__all__ = ["DataflowStatus", "InFlightStatus", "OwnerStatus", "UnitStatus", "status_of"]
+__all__ = ["LIVING", "DataflowStatus", "InFlightStatus", "OwnerStatus", "UnitStatus", "status_at", "status_of"]
+
+LIVING = ("alive", "running or crashed")
+"""The states in which a process may use scratch."""
+
+_REPORTS = json_decoder(InputReport)
 
 
 class OwnerStatus(msgspec.Struct, frozen=True):
@@ -88,6 +97,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         scratch: The bytes of rows that are under way between units now, or wait for one, or for a batch.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
         bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
+        input: What sources could still take, as a living owner has said last; None if there is none.
     """
 
     dataflow: str
@@ -105,6 +115,21 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     scratch: int
     event_times: Mapping[str, EventTimeStatus]
     bad_rows: Mapping[str, BadRowsStatus]
+    input: InputReport | None = None
+
+
+def status_at(path: Path) -> DataflowStatus:
+    """Return the state of the dataflow of a store in a folder, with what its owner has left in scratch.
+
+    Raises:
+        BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
+    """
+    log, store = log_at(path), store_at(path)
+    status = status_of(log, store.bytes_in_scratch())
+    scratch = store.newest_scratch()
+    if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
+        return status
+    return msgspec.structs.replace(status, input=_REPORTS.decode((scratch / FILE).read_bytes()))
 
 
 def status_of(log: Log, scratch: int = 0) -> DataflowStatus:
