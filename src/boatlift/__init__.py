@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from boatlift.api.reports import plan, status
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
-    from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite
+    from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
     from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.node import window
@@ -86,6 +86,7 @@ __all__ = [
     "sqlite",
     "start",
     "status",
+    "stdout",
     "uuid",
     "window",
 ]
@@ -103,6 +104,7 @@ _LATER = {
     "parquet": "boatlift.connectors",
     "push": "boatlift.connectors",
     "sqlite": "boatlift.connectors",
+    "stdout": "boatlift.connectors",
     "session": "boatlift.spark.session.session",
     "call": "boatlift.spark.plans.step_functions",
     "now": "boatlift.spark.plans.step_functions",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,47 @@ class TestForeach(LooseSinkLaws):
     def outside(folder: Path) -> Iterator[_Calls]:
         folder.mkdir(exist_ok=True)
         yield _Calls(folder)
+
+
+class _Prints:
+    """Standard output, for as long as the context."""
+
+    def __init__(self, printed: io.StringIO) -> None:
+        self._printed = printed
+
+    def sink(self, parts: int) -> DeliveringSink:
+        assert parts == 1
+        return bl.stdout(rows=1000)
+
+    def deliveries(self) -> list[str]:
+        return self._printed.getvalue().splitlines()
+
+    def rows(self) -> list[Row]:
+        texts = [line.partition(": ")[2] for line in self._printed.getvalue().splitlines()]
+        weights = {"+": 1, "-": -1}
+        return [(*json.loads(text[2:]).values(), weights[text[0]]) for text in texts]
+
+
+class TestStdout(LooseSinkLaws):
+    parts = (1,)
+
+    @staticmethod
+    @contextmanager
+    def outside(folder: Path) -> Iterator[_Prints]:
+        folder.mkdir(exist_ok=True)
+        with redirect_stdout(io.StringIO()) as printed:
+            yield _Prints(printed)
+
+
+def test_rows_beyond_the_bound_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = bl.stdout(rows=2)
+    sink.open(context())
+    put(sink, tmp_path, 3)
+    *shown, more = capsys.readouterr().out.splitlines()
+    assert len(shown) == 2
+    assert more == f"out 3: and {len(rows_of(3)) - 2} more rows"
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
+        bl.stdout(rows=0)
 
 
 class _Posts:

@@ -1,11 +1,11 @@
 """Sources and sinks. Each imports PySpark and PyArrow when it is used, so that importing this package is quick."""
 
 from boatlift.connectors import kafka
-from boatlift.connectors.deliver import foreach, http_post
+from boatlift.connectors.deliver import foreach, http_post, stdout
 from boatlift.connectors.files.declared import files
 from boatlift.connectors.generator import generator
 from boatlift.connectors.parquet.sink import parquet
 from boatlift.connectors.push import push
 from boatlift.connectors.sqlite.sink import sqlite
 
-__all__ = ["files", "foreach", "generator", "http_post", "kafka", "parquet", "push", "sqlite"]
+__all__ = ["files", "foreach", "generator", "http_post", "kafka", "parquet", "push", "sqlite", "stdout"]

@@ -1,0 +1,82 @@
+"""A sink that prints: for a first program, and to look at a stream."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Sequence
+
+from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
+from boatlift.connectors.kit import checked_options, read_pieces, whole_number
+from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.task_jobs import session_of_process
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, Staged
+
+__all__ = ["StdoutSink", "stdout"]
+
+
+@checked_options("bl.stdout")
+def stdout(*, rows: int = 20) -> StdoutSink:
+    """Return a sink that prints the rows of each step, as JSON, at least once.
+
+    The rows appear on the standard output of the process that runs the dataflow, also where Spark is a cluster. A row
+    that is taken back has `-` before it, a new one of such a stream `+`.
+
+    Args:
+        rows: The most rows to print of a step; of the others their number is printed.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+
+    Example:
+        >>> numbers = bl.Dataflow("numbers").source("n", bl.generator({"n": "id"}, rows_per_step=2, steps=1))
+        >>> numbers.sink("shown", bl.stdout())
+    """
+    return StdoutSink(whole_number("rows", rows))
+
+
+class StdoutSink(DeliveringSink):
+    """Prints the rows of each step in the process that commits it.
+
+    Args:
+        most: The most rows to print of a step.
+    """
+
+    capabilities = SinkCapabilities()
+
+    def __init__(self, most: int) -> None:
+        super().__init__(_deliver_nothing, {"kind": "stdout", "rows": most}, parts=1)
+        self._most = most
+
+    def open(self, context: SinkContext) -> None:
+        """Take note of the owner; on a cluster, say where the rows will appear."""
+        super().open(context)
+        spark = session_of_process()
+        if spark is not None and not str(spark.sparkContext.master).startswith("local"):
+            where = f"host {socket.gethostname()}, by the process that runs {context.dataflow}"
+            sys.stderr.write(f"boatlift: {context.sink} prints its rows here, on {where}\n")
+
+    def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
+        """Print a step."""
+        from boatlift.connectors.kit.json_text import json_objects
+
+        if rows:
+            table, _ = ordered_part(read_pieces(rows, staged), 0, 1)
+            shown = table.slice(0, self._most).combine_chunks()
+            weights = shown.column(WEIGHT).to_pylist() if WEIGHT in shown.schema.names else None
+            signs = [""] * shown.num_rows if weights is None else ["+ " if weight > 0 else "- " for weight in weights]
+            names = [name for name in shown.schema.names if name != WEIGHT]
+            batch = shown.select(names).to_batches()[0]
+            texts = json_objects(batch.schema.names, batch.columns).to_pylist()
+            lines = [f"{self._opened.sink} {step}: {sign}{text}" for sign, text in zip(signs, texts, strict=True)]
+            if rows > len(lines):
+                lines.append(f"{self._opened.sink} {step}: and {rows - len(lines):,} more rows")
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        return Outcome.APPENDED
+
+
+def _deliver_nothing(part: StepPart) -> None:
+    """Raise: this sink prints where it commits."""
+    raise AssertionError(part)
