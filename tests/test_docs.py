@@ -11,11 +11,13 @@ import pytest
 
 import boatlift as bl
 from boatlift.conditions import CONDITIONS
-from support.readme import ROOT, anchors_of, links_of
+from support.pages import ROOT, anchors_of, links_of
 
 README, ARCHITECTURE, DESIGN = ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "design.md"
 PAGES = [README, ARCHITECTURE, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
+
+PAGES_OF_GUIDE = sorted((ROOT / "docs" / "guide").glob("*.md"))
 
 WORDS = {
     "step",
@@ -136,7 +138,13 @@ def test_every_decision_is_in_the_index() -> None:
     assert [path.name for path in sorted(folder.glob("0*.md")) if path not in linked] == []
 
 
-@pytest.mark.parametrize("page", [README, ARCHITECTURE, DESIGN], ids=short)
+def test_readme_is_a_front_page() -> None:
+    text = README.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 150
+    assert len(text.encode()) <= 9 * 1024
+
+
+@pytest.mark.parametrize("page", [README, ARCHITECTURE, DESIGN, *PAGES_OF_GUIDE], ids=short)
 def test_lines_have_120_columns_at_most_but_for_tables_and_code(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []

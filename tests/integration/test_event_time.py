@@ -21,7 +21,7 @@ from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
-from support.readme import ROOT
+from support.pages import ROOT
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.spark.jobs import planner
-from support.readme import ROOT
+from support.pages import ROOT
 
 Edge = tuple[int, int]
 Edges = set[Edge]

@@ -17,7 +17,7 @@ from pyspark.sql.streaming import StatefulProcessor
 
 import boatlift as bl
 from boatlift.errors import BoatliftError
-from support.readme import ROOT
+from support.pages import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,16 +1,25 @@
-"""The code that README prints, as its readers would take it."""
+"""The code that README, the tutorial, the guide and the page on operating print, as their readers would take it."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "built", "links_of"]
+__all__ = ["PAGES", "ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "built", "links_of"]
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs" / "guide").glob("*.md")),
+    ROOT / "docs" / "operate.md",
+    ROOT / "docs" / "limits.md",
+    ROOT / "docs" / "figures.md",
+]
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +27,14 @@ class Block:
     """A block of code.
 
     Attributes:
-        section: The heading that it stands under.
+        page: The page.
+        section: The heading that it stands under: the page's, or one of the second level.
         language: The word after its fence; empty for a block of commands to be typed one by one.
-        line: README's line that its text begins at.
+        line: The page's line that its text begins at.
         text: The code of the block.
     """
 
+    page: Path
     section: str
     language: str
     line: int
@@ -31,31 +42,34 @@ class Block:
 
 
 def blocks(section: str | None = None, language: str | None = None) -> list[Block]:
-    """Return README's blocks of code in order, all of them or those of a section and a language."""
-    found: list[Block] = []
+    """Return the pages' blocks of code in order, all of them or those of a section and a language."""
+    return [
+        block
+        for page in PAGES
+        for block in _blocks_of(page)
+        if (section is None or block.section == section) and (language is None or block.language == language)
+    ]
+
+
+def _blocks_of(page: Path) -> Iterator[Block]:
     heading = ""
     opened: tuple[str, int] | None = None
-    lines = TEXT.splitlines(keepends=True)
+    lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
     for number, line in enumerate(lines):
-        if opened is None and line.startswith("## "):
-            heading = line.removeprefix("## ").strip()
+        if opened is None and re.match("##? ", line):
+            heading = line.lstrip("#").strip()
         elif line.startswith("```"):
             if opened is None:
                 opened = line.removeprefix("```").strip(), number + 1
             else:
                 name, first = opened
-                found.append(Block(heading, name, first + 1, "".join(lines[first:number])))
+                yield Block(page, heading, name, first + 1, "".join(lines[first:number]))
                 opened = None
-    assert opened is None, "README has a fence that is not closed"
-    return [
-        block
-        for block in found
-        if (section is None or block.section == section) and (language is None or block.language == language)
-    ]
+    assert opened is None, f"{page} has a fence that is not closed"
 
 
 def block_of_file(name: str) -> Block:
-    """Return the block that README gives as a whole file: its first line is the file's name."""
+    """Return the block that a page gives as a whole file: its first line is the file's name."""
     (block,) = [block for block in blocks(language="python") if re.match(rf"# {re.escape(name)}\n", block.text)]
     return block
 
@@ -74,8 +88,8 @@ def anchors_of(page: Path) -> set[str]:
 
 
 def built(*parts: str, without: str = "") -> dict[str, Any]:
-    """Execute the first example's file, and parts of README after it; return what they name."""
+    """Execute the tutorial's file, and parts of pages after it; return what they name."""
     names: dict[str, Any] = {}
     for text in (block_of_file("flights.py").text, *parts):
-        exec(compile(text.replace(without, "") if without else text, "README.md", "exec"), names)
+        exec(compile(text.replace(without, "") if without else text, "a page", "exec"), names)
     return names

@@ -1,4 +1,4 @@
-"""README's code does what README says, as it is printed."""
+"""The code of the pages does what they say, as it is printed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.commands import exit_status
-from support.readme import ROOT, TEXT, Block, block_of_file, blocks, built
+from support.pages import ROOT, TEXT, Block, block_of_file, blocks, built
 from support.receiver import receiving
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from boatlift.testing.kafka_broker import KafkaBroker
 
-FIRST, FUNCTIONS, JOINS = "Write one", "Call your own functions", "Joins, batches and merges"
+FIRST, FUNCTIONS, JOINS = "A first real pipeline", "Call your own functions", "Joins, batches and merges"
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 EVENT_TIME = "Late rows, windows that end, rows that leave"
 LOOPS = "Loops"
@@ -48,6 +48,8 @@ PYTHON = blocks(language="python")
 COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
 
 RUN_BY = {
+    "# visits.py": "test_the_first_program_prints_what_is_printed_below_it",
+    "pip install": "test_the_first_program_prints_what_is_printed_below_it",
     "# flights.py": "test_the_first_example_prints_what_is_printed_below_it",
     ". .venv/bin/activate": "test_the_first_example_prints_what_is_printed_below_it",
     "import boatlift as bl": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
@@ -72,14 +74,14 @@ RUN_BY = {
     "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
     "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
 }
-"""How each block of README begins, and the test that runs it."""
+"""How each block begins, and the test that runs it."""
 
 NOT_RUN = {"make demo": "`make demo` takes minutes and has tests of its own; `make test` is what runs this"}
 """How other blocks begin, and why no test runs them."""
 
 
 def named(block: Block) -> str:
-    return f"line {block.line}"
+    return f"{block.page.stem} line {block.line}"
 
 
 @pytest.mark.parametrize("block", blocks(), ids=named)
@@ -96,7 +98,7 @@ def test_no_test_is_named_for_a_block_that_is_gone() -> None:
 
 @pytest.mark.parametrize("block", PYTHON, ids=named)
 def test_every_python_block_compiles_and_names_what_there_is(block: Block) -> None:
-    owners = {"bl": bl, "F": F, "flow": bl.Dataflow("readme"), "running": bl.Running}
+    owners = {"bl": bl, "F": F, "flow": bl.Dataflow("pages"), "running": bl.Running}
     for node in ast.walk(ast.parse(block.text)):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in owners:
             assert hasattr(owners[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
@@ -139,6 +141,27 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
 
 
 @pytest.mark.spark
+def test_the_first_program_prints_what_is_printed_below_it(tmp_path: Path) -> None:
+    (tmp_path / "visits.py").write_text(block_of_file("visits.py").text, encoding="utf-8")
+    (shell,) = blocks("Boatlift", "sh")
+    _, run, *printed = shell.text.splitlines()
+    binaries = f"{Path(sys.prefix, 'bin')}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ["sh", "-ec", run],
+        cwd=tmp_path,
+        env={**os.environ, "PATH": binaries},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    told = done.stdout.splitlines()
+    first, last = (line.removeprefix("# ") for line in printed if line != "# …")
+    assert next(line for line in told if line.startswith("shown ")) == first
+    assert told[-1] == last
+
+
+@pytest.mark.spark
 def test_the_first_example_prints_what_is_printed_below_it(printed: str) -> None:
     (shell,) = blocks(FIRST, "sh")
     expected = [line.removeprefix("# ") for line in shell.text.splitlines() if line.startswith("# ")]
@@ -155,14 +178,14 @@ def test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_an
     (notebook,) = [block for block in blocks(FIRST, "python") if "bl.run(" in block.text]
     (reading,) = blocks("Read the results", "python")
     names: dict[str, Any] = {"F": F}
-    exec(compile(notebook.text, "README.md", "exec"), names)
+    exec(compile(notebook.text, "a page", "exec"), names)
     shown = []
     # The JVM of these tests was started in another folder than a reader's.
     for statement in ast.parse(reading.text.replace('"history"', repr(str(Path.cwd() / "history")))).body:
         if isinstance(statement, ast.Expr):
-            shown.append(eval(compile(ast.Expression(statement.value), "README.md", "eval"), names).collect())
+            shown.append(eval(compile(ast.Expression(statement.value), "a page", "eval"), names).collect())
         else:
-            exec(compile(ast.Module([statement], []), "README.md", "exec"), names)
+            exec(compile(ast.Module([statement], []), "a page", "exec"), names)
     now, total, ever = shown
     with closing(sqlite3.connect("answers.db")) as database:
         answers = database.execute("SELECT * FROM delays").fetchall()
@@ -172,7 +195,7 @@ def test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_an
 
 
 def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
-    """Plan a flow; what nothing reads gets a sink first, since a fragment of README may end there."""
+    """Plan a flow; what nothing reads gets a sink first, since a fragment of a page may end there."""
     read = {upstream for processor in flow.processors.values() for upstream in processor.reads}
     for name, processor in list(flow.processors.items()):
         if name not in read and not isinstance(processor, SinkProcessor):
@@ -204,7 +227,7 @@ def test_the_kafka_example_takes_messages_and_gives_messages(
         assert printed in text
         text = text.replace(printed, topic)
     names: dict[str, Any] = {}
-    exec(compile(text.replace("localhost:9092", kafka_broker.bootstrap), "README.md", "exec"), names)
+    exec(compile(text.replace("localhost:9092", kafka_broker.bootstrap), "a page", "exec"), names)
     rows = [{"origin": "JFK", "dest": "LAX", "arr_delay": delay} for delay in (1, None, 4)]
     send(kafka_broker, flights, [json.dumps(row).encode() for row in rows])
     bl.run(names["flow"], "store", available_now=True)
@@ -217,17 +240,17 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert shutil.which("curl"), "README's commands are curl's: install it"
+    assert shutil.which("curl"), "the page's commands are curl's: install it"
     source, pushing, keyed = blocks(PUSH, "python")
     (typed,) = blocks(PUSH, "")
     with closing(socket.socket()) as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("readme")}
-    exec(compile(source.text.replace("8080", port), "README.md", "exec"), names)
+    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("pages")}
+    exec(compile(source.text.replace("8080", port), "a page", "exec"), names)
     names["orders"].sink("taken", bl.parquet("taken"))
-    exec(compile(keyed.text, "README.md", "exec"), names)
-    exec(compile(pushing.text, "README.md", "exec"), names)
+    exec(compile(keyed.text, "a page", "exec"), names)
+    exec(compile(pushing.text, "a page", "exec"), names)
     try:
         commands = typed.text.replace("localhost:8080", f"localhost:{port}")
         for command, answer in re.findall(r"^(curl.+)\n# (.+)$", commands, re.MULTILINE):
@@ -236,7 +259,7 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
         assert commands.count("curl") == 2
         assert names["flow"].pushed("orders", "4712").rows == 1
         names["flow"].push("stock", [{"item": "lock", "pieces": 1}])
-        exec(compile(keyed.text.rpartition("# ")[2], "README.md", "exec"), names)
+        exec(compile(keyed.text.rpartition("# ")[2], "a page", "exec"), names)
     finally:
         names["running"].stop()
     bl.run(names["flow"], "store", available_now=True)  # rows that were recorded, and not taken before the stop
@@ -305,8 +328,8 @@ def test_bad_rows_go_where_is_said(weeks: Path, spark: SparkSession) -> None:
     (bad_rows,) = blocks(BAD_ROWS, "python")
     (weeks / "trips").mkdir()
     (weeks / "trips" / "1.csv").write_text("id,miles\n1,200\n2,far\n,7\n3,\n")
-    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("readme")}
-    exec(compile(bad_rows.text, "README.md", "exec"), names)
+    names: dict[str, Any] = {"bl": bl, "flow": bl.Dataflow("pages")}
+    exec(compile(bad_rows.text, "a page", "exec"), names)
     bl.run(names["flow"], "store", available_now=True, spark=spark)
     assert sorted(pq.read_table("trips_taken")["id"].to_pylist()) == [1, 3]
     letters = sorted(pq.read_table("bad_trips").to_pylist(), key=lambda row: row["offset"])
@@ -412,7 +435,7 @@ def test_rows_that_go_give_what_is_said(tmp_path: Path, monkeypatch: pytest.Monk
             Path(folder).mkdir(exist_ok=True)
             Path(folder, f"{step}.csv").write_text(text)
         flow = bl.Dataflow("shop")
-        exec(compile(rows_that_go.text, "README.md", "exec"), {"bl": bl, "flow": flow})
+        exec(compile(rows_that_go.text, "a page", "exec"), {"bl": bl, "flow": flow})
         bl.run(flow, "store", available_now=True, spark=spark)
         with closing(sqlite3.connect("shop.db")) as database:
             return (
@@ -432,7 +455,7 @@ def test_rows_that_go_give_what_is_said(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("spark")
-def test_a_function_that_is_not_declared_is_refused_as_readme_says(
+def test_a_function_that_is_not_declared_is_refused_as_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,4 @@
-"""What README says of names, requirements and figures is so."""
+"""What the pages say of names, requirements and figures is so."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import tomllib
 
 from boatlift.conditions import CONDITIONS
-from support.readme import ROOT, TEXT
+from support.pages import ROOT, TEXT
 
 
 def test_every_condition_is_one() -> None:
