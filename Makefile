@@ -67,8 +67,11 @@ endurance: setup ## Half an hour of pushes and files, killed twice; a table of m
 bench: setup ## Measures against Structured Streaming; writes benchmarks/results/latest.json and latest.md
 	$(python) -m benchmarks
 
-docs: setup ## Writes the generated parts of the documentation
+docs: setup ## Writes the generated pages, and builds the site into site/, strictly and offline
 	$(python) scripts/errors_table.py
+	@test -x .venv-docs/bin/zensical || { python3 -m venv .venv-docs && \
+		.venv-docs/bin/python -m pip install --quiet --require-hashes -r requirements/docs.txt; }
+	PATH=$(CURDIR)/.venv-docs/bin:$$PATH $(python) scripts/site.py
 
 lock: setup ## Writes the hashed locks in requirements/ anew
 	@scripts/lock.sh

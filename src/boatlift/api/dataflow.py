@@ -245,7 +245,8 @@ class Dataflow:
 
         Args:
             path: The file, in UTF-8.
-            policy, deterministic: Of each view; see `sql`.
+            policy: Of each view; see `sql`.
+            deterministic: Of each view; see `sql`.
 
         Raises:
             InvalidError: `[BAD_VIEW]` the file cannot be read, or has another statement; else as `sql`.

@@ -333,7 +333,11 @@ class Stream:
             name: The name of the loop.
             body: A function over DataFrames: the rows of the round before, and this stream, whatever the names of
                 these two parameters are. Each further parameter is the name of a stream.
-            output, max_rounds, keep_every, policy, deterministic: As for `Dataflow.iterate`.
+            output: As for `Dataflow.iterate`.
+            max_rounds: As for `Dataflow.iterate`.
+            keep_every: As for `Dataflow.iterate`.
+            policy: As for `Dataflow.iterate`.
+            deterministic: As for `Dataflow.iterate`.
 
         Raises:
             InvalidError: as `Dataflow.iterate`.

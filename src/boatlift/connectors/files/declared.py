@@ -89,7 +89,8 @@ def files(
         timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
         decimal: The character before the fraction of a number in text.
         thousands: The character between groups of three digits of a number in text; None: there is none.
-        true_values, false_values: Texts of booleans beside `true` and `false`.
+        true_values: Texts that say true, beside `true`.
+        false_values: Texts that say false, beside `false`.
         columns: The options from `date_format` to `false_values` for single columns, by the column's name:
             `{"price": {"decimal": ","}}`.
         max_files_per_step: How many files a step takes at most.

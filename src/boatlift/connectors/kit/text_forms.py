@@ -37,7 +37,8 @@ class TextForm:
         timestamp_format: Spark's pattern of `TIMESTAMP` and `TIMESTAMP_NTZ`; None: ISO 8601.
         decimal: The character before the fraction of a number.
         thousands: The character between groups of three digits; None: there is none.
-        true_values, false_values: Texts of booleans beside `true` and `false`.
+        true_values: Texts that say true, beside `true`.
+        false_values: Texts that say false, beside `false`.
     """
 
     date_format: str | None = None
