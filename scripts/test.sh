@@ -4,7 +4,7 @@
 # is idle, and steps become so slow that dataflows do other things. Both phases run even if the first fails; either failure is a
 # failure.
 #
-# Long tests take turns (tests/support/turns.py): each commit has one of TURNS shares of them. TURN=record runs them all.
+# Long tests take turns (tests/support/turns.py): each commit has one of TURNS shares of them, and TURN=record runs all.
 set -u
 cd "$(dirname "$0")/.."
 export TURN="${TURN:-$(git rev-list --count HEAD 2>/dev/null || echo 0)}"
