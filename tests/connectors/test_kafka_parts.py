@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.kafka import ledger_topic
+from boatlift.connectors.kafka import settling
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.division import part_of
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
@@ -124,7 +124,7 @@ def ledger_with_an_open_transaction(
 ) -> tuple[LedgerTopic, Clock]:
     """Return a ledger whose broker is away again and again while a transaction is open, and then ends it."""
     clock, left, back = Clock(), [29.0] * away, [0.0]
-    monkeypatch.setattr(ledger_topic, "time", clock)
+    monkeypatch.setattr(settling, "time", clock)
 
     class Committed:
         def ends(self, here: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -137,8 +137,10 @@ def ledger_with_an_open_transaction(
             return dict.fromkeys(here, 7)
 
     made = LedgerTopic(Access("nowhere:1"), "ledger")
-    monkeypatch.setattr(made, "_committed", Committed())
-    monkeypatch.setattr(made, "_written", SimpleNamespace(ends=lambda here: dict.fromkeys(here, 7)))
+    for committed, written in ((made, made), (made._settling, made._settling)):
+        names = ("_committed", "_written") if committed is made else ("committed", "written")
+        monkeypatch.setattr(committed, names[0], Committed())
+        monkeypatch.setattr(written, names[1], SimpleNamespace(ends=lambda here: dict.fromkeys(here, 7)))
     return made, clock
 
 

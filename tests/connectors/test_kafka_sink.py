@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 import boatlift as bl
-from boatlift.connectors.kafka import sink
+from boatlift.connectors.kafka import settling, sink
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -260,6 +261,49 @@ def test_a_broker_that_is_killed_in_a_transaction_and_after_a_commit_loses_and_d
             step = -1 if held is None else held.step
         step += 1
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(step))
+
+
+def test_a_transaction_that_lost_its_end_is_told_before_another_end_decides_about_it(
+    kafka_broker: KafkaBroker,
+    topic: str,
+    make: Callable[..., Sink],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a new owner, and of a writer that begins again after an error."""
+    monkeypatch.setattr(settling, "SETTLE_PATIENCE", 1.0)
+    made = make()
+    assert made.open(context()) is None
+    lost = transactional(kafka_broker, f"lost-{topic}")
+    lost.begin_transaction()
+    lost.produce(topic, b"{}", b"k", partition=1)
+    lost.flush(PATIENCE)
+    said = r"\[SINK_FAILED\] topic .* has a transaction that does not end, in partition 1: "
+    with pytest.raises(bl.UnavailableError, match=said):
+        made.open(context())
+    lost.abort_transaction(PATIENCE)
+    assert made.open(context()) is None
+    put(made, tmp_path, 0)
+    produce, broken = Writer._produce, []
+
+    def breaks(writer: Writer, *given: Any) -> None:
+        produce(writer, *given)
+        if not broken:
+            broken.append(writer)
+            lost.begin_transaction()
+            lost.produce(topic, b"{}", b"k", partition=1)
+            lost.flush(PATIENCE)
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    monkeypatch.setattr(Writer, "_produce", breaks)
+    with pytest.raises(bl.UnavailableError, match=said):
+        put(made, tmp_path, 1)
+    lost.abort_transaction(PATIENCE)
+    held = made.open(context())
+    assert held is not None
+    assert held.step == 0
+    put(made, tmp_path, 1)
+    assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
 
 
 def test_a_transaction_that_was_ended_meanwhile_is_written_again(

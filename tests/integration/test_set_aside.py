@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 FILES = 6
+HERE = Path()
 KINDS = ["csv", "jsonl", "json"]
 MODULE = """
 import boatlift as bl
@@ -177,16 +178,18 @@ def test_all_kinds_of_readers_go_on(spark: SparkSession) -> None:
         "viewed", bl.sqlite("out.db", table="viewed", key=["k"])
     )
     rows.transform("all", lambda df: df.select("k", "v")).sink("copied", bl.parquet("copied"))
-    rows.transform("fit", lambda df: df.where("v > 0"), policy=bl.Batch(rows=7)).sink("fitted", bl.parquet("fitted"))
+    rows.recompute("fit", lambda df: df.groupBy("k").count(), over="batch", policy=bl.Batch(epochs=2)).sink(
+        "fitted", bl.parquet("fitted")
+    )
     summed = rows.group_by("k").agg("sums", F.sum("v").alias("total"))
     summed.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
-    asked = rows.lookup("asked", summed, on="k")
+    asked = rows.lookup("asked", live=summed.by("k"))
     asked.sink("told", bl.parquet("told"))
     run(spark, flow, set_aside=["rows"])
     right("csv")
     assert held("SELECT k, total FROM viewed") == held()
-    assert spark.read.parquet("copied").count() == 3 * FILES
-    assert spark.read.parquet("told").count() == 3 * FILES
+    assert spark.read.parquet(str(Path("copied").resolve())).count() == 3 * FILES
+    assert spark.read.parquet(str(Path("told").resolve())).count() == 3 * FILES
 
 
 def test_offsets_of_a_topic(spark: SparkSession, kafka_broker: KafkaBroker) -> None:
@@ -195,7 +198,7 @@ def test_offsets_of_a_topic(spark: SparkSession, kafka_broker: KafkaBroker) -> N
 
     def flow() -> bl.Dataflow:
         made = bl.Dataflow("aside")
-        source = bl.kafka.source(kafka_broker.servers, topic=topic, format="json", schema="k STRING, v INT")
+        source = bl.kafka.source(kafka_broker.bootstrap, topic=topic, format="json", schema="k STRING, v INT")
         summed = made.source("rows", source).group_by("k").agg("sums", F.sum("v").alias("total"))
         summed.sink("out", bl.sqlite("out.db", table="sums", key=["k"]))
         return made
@@ -222,27 +225,29 @@ def test_the_advice_of_the_command_works(spark: SparkSession) -> None:
     del spark  # only so that this file is one of the tests on Spark
     Path("aside.py").write_text(MODULE)
     write_all("csv")
-    failed = boatlift("run", "aside:flow", "--store", "store", "--available-now")
-    assert failed.returncode == 3, failed.stderr
+    failed = boatlift(HERE, "run", "aside:flow", "--store", "store", "--available-now")
+    assert failed.returncode == 5, failed.stderr
     (whole, alone) = re.search(
         r"(boatlift run \S+ --store \S+ --set-aside rows) keeps .*, (--skip \S+) this one alone", failed.stderr
     ).groups()  # type: ignore[union-attr]
     looked = re.search(r"boatlift (look \S+ --store \S+ --step \S+) shows its rows", failed.stderr)
     assert looked is not None, failed.stderr
-    shown = boatlift(*shlex.split(looked[1]))
+    shown = boatlift(HERE, *shlex.split(looked[1]))
     assert shown.returncode == 0, shown.stderr
     assert "bad rows:" in shown.stdout
     assert "many" in shown.stdout
-    one = boatlift("run", "aside:flow", "--store", "store", "--available-now", *shlex.split(alone))
-    assert one.returncode == 3, one.stderr
+    one = boatlift(HERE, "run", "aside:flow", "--store", "store", "--available-now", *shlex.split(alone))
+    assert one.returncode == 5, one.stderr
     assert "rows:002.csv:4" in one.stderr
-    done = boatlift(*shlex.split(whole)[1:], "--available-now")
+    done = boatlift(HERE, *shlex.split(whole)[1:], "--available-now")
     assert done.returncode == 0, done.stderr
     right("csv")
-    table = boatlift("bad-rows", "--store", "store")
+    table = boatlift(HERE, "bad-rows", "--store", "store")
     assert table.returncode == 0, table.stderr
     assert "001.csv:4" in table.stdout
-    exported = [json.loads(each) for each in boatlift("bad-rows", "--store", "store", "--json").stdout.splitlines()]
+    exported = [
+        json.loads(each) for each in boatlift(HERE, "bad-rows", "--store", "store", "--json").stdout.splitlines()
+    ]
     assert [each["place"] for each in exported] == [f"{n:03d}.csv:4" for n in range(1, FILES)]
     assert exported[0]["letter"]["text"] == "b,many"
 

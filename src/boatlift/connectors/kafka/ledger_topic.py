@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
@@ -13,26 +12,14 @@ from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
 from boatlift.connectors.kafka.ledger import Claimed, Ledger
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.refusals import of_asking
+from boatlift.connectors.kafka.settling import SettlingTopic
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
+from boatlift.errors import DataError, Finding, InvalidError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 __all__ = ["LedgerTopic"]
-
-SETTLE_PAUSE = 0.002
-
-SETTLE_PATIENCE = 90.0
-"""Seconds until a transaction that is still open is an error, while the cluster answers.
-
-A committed transaction ends when its coordinator, or the successor of one that died (by default found after 9 s), has
-sent a marker to each partition; a marker whose request is lost is sent again after 30 s. One that nobody commits is
-aborted after 60 s, which is noticed within 10 s; those of the sink's own ids are aborted at once by the next owner.
-"""
-
-AWAY = 5.0
-"""A cluster that takes so many seconds for an answer was away: it ended no transaction meanwhile."""
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
 """The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
@@ -49,8 +36,8 @@ class LedgerTopic:
     def __init__(self, access: Access, name: str) -> None:
         self._access, self.name = access, name
         self._complaints = Complaints()
-        self._committed = Topics(access, (name,), None, committed=True, written=True)
-        self._written = Topics(access, (name,), None, committed=False, written=True)
+        self._settling = SettlingTopic(access, name, str(self))
+        self._committed, self._written = self._settling.committed, self._settling.written
 
     def __str__(self) -> str:
         return f"ledger {self.name}"
@@ -96,7 +83,7 @@ class LedgerTopic:
             UnavailableError: `[SINK_FAILED]`.
         """
         here = [(self.name, writer) for writer in (self.partitions() if writers is None else writers)]
-        ends = self._settled(here) if settled else self._committed.ends(here)
+        ends = self._settling.settled(n for _, n in here) if settled else self._committed.ends(here)
         ledger = Ledger()
         for key, value in self._records(ends):
             try:
@@ -115,28 +102,10 @@ class LedgerTopic:
             UnavailableError: `[SINK_FAILED]`.
         """
         try:
-            there = self._written.refuse_missing()
+            there = self._written.refuse_missing(patience=0)
         except InvalidError:
             return None
         return self.read(settled=False).claim if there else None
-
-    def _settled(self, here: Sequence[Partition]) -> dict[Partition, int]:
-        """Return the ends of writers' parts, once no transaction is open in them."""
-        until = time.monotonic() + SETTLE_PATIENCE
-        while True:
-            asked = time.monotonic()
-            ends = self._committed.ends(here)
-            if ends == self._written.ends(here):
-                return ends
-            now = time.monotonic()
-            if now - asked >= AWAY:
-                until = now + SETTLE_PATIENCE
-            if now > until:
-                raise UnavailableError(
-                    "SINK_FAILED",
-                    f"{self} has a transaction that does not end: find the program that writes to it, then run again",
-                )
-            time.sleep(SETTLE_PAUSE)
 
     def ends(self) -> dict[int, int]:
         """Return the current end of each writer's part."""

@@ -26,6 +26,7 @@ from boatlift.connectors.kafka.encoding import MessageStager, message_stager
 from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.ownership import decisions_of, refuse_another, refuse_stranger
+from boatlift.connectors.kafka.settling import SettlingTopic
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
@@ -254,6 +255,7 @@ class KafkaSink:
         for writer in self._writers:
             found.add(self._begun(writer))
         self._refuse(found, topic_id)
+        SettlingTopic(self._access, self._topic, f"topic {self._topic}").settled()
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)

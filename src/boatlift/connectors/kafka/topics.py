@@ -29,6 +29,9 @@ LOOK_AGAIN_SECONDS = 1.0
 PAUSE = 0.05
 """Seconds after which an unanswered request is repeated."""
 
+KNOWN_SECONDS = 2.0
+"""Seconds after which all brokers know a topic that was made before the first of them was asked."""
+
 SOON = 5.0
 """Seconds for the answer to a question that a run asks before it begins."""
 
@@ -136,23 +139,32 @@ class Topics:
 
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def refuse_missing(self) -> bool:
+    def refuse_missing(self, patience: float = KNOWN_SECONDS) -> bool:
         """Raise if the cluster lacks a named topic; return False if it does not answer soon.
+
+        A topic that was made a moment ago is known to all brokers a moment later.
+
+        Args:
+            patience: Seconds until a missing topic is an error.
 
         Raises:
             InvalidError: `[NO_INPUT]`, `[NO_TOPIC]`.
         """
         from confluent_kafka import KafkaError, KafkaException
 
-        try:
-            there = self._admin.list_topics(timeout=SOON).topics
-        except KafkaException:
-            return False  # the run says why the cluster cannot be reached
-        for name in self._names or ():
-            if name not in there:
-                what = f"topic {name} of {self._cluster}"
+        until = time.monotonic() + patience
+        while True:
+            try:
+                there = self._admin.list_topics(timeout=SOON).topics
+            except KafkaException:
+                return False  # the run says why the cluster cannot be reached
+            missing = [name for name in self._names or () if name not in there]
+            if not missing:
+                return True
+            if time.monotonic() > until:
+                what = f"topic {missing[0]} of {self._cluster}"
                 raise of_asking(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), what, sink=self._written)
-        return True
+            time.sleep(PAUSE)
 
     def id_of(self, topic: str) -> str:
         """Return the id of a topic. A later topic of the same name has another id."""

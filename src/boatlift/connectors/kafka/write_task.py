@@ -53,8 +53,16 @@ class WriteTask:
 
     def run(self, record: Written) -> Written:
         """Write a part, unless an earlier attempt has; fence that attempt."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
         writer = Writer(
-            self.access, self.topic, self.ledger, record.writer, partial(refuse_newer, self.topic, record.token)
+            self.access,
+            self.topic,
+            self.ledger,
+            record.writer,
+            partial(refuse_newer, self.topic, record.token),
+            again=context is not None and context.attemptNumber() > 0,
         )
         rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
         return writer.deliver(rows, lambda: record)

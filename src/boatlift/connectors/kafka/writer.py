@@ -18,6 +18,7 @@ from boatlift.connectors.kafka.columns import HEADERS, KEY, VALUE
 from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
+from boatlift.connectors.kafka.settling import SettlingTopic
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import BoatliftError, DataError, UnavailableError
 
@@ -64,6 +65,7 @@ class Writer:
         refuse: Raises if a claim does not let this owner write.
         at: Called at the moments at which a crash would find a complete transaction (`written`), or an ended one
             (`committed`).
+        again: Whether an earlier writer of this owner may have left a transaction open.
     """
 
     def __init__(
@@ -74,9 +76,13 @@ class Writer:
         number: int,
         refuse: Callable[[Claimed], None],
         at: Callable[[str], None] = lambda _moment: None,
+        *,
+        again: bool = False,
     ) -> None:
         self._access, self._topic, self._ledger, self._number, self._refuse = access, topic, ledger, number, refuse
         self._at = at
+        self._again = again
+        self._rows = SettlingTopic(access, topic, f"topic {topic}")
         self._records = LedgerTopic(access, ledger)
         self._complaints = Complaints()
         self._producer: Producer | None = None
@@ -91,10 +97,13 @@ class Writer:
         Raises:
             FencedError: a newer owner has claimed the sink.
             KafkaException: the id cannot be taken over.
+            UnavailableError: `[SINK_FAILED]` a transaction of an earlier try does not end.
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
         producer.init_transactions(PATIENCE)
+        if self._again:
+            self._rows.settled()
         part = self._records.read(settled=True, writers=[self._number])
         self._check(part)
         self._producer = producer
@@ -129,7 +138,7 @@ class Writer:
                     raise too_large(self._topic, "one of the messages") from error
                 if not tries_left:
                     raise self.heard(error) from error
-                self._producer = None
+                self._producer, self._again = None, True
                 logger.warning(
                     "writer %s of topic %s begins again, and reads its ledger first: %s",
                     self._number,

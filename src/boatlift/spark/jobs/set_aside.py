@@ -70,7 +70,10 @@ class SetAside:
         """
         resolved = False
         for source, step, position in taken:
-            if (source, step) in self._steps or self._plan.sources[source].source.capabilities.bad_rows is None:
+            if (source, step) in self._steps:
+                resolved = True  # another unit has kept them since this one planned its step
+                continue
+            if self._plan.sources[source].source.capabilities.bad_rows is None:
                 continue
             try:
                 rows = self._bad_rows(source, position)
@@ -82,15 +85,15 @@ class SetAside:
             if stray is not None:
                 error.remedy = _advice(source, stray.place, error.remedy)
                 return False
-            if rows and len(rows) <= MOST:
-                new = keep_bad_rows(self._store, source, step, rows)
+            if len(rows) > MOST:
+                error.remedy = f"the step has more than {MOST:,} bad rows, so that none is set aside; {error.remedy}"
+                return False
+            if rows:
+                if keep_bad_rows(self._store, source, step, rows):
+                    told = "%s: bad rows of step %s are set aside: %s (boatlift bad-rows shows them)"
+                    logger.warning(told, source, step, len(rows))
                 self._steps.add((source, step))
                 resolved = True
-                if new:
-                    logger.warning(
-                        "%s: bad rows of step %s are set aside: %s (boatlift bad-rows shows them)",
-                        source, step, len(rows),
-                    )  # fmt: skip
         return resolved
 
     def _bad_rows(self, source: str, position: Json) -> Sequence[BadRow]:
