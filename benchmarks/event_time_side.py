@@ -37,7 +37,7 @@ class EventTime:
         flow, policy = bl.Dataflow("bench"), bl.Lazy(every=5)
         (self._folder / "rows").mkdir()
         rows = flow.source("rows", bl.files(self._folder / "rows", format="parquet", schema=SCHEMA))
-        timely = rows.lateness("timely", "at", lateness, policy=policy)
+        timely = rows.with_watermark("timely", "at", lateness, policy=policy)
         if query == "windows":
             counted = F.count("*").alias("n"), F.sum("v").alias("s")
             made = timely.group_by(bl.window("at", "1 minute"), "k").agg("made", *counted, emit="final", policy=policy)

@@ -28,7 +28,7 @@ from boatlift.dataflow.processors import SinkProcessor
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.commands import exit_status
-from support.pages import ROOT, TEXT, Block, block_of_file, blocks, built
+from support.pages import ROOT, TEXT, block_of_file, blocks, built
 from support.receiver import receiving
 
 if TYPE_CHECKING:
@@ -44,64 +44,7 @@ DELIVERIES = "Deliver rows at least once"
 BAD_ROWS = "Bad rows"
 VIEWS = "Views: a query, kept up to date"
 PUSH, OPERATE = "Push rows", "Operate it"
-PYTHON = blocks(language="python")
 COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
-
-RUN_BY = {
-    "# visits.py": "test_the_first_program_prints_what_is_printed_below_it",
-    "pip install": "test_the_first_program_prints_what_is_printed_below_it",
-    "# flights.py": "test_the_first_example_prints_what_is_printed_below_it",
-    ". .venv/bin/activate": "test_the_first_example_prints_what_is_printed_below_it",
-    "import boatlift as bl": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
-    "trips = flow.source": "test_bad_rows_go_where_is_said",
-    "import os": "test_late_flights_are_delivered",
-    "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
-    "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
-    "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",
-    "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
-    "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
-    "stock = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
-    "running = bl.start": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
-    "flow.sql": "test_views_give_what_is_said",
-    "prices = flow.source": "test_rows_that_go_give_what_is_said",
-    "total = clean.agg": "test_aggregates_give_what_is_said",
-    "def streaks": "test_the_processor_gives_what_is_said",
-    "timed = flights": "test_windows_that_end_give_what_is_said",
-    "def connections": "test_the_loop_gives_what_is_said",
-    "live = clean": "test_joins_and_functions_run_and_give_what_is_said",
-    "history = spark.read": "test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers",
-    "boatlift run flights:flow": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
-    "# main.py": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
-    "spark-submit": "test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store",
-}
-"""How each block begins, and the test that runs it."""
-
-NOT_RUN = {"make demo": "`make demo` takes minutes and has tests of its own; `make test` is what runs this"}
-"""How other blocks begin, and why no test runs them."""
-
-
-def named(block: Block) -> str:
-    return f"{block.page.stem} line {block.line}"
-
-
-@pytest.mark.parametrize("block", blocks(), ids=named)
-def test_every_block_is_run_by_a_test_or_says_why_not(block: Block) -> None:
-    first = [begin for begin in (*RUN_BY, *NOT_RUN) if block.text.startswith(begin)]
-    assert len(first) == 1, block.text
-    assert first[0] in NOT_RUN or RUN_BY[first[0]] in globals()
-
-
-def test_no_test_is_named_for_a_block_that_is_gone() -> None:
-    texts = [block.text for block in blocks()]
-    assert [begin for begin in (*RUN_BY, *NOT_RUN) if not any(text.startswith(begin) for text in texts)] == []
-
-
-@pytest.mark.parametrize("block", PYTHON, ids=named)
-def test_every_python_block_compiles_and_names_what_there_is(block: Block) -> None:
-    owners = {"bl": bl, "F": F, "flow": bl.Dataflow("pages"), "running": bl.Running}
-    for node in ast.walk(ast.parse(block.text)):
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in owners:
-            assert hasattr(owners[node.value.id], node.attr), f"{node.value.id}.{node.attr}"
 
 
 @pytest.fixture(scope="module")

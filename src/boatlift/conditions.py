@@ -68,7 +68,7 @@ CONDITIONS: dict[str, Condition] = {
     "NO_LATENESS": Condition(
         "InvalidError",
         "a processor needs event time, and its input does not say how late rows can be",
-        "put .lateness('NAME', 'COLUMN', '10 minutes') behind the source",
+        "put .with_watermark('NAME', 'COLUMN', '10 minutes') behind the source",
     ),
     "BAD_LATENESS": Condition(
         "InvalidError",

@@ -50,7 +50,7 @@ def test_a_source_and_a_sink_go_with_their_parts(flow: bl.Dataflow) -> None:
 def test_late_rows_go_with_the_stream_that_drops_them() -> None:
     """They do not read it, and would go on by the lateness that it had."""
     flow = bl.Dataflow("mine")
-    timely = flow.source("rows", csv()).lateness("timely", "at", "10 minutes")
+    timely = flow.source("rows", csv()).with_watermark("timely", "at", "10 minutes")
     timely.late_rows("late").sink("late_out", bl.parquet("late"))
     assert flow.drop("timely") == ["timely", "late", "late_out"]
 
@@ -102,3 +102,10 @@ def test_a_dataflow_without_a_sink_and_a_stream_that_nothing_reads_are_refused(f
     without.source("rows", csv())
     with pytest.raises(bl.InvalidError, match=r"\[EMPTY_DATAFLOW\] without has no sink"):
         plan(without)
+
+
+def test_lateness_is_the_old_name_of_with_watermark() -> None:
+    made = [bl.Dataflow("old"), bl.Dataflow("new")]
+    old, new = (flow.source("rows", bl.generator({"at": "id"}, rows_per_step=1)) for flow in made)
+    assert old.lateness("timely", "at", "1 hour").name == new.with_watermark("timely", "at", "1 hour").name == "timely"
+    assert made[0].processors["timely"] == made[1].processors["timely"]

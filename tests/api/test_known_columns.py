@@ -31,7 +31,7 @@ def test_the_columns_of_every_kind_of_stream_are_known(flow: bl.Dataflow, spark:
     named = flow.view("named", lambda view: view.select("best"))
     windows = flow.sql("windows", "SELECT window(at, '1 hour').start AS hour, count(*) AS n FROM rows GROUP BY 1")
     final = (
-        rows.lateness("timely", "at", "1 hour")
+        rows.with_watermark("timely", "at", "1 hour")
         .group_by(bl.window("at", "1 hour"))
         .agg("hours", F.count("*").alias("n"))
     )

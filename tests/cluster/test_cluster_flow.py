@@ -107,3 +107,28 @@ def test_bits_are_the_same_though_executors_and_workers_go_and_come(tmp_path: Pa
     control, other = history(alone / "control"), history(spread / "control")
     assert rounded(other) == rounded(control)
     assert other != control
+
+
+def test_executors_go_from_three_to_one_between_runs(tmp_path: Path) -> None:
+    alone, spread = tmp_path / "alone", tmp_path / "spread"
+    for folder in (alone, spread):
+        make_data(folder / "data")
+        for reached in ("killed", "worker-killed", "worker-started"):
+            (folder / reached).touch()
+    local = driver("local[2,4]", alone, {}, {}, tasks=2)
+    assert local.wait() == 0, (alone / "driver.log").read_text()[-3000:]
+
+    later = sorted((spread / "data").iterdir())[FILES // 2 :]
+    held = [path.rename(spread / path.name) for path in later]
+    for workers, tasks in ((3, 6), (1, 2)):
+        with StandaloneCluster(workers=workers) as cluster:
+            process = driver(cluster.url, spread, cluster.settings, cluster.environment, tasks)
+            assert process.wait() == 0, (spread / "driver.log").read_text()[-3000:]
+        for path in held:
+            path.rename(spread / "data" / path.name)
+        held = []
+
+    for name in ("history", "windows", "first", "reminders", "walks"):
+        of_one_machine = history(alone / name)
+        assert len(of_one_machine) == FILES
+        assert history(spread / name) == of_one_machine

@@ -43,7 +43,7 @@ def test_rows_windows_and_duplicates_are_those_of_plain_python(spark: SparkSessi
     steps = drawn_steps(7, nulls=True)
     write_steps(steps)
     flow = bl.Dataflow("event-time")
-    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    timely = rows_of(flow).with_watermark("timely", "at", "1 minute")
     timely.sink("timely-out", bl.parquet("out/timely"))
     timely.late_rows("late").sink("late-out", bl.parquet("out/late"))
     aggregates = F.count("*").alias("n"), F.sum("v").alias("v")
@@ -97,7 +97,7 @@ def test_timers_in_event_time_fire_when_the_bound_has_passed_them(spark: SparkSe
                 context.set_timer(row.at.replace(microsecond=0) + timedelta(seconds=20))
 
     flow = bl.Dataflow("reminders")
-    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    timely = rows_of(flow).with_watermark("timely", "at", "1 minute")
     made = timely.group_by("k").process(
         "remind", remind, output="k STRING, timer TIMESTAMP, bound TIMESTAMP", timers="event"
     )
@@ -122,7 +122,7 @@ def test_sessions_of_a_view_come_once_when_they_are_final(spark: SparkSession) -
     steps = drawn_steps(3, steps=10)
     write_steps(steps)
     flow = bl.Dataflow("sessions")
-    rows_of(flow).lateness("timely", "at", "1 minute")
+    rows_of(flow).with_watermark("timely", "at", "1 minute")
     sessions = flow.sql(
         "sessions",
         "SELECT k, session_window.start AS begins, session_window.end AS ends, count(*) AS n "
@@ -168,7 +168,7 @@ def test_time_passes_at_a_step_whose_rows_spark_knows_to_be_none(
 
     monkeypatch.setattr(JobSteps, "_job", no_task)
     flow = bl.Dataflow("no-task")
-    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    timely = rows_of(flow).with_watermark("timely", "at", "1 minute")
     made = timely.group_by(bl.window("at", "1 minute"), "k").agg("minutes", F.sum("v").alias("v"), emit="final")
     made.sink("out", bl.parquet("out"))
     run(flow, spark)
@@ -183,7 +183,7 @@ def test_time_passes_at_a_step_whose_rows_spark_knows_to_be_none(
 
 REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
     "lateness of tables": (
-        lambda rows: rows.recompute("all", lambda df: df).lateness("x", "at", "1 minute"),
+        lambda rows: rows.recompute("all", lambda df: df).with_watermark("x", "at", "1 minute"),
         "BAD_LATENESS",
         "gives whole tables",
     ),
@@ -194,9 +194,9 @@ REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
         "BAD_OPTION",
         "write one column and a period",
     ),
-    "no such column": (lambda rows: rows.lateness("x", "when", "1 minute"), "SCHEMA_MISMATCH", "goes by when"),
-    "no timestamp": (lambda rows: rows.lateness("x", "v", "1 minute"), "TYPE_REFUSED", "v, a bigint"),
-    "no period": (lambda rows: rows.lateness("x", "at", "a while"), "BAD_OPTION", "write a number and a unit"),
+    "no such column": (lambda rows: rows.with_watermark("x", "when", "1 minute"), "SCHEMA_MISMATCH", "goes by when"),
+    "no timestamp": (lambda rows: rows.with_watermark("x", "v", "1 minute"), "TYPE_REFUSED", "v, a bigint"),
+    "no period": (lambda rows: rows.with_watermark("x", "at", "a while"), "BAD_OPTION", "write a number and a unit"),
     "late rows of nothing": (lambda rows: rows.late_rows("x"), "BAD_OPTION", "drops no late rows"),
     "final without lateness": (
         lambda rows: rows.group_by(bl.window("at", "1 hour")).agg("x", F.count("*").alias("n"), emit="final"),
@@ -206,7 +206,7 @@ REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
     "final by another column": (
         lambda rows: (
             rows.transform("two", lambda df: df.withColumn("seen", F.col("at")))
-            .lateness("timely", "seen", "1 minute")
+            .with_watermark("timely", "seen", "1 minute")
             .group_by(bl.window("at", "1 hour"))
             .agg("x", F.count("*").alias("n"), emit="final")
         ),
@@ -292,7 +292,7 @@ def test_state_stays_flat_while_time_passes(spark: SparkSession, monkeypatch: py
     ]
     write_steps(steps)
     flow = bl.Dataflow("flat")
-    timely = rows_of(flow).lateness("timely", "at", "1 minute")
+    timely = rows_of(flow).with_watermark("timely", "at", "1 minute")
     counted = F.count("*").alias("n")
     timely.group_by(bl.window("at", "1 minute"), "k").agg("final", counted, emit="final").sink("a", bl.parquet("a"))
     timely.group_by(bl.window("at", "1 minute"), "k").agg("changes", counted).sink("b", bl.parquet("b"))

@@ -117,11 +117,11 @@ def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_progra
     assert list(merged(bl.Ephemeral()).units) == ["second"]
     for policy in (bl.Eager(), bl.Ephemeral()):
         decisions = decided(failed, policy)
-        assert not decisions.passed_over, "the step may be skipped, but it is not"
+        assert not decisions.skips.messages, "the step may be skipped, but it is not"
 
 
 def test_a_skipped_step_of_a_unit_that_other_policies_make_is_refused_with_what_to_do() -> None:
     skipped = Override("skipped", "first", 3, "step 3 of first gives nothing", (("rows->first", 2),))
-    assert decided(skipped, bl.Eager()).passed_over == {("first", "rows->first", 2)}
+    assert decided(skipped, bl.Eager()).skips.messages == {("first", "rows->first", 2)}
     with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] step 3 of first was skipped.*: run it with those under"):
         decided(skipped, bl.Ephemeral())

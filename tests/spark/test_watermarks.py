@@ -14,7 +14,7 @@ from boatlift.errors import InvalidError
 from boatlift.spark.compile.program import compile_program
 
 CALLS: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
-    "withWatermark": (lambda rows: rows.withWatermark("t", "10 minutes"), "stream.lateness"),
+    "withWatermark": (lambda rows: rows.withWatermark("t", "10 minutes"), "stream.with_watermark"),
     "dropDuplicatesWithinWatermark": (lambda rows: rows.dropDuplicatesWithinWatermark(["k"]), "stream.drop_duplicates"),
 }
 

@@ -51,7 +51,7 @@ def add_event_time(rows: bl.Stream, folder: Path) -> None:
     timed = rows.transform(
         "timed", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * step + pmod(hash(v), 90)) AS at")
     )
-    timely = timed.lateness("timely", "at", "30 seconds", policy=bl.Lazy(every=2))
+    timely = timed.with_watermark("timely", "at", "30 seconds", policy=bl.Lazy(every=2))
     counted = F.sum("v").alias("v"), F.count("*").alias("n")
     made = {
         "windows": timely.group_by(bl.window("at", "1 minute"), "k").agg("ended", *counted, emit="final"),

@@ -33,7 +33,7 @@ def walks(have: Any, timely: Any) -> Any:
 
 flow = bl.Dataflow("crash-event-time")
 events = flow.source("events", bl.files("data/*.csv", schema="k STRING, v LONG, at TIMESTAMP", max_files_per_step=1))
-timely = events.lateness("timely", "at", "1 minute", policy=bl.Lazy(every=3))
+timely = events.with_watermark("timely", "at", "1 minute", policy=bl.Lazy(every=3))
 timely.late_rows("late", policy=bl.Lazy(every=4)).sink("late_out", bl.parquet("late"))
 minutes = bl.window("at", "1 minute")
 counted = F.count("*").alias("n"), F.sum("v").alias("v")

@@ -24,7 +24,7 @@ from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading,
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.division import division_of
-from boatlift.runtime.engine import Beginning, StepResult
+from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.storage.records.division import UNITS
@@ -144,13 +144,8 @@ class MemoryEngine:
         self._store, self._scratch, self._token = beginning.store, beginning.scratch, beginning.token
         self._files = ScratchFiles(beginning.scratch)
 
-    def skip(
-        self,
-        steps: AbstractSet[tuple[str, int]],
-        messages: AbstractSet[tuple[str, str, Any]],
-        rows: Mapping[str, AbstractSet[str] | None],
-    ) -> None:
-        self.skipped = steps
+    def skip(self, skips: Skips) -> None:
+        self.skipped = skips.steps
 
     def open_sink(self, sink: str) -> Committed | None:
         with self.world.lock:

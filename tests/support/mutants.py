@@ -282,6 +282,14 @@ def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
         p.sent.update(sent)
 
 
+def _sent_within_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
+    sent = {edge: dict(messages) for edge, messages in p.sent.items()}
+    yield from _take_back(plan, p, standing)
+    if p.name in plan.failed:
+        frontier = plan.processors[p.name].restore
+        p.sent.update({edge: {t: m for t, m in all_.items() if frontier.contains(t)} for edge, all_ in sent.items()})
+
+
 def _sent_beyond_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
     sent = {edge: dict(messages) for edge, messages in p.sent.items()}
     yield from _take_back(plan, p, standing)
@@ -422,6 +430,10 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "sent-before": Mutant(
         "what a failed processor sent counts as sent", {(recover, "_take_back"): _sent_in_spite_of_failure}
+    ),
+    "sent-within": Mutant(
+        "what a failed processor sent within its frontier counts as sent, though its memory is gone",
+        {(recover, "_take_back"): _sent_within_its_frontier},
     ),
     "sent-beyond": Mutant(
         "what a processor that goes back had sent beyond its frontier counts as sent",

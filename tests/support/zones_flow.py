@@ -170,7 +170,7 @@ def flow() -> bl.Dataflow:
     grouped.custom("custom", Passing(), output=OUTPUT).sink("custom_out", bl.parquet("out/custom"))
     stateful = grouped.transform_with_state("stateful", Kept(), OUTPUT, "None")
     stateful.sink("stateful_out", bl.parquet("out/stateful"))
-    timely = rows.lateness("timely", "at", "1 minute").group_by("m")
+    timely = rows.with_watermark("timely", "at", "1 minute").group_by("m")
     timers = timely.process("timers", remind, output=OUTPUT, timers="event")
     timers.sink("timers_out", bl.parquet("out/timers"))
     rows.sink("called", bl.foreach(told))

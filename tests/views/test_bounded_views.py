@@ -192,7 +192,7 @@ def test_a_lateness_judges_changes_one_by_one(spark: SparkSession) -> None:
         steps.append([*there, *gone])
     write_steps(steps)
     flow = bl.Dataflow("late-changes")
-    timely = rows_of(flow).changes("changes", weight="v").lateness("timely", "at", "1 minute")
+    timely = rows_of(flow).changes("changes", weight="v").with_watermark("timely", "at", "1 minute")
     timely.sink("timely_out", bl.parquet("out/timely"))
     timely.late_rows("late").sink("late_out", bl.parquet("out/late"))
     flow.sql("counts", "SELECT k, count(*) AS n FROM timely GROUP BY k").sink("counts_out", bl.parquet("out/counts"))

@@ -66,7 +66,7 @@ def _drawn(seed: int) -> tuple[list[list[Fields]], list[Counter[tuple[str, objec
 def _flow(queries: Sequence[str]) -> bl.Dataflow:
     flow = bl.Dataflow("sessions")
     flow_rows = rows_of(flow).changes("changes", weight="v")
-    flow_rows.lateness("timely", "at", "1 minute", policy=bl.Lazy(every=3))
+    flow_rows.with_watermark("timely", "at", "1 minute", policy=bl.Lazy(every=3))
     for number, name in enumerate(queries):
         flow.sql(name, QUERIES[name].format(step=""), policy=bl.Lazy(every=3 + number)).sink(
             f"{name}_out", bl.parquet(f"out/{name}")

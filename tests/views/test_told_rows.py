@@ -60,7 +60,7 @@ def _run(spark: SparkSession, place: Path, monkeypatch: pytest.MonkeyPatch) -> d
     write_steps(_drawn(1)[:5], "two")
     flow = bl.Dataflow("told")
     one, two = rows_of(flow, "one"), rows_of(flow, "two")
-    timely = one.lateness("timely", "at", "1 minute")
+    timely = one.with_watermark("timely", "at", "1 minute")
     units = {
         "rows of a unit": timely.transform("twice", lambda df: df.selectExpr("k", "v * 2 AS twice")),
         "sums of a unit": timely.group_by("k").agg("sums", F.sum("v").alias("v")),

@@ -256,7 +256,7 @@ def keeping(orders: bl.Stream) -> bl.Stream:
 def late(orders: bl.Stream) -> bl.Stream:
     """A change that is late leaves the row that it replaces."""
     timed = counts(orders).transform("timed", lambda df: df.withColumn("at", F.lit(BEGIN)))
-    return timed.lateness("out", "at", "1 day")
+    return timed.with_watermark("out", "at", "1 day")
 
 
 def weighted(orders: bl.Stream) -> bl.Stream:

@@ -157,7 +157,7 @@ class Dataflow:
             patience: A period, such as `"10 minutes"`: so long the source may be unreachable while the dataflow runs.
                 Other sources go on meanwhile. Then the run ends with the cause.
             lateness: How late rows can be, by the column with their time, as in `{"at": "10 minutes"}`: the stream is
-                then that of `Stream.lateness`, and the source itself has the name with `_source` behind it.
+                then that of `Stream.with_watermark`, and the source itself has the name with `_source` behind it.
             bad_rows: The fate of a row that does not fit the declared columns: `stop` stops the dataflow;
                 `dead_letters` takes it out of the stream, and `Stream.bad_rows` gives it to another one. The source
                 itself then has the name with `_source` behind it.
@@ -188,7 +188,7 @@ class Dataflow:
         if lateness is not None:
             column, late_by = lateness_of(name, lateness)
             given = self._add_source(f"{checked_name(name)}_source", source, patience)
-            return given.lateness(name, column, late_by)
+            return given.with_watermark(name, column, late_by)
         return self._add_source(name, source, patience)
 
     def _add_source(self, name: str, source: Source, patience: str) -> Stream:
@@ -214,7 +214,7 @@ class Dataflow:
         own = name if late is None else checked_name(f"{name}_fitting")
         made = BadRows(own, given.name, sorting.capabilities.bad_rows, gives_letters=False, policy=Ephemeral())
         fitting = self.add(made)
-        return fitting if late is None else fitting.lateness(name, *late)
+        return fitting if late is None else fitting.with_watermark(name, *late)
 
     def sql(
         self, name: str, query: str, *, policy: Lazy | Eager | History | None = None, deterministic: bool | None = None

@@ -139,12 +139,14 @@ class Stream:
         chosen = policy_of_state(name, policy, "rows")
         return self.dataflow.add(View(checked_name(name), (self.name,), query, chosen))
 
-    def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+    def with_watermark(
+        self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None
+    ) -> Stream:
         """Say how late rows can be; later ones are dropped and counted, and event time passes for what comes after.
 
-        The bound after a step is the latest time of all rows so far, less the lateness. A row is late if it is before
-        the bound after the step before. Rows without a time are never late. Windows close, timers in event time fire
-        and state expires by that bound.
+        The watermark after a step is the latest time of all rows so far, less `late_by`. A row is late if it is before
+        the watermark after the step before. Rows without a time are never late. Windows close, timers in event time
+        fire and state expires by the watermark.
 
         Args:
             name: The processor's name.
@@ -155,26 +157,31 @@ class Stream:
         Raises:
             InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
         """
-        columns_named(self, "lateness", (column,))
+        columns_named(self, "with_watermark", (column,))
         milliseconds = lateness_in(late_by, f"{name}: late_by")
         chosen = policy_of_state(name, policy, "the bound of event time")
         made = Lateness(checked_name(name), self.name, column, milliseconds, gives_late=False, policy=chosen)
         return self.dataflow.add(made)
 
+    def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
+        """Return `with_watermark`, of which this is the old name."""
+        return self.with_watermark(name, column, late_by, policy=policy)
+
     def late_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Return the rows that a stream with a lateness drops: for a sink that keeps them, or a look at them.
+        """Return the rows that a stream with a watermark drops: for a sink that keeps them, or a look at them.
 
         Args:
             name: The processor's name.
             policy: What a crash may cost; `Lazy()` if not given.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` the stream is not that of `lateness`; `[BAD_POLICY]`, `[BAD_NAME]`.
+            InvalidError: `[BAD_OPTION]` the stream is not that of `with_watermark`; `[BAD_POLICY]`, `[BAD_NAME]`.
         """
         timely = self.dataflow.processors.get(self.name)
         if not isinstance(timely, Lateness) or timely.gives_late:
             raise InvalidError(
-                "BAD_OPTION", f"{name}: {self.name} drops no late rows: call late_rows on what lateness(…) returns"
+                "BAD_OPTION",
+                f"{name}: {self.name} drops no late rows: call late_rows on what with_watermark(…) returns",
             )
         chosen = policy_of_state(name, policy, "the bound of event time")
         return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen), self.name)

@@ -38,10 +38,10 @@ _BATCH = (
     "a table of everything, computed anew now and then: "
     '`{here}.recompute("name", lambda df: df.orderBy(F.desc("x")).limit(10), policy=bl.Batch(epochs=10))`'
 )
-_TIMELY = '`{here}.lateness("timely", "t", "10 minutes")`'
+_TIMELY = '`{here}.with_watermark("timely", "t", "10 minutes")`'
 _WINDOW = (
     'windows among the keys: `{here}.group_by(bl.window("t", "1 hour"), "k").agg("hours", F.count("*").alias("n"))`; '
-    'each once: `{here}.lateness("timely", "t", "10 minutes").group_by(bl.window("t", "1 hour"), "k")'
+    'each once: `{here}.with_watermark("timely", "t", "10 minutes").group_by(bl.window("t", "1 hour"), "k")'
     '.agg("hours", F.count("*").alias("n"), emit="final")`'
 )
 _WHOLE = '`{here}.agg("name", F.count("*").alias("n"))`'
@@ -52,7 +52,7 @@ _REDUCED = (
 _DISTINCT = '`{here}.group_by("k", "x").agg("name", F.count("*").alias("n"))`, which has one row for each of them'
 _FIRST = (
     'the first row of a key: `{here}.drop_duplicates("first", ["k"])`; within a time: '
-    '`{here}.lateness("timely", "t", "10 minutes").drop_duplicates("first", ["k"], within="10 minutes")`'
+    '`{here}.with_watermark("timely", "t", "10 minutes").drop_duplicates("first", ["k"], within="10 minutes")`'
 )
 _SINK = '`{here}.sink("name", bl.parquet("folder"))`'
 _LOOK = (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading
 from boatlift.runtime.machine.events import RowProbe
@@ -78,6 +78,20 @@ class Beginning:
     cursors: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
 
 
+class Skips(NamedTuple):
+    """What steps take no rows of, as the user decided.
+
+    Attributes:
+        steps: The steps that are known by their number, each with its unit.
+        messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one instead.
+        rows: Source to the places of the bad rows that are set aside; to None: all of them are.
+    """
+
+    steps: AbstractSet[tuple[str, int]] = frozenset()
+    messages: AbstractSet[tuple[str, str, Any]] = frozenset()
+    rows: Mapping[str, AbstractSet[str] | None] = {}
+
+
 class Engine(Protocol):
     """Executes the steps of one dataflow.
 
@@ -113,20 +127,8 @@ class Engine(Protocol):
     def start(self, beginning: Beginning) -> None:
         """Begin as a new owner, which writes to sinks and takes pushed rows."""
 
-    def skip(
-        self,
-        steps: AbstractSet[tuple[str, int]],
-        messages: AbstractSet[tuple[str, str, Any]],
-        rows: Mapping[str, AbstractSet[str] | None],
-    ) -> None:
-        """Let steps yield nothing, and leave the state as it is; let no step take a bad row, but keep it in the store.
-
-        Args:
-            steps: The steps that are known by their number, each with its unit.
-            messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one
-                instead.
-            rows: Source to the places of the bad rows that are set aside; to None: all of them are.
-        """
+    def skip(self, skips: Skips) -> None:
+        """Let steps yield nothing and leave their state; let no step take a bad row, but keep it in the store."""
 
     def open_sink(self, sink: str) -> Committed | None:
         """Take a sink over, which fences older owners, and return its last step; None if it holds none."""

@@ -29,7 +29,10 @@ class Memory:
 
     A payload is held by the processor that made it, and by those that took it.
 
-    Law: a payload that an instruction names is in memory at that moment, or durable, or read again by a source.
+    Laws:
+        * A state that an instruction names is in memory at that moment, or durable.
+        * A message that an instruction names is in its sender's memory, or durable, or read again by a source: what
+          only its reader has may be of a sender that failed, which cannot send it to others.
 
     Args:
         recipe: The processors.
@@ -65,8 +68,11 @@ class Memory:
             AssertionError: A state or a message that it names is neither in memory nor durable.
         """
         for digest in map(digest_of, named_by(order)):
-            there = digest == NOTHING or self._holders.get(digest) or digest in self._durable
-            if not there and self._nodes[digest].processor not in self._read_again:
+            holders = self._holders.get(digest, set())
+            maker = "" if digest == NOTHING else self._nodes[digest].processor
+            # What a processor makes durable, it may have taken.
+            held = bool(holders) if isinstance(order, instructions.Persist) else maker in holders
+            if not (digest == NOTHING or held or digest in self._durable or maker in self._read_again):
                 raise AssertionError(f"{order} names {self._nodes[digest]}, which is lost")
 
 

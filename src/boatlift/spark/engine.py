@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
 from boatlift.errors import BoatliftError, DataError, UserCodeError
-from boatlift.runtime.engine import Beginning, StepResult
+from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.program import Registry, compile_program
@@ -75,8 +75,7 @@ class SparkEngine:
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
         self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps of which it is known that they fail
-        self._skipped: AbstractSet[tuple[str, int]] = frozenset()
-        self._passed_over: AbstractSet[tuple[str, str, Any]] = frozenset()
+        self._skips = Skips()
 
     @property
     def cancelled(self) -> bool:
@@ -128,15 +127,10 @@ class SparkEngine:
             return RowSteps(unit, self._jobs)
         return self._registry.operators[keeper.kind].steps(unit, self._jobs)
 
-    def skip(
-        self,
-        steps: AbstractSet[tuple[str, int]],
-        messages: AbstractSet[tuple[str, str, Any]],
-        rows: Mapping[str, AbstractSet[str] | None],
-    ) -> None:
+    def skip(self, skips: Skips) -> None:
         """Execute some steps, and take some messages, as if there were no rows; set bad rows aside."""
-        self._skipped, self._passed_over = steps, messages
-        self._set_aside.decide(rows)
+        self._skips = skips
+        self._set_aside.decide(skips.rows)
 
     def open_sink(self, sink: str) -> Committed | None:
         """Take a sink over."""
@@ -187,7 +181,7 @@ class SparkEngine:
         """Verify the positions of messages, each once, without those that are skipped."""
         proved: set[int] = set()
         for (unit, edge, time), position in messages:
-            passed = (unit, time) in self._skipped or (unit, edge, time) in self._passed_over
+            passed = (unit, time) in self._skips.steps or (unit, edge, time) in self._skips.messages
             if not passed and time not in proved:
                 self.plan.sources[source].source.verify(position)
                 proved.add(time)
@@ -246,9 +240,9 @@ class SparkEngine:
         known = self._known.pop(unit, None)
         if known is not None and known[0] == order.takes[0]:
             raise known[1]
-        if self._passed_over:
+        if self._skips.messages:
             order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
-        if len(order.takes) > 1 and not self._apart[unit] and not self._skips(order):
+        if len(order.takes) > 1 and not self._apart[unit] and not self._has_skips(order):
             try:
                 results = self._steps[unit].run_as_one(order.takes, order.state)
             except Exception as error:
@@ -268,13 +262,13 @@ class SparkEngine:
 
     def _without_skipped(self, unit: str, take: StepInput) -> StepInput:
         """Return a step without the messages that are skipped; if all are, with messages of no rows."""
-        left = tuple(m for m in take.inputs if (unit, m.edge, m.time) not in self._passed_over)
+        left = tuple(m for m in take.inputs if (unit, m.edge, m.time) not in self._skips.messages)
         if len(left) == len(take.inputs):
             return take
         return replace(take, inputs=left or tuple(replace(message, payload=None) for message in take.inputs))
 
-    def _skips(self, order: Execute) -> bool:
-        return any((order.processor, take.number) in self._skipped for take in order.takes)
+    def _has_skips(self, order: Execute) -> bool:
+        return any((order.processor, take.number) in self._skips.steps for take in order.takes)
 
     def _one_by_one(self, order: Execute) -> tuple[StepResult, ...]:
         """Execute steps, each from the state that the one before left."""
@@ -298,7 +292,7 @@ class SparkEngine:
     def _execute(self, unit: str, take: StepInput, state: Any) -> StepResult:
         if all(message.payload is None for message in take.inputs):  # of a sequence, one that sent nothing
             return StepResult(0, NOTHING, {}, state)
-        if (unit, take.number) in self._skipped:
+        if (unit, take.number) in self._skips.steps:
             return self._jobs.result(self._program.units[unit], take, (), state, 0.0)
         return self._without_bad_rows(unit, take, lambda: self._steps[unit].run(take, state))
 

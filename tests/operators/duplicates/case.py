@@ -15,7 +15,7 @@ def for_ever(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
 
 def within(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
     timed = rows.transform("duplicates-times", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * v) AS at"))
-    timely = timed.lateness("duplicates-timely", "at", "1 hour")
+    timely = timed.with_watermark("duplicates-timely", "at", "1 hour")
     bare = timely.drop_duplicates("duplicates-1", ["k", "v"], within="1 hour")
     return bare.transform("duplicates-within", lambda df: df.select("k", "v"))
 

@@ -11,7 +11,7 @@ from operators.laws import OperatorCase, Rows, rows_of
 
 def build(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
     timed = rows.transform("final-times", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * v) AS at"))
-    timely = timed.lateness("final-timely", "at", "1 hour")
+    timely = timed.with_watermark("final-timely", "at", "1 hour")
     return timely.group_by(bl.window("at", "1 week"), "k").agg("final-weeks", _count()).final("final", "window_end")
 
 

@@ -11,7 +11,7 @@ from operators.laws import OperatorCase, Rows, as_row, rows_of
 
 def build(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
     timed = rows.transform("lateness-times", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * v) AS at"))
-    timely = timed.lateness("lateness-1", "at", "1 hour")
+    timely = timed.with_watermark("lateness-1", "at", "1 hour")
     return timely.transform("lateness", lambda df: df.select("k", "v"))
 
 

@@ -260,7 +260,7 @@ def test_timers_in_event_time_are_those_of_structured_streaming(
     flow = bl.Dataflow("f")
     schema = "k STRING, v LONG, at TIMESTAMP"
     taken = flow.source("rows", bl.files("rows", format="parquet", schema=schema, max_files_per_step=1))
-    timely = taken.lateness("timely", "at", "1 minute")
+    timely = taken.with_watermark("timely", "at", "1 minute")
     timely.group_by("k").transform_with_state("silence", Silence(), OUTPUT, "EventTime").sink("out", bl.parquet("out"))
     bl.run(flow, "store", available_now=True, spark=spark)
     steps = [

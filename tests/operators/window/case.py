@@ -16,7 +16,7 @@ def build(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
     from pyspark.sql import functions as F
 
     timed = rows.transform("window-times", lambda df: df.selectExpr("k", "v", "timestamp_seconds(60 * v) AS at"))
-    timely = timed.lateness("window-timely", "at", "1 hour")
+    timely = timed.with_watermark("window-timely", "at", "1 hour")
     return timely.group_by(bl.window("at", "3 minutes"), "k").agg("window", F.count("*").alias("n"))
 
 

@@ -9,11 +9,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from queue import SimpleQueue
-from typing import Any
 
 from boatlift.dataflow import Delivery, Plan
 from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidError
 from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.engine import Skips
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.facts import StepDigest, Time
 from boatlift.storage.records.history import LogHistory
@@ -93,24 +93,15 @@ class Overrides:
             self._set_aside(name)
 
     @property
-    def skipped(self) -> AbstractSet[tuple[str, int]]:
-        """The steps that are skipped, each with its unit, without those of units that choose their input."""
+    def skips(self) -> Skips:
+        """What steps take no rows of; a unit that chooses its input is skipped by its messages, not by its steps."""
         units = self._plan.units
-        return {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].takes_by_choice}
-
-    @property
-    def rows(self) -> Mapping[str, AbstractSet[str] | None]:
-        """The bad rows that are set aside: source to their places, or to None for all that it has."""
-        return self._rows
+        steps = {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].takes_by_choice}
+        return Skips(steps, self._passed_over, self._rows)
 
     def leaves_out(self, sink: str, step: int) -> bool:
         """Return whether a sink is not handed a step: its receiver refuses the step for good."""
         return (sink, step) in self._skipped
-
-    @property
-    def passed_over(self) -> AbstractSet[tuple[str, str, Any]]:
-        """The messages that are skipped by units that choose their input: unit, edge, and sender's time."""
-        return self._passed_over
 
     def failed(self, processor: str, take: StepInput, error: BoatliftError) -> list[Record]:
         """Return the record of a step that always fails: its input, if that is the unit's choice."""

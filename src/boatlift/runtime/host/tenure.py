@@ -108,7 +108,7 @@ class Tenure:
         )
         for name, url in engine.listening().items():
             options.on_progress(Progress("listening", name, -1, where=url))
-        engine.skip(self._overrides.skipped, self._overrides.passed_over, self._overrides.rows)
+        engine.skip(self._overrides.skips)
 
     def run(self) -> None:
         """Recover, then run until the input is exhausted or a stop is requested.

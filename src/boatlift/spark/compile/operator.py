@@ -229,7 +229,7 @@ def no_lateness(name: str, wish: str, takes: Columns, column: str = "COLUMN") ->
         takes: The stream.
         column: The column by which the processor goes.
     """
-    instead = f"put .lateness('NAME', '{column}', '10 minutes') before it, behind a source or a transform"
+    instead = f"put .with_watermark('NAME', '{column}', '10 minutes') before it, behind a source or a transform"
     if takes.bounded:
         by = takes.bound_column or "a column that it has not kept as it was"
         return f"{name} {wish}, and {takes.origin} says by {by} how late its rows can be: {instead}"

@@ -15,7 +15,7 @@ from boatlift.errors import InvalidError
 __all__ = ["WatermarkCall", "refuse_watermark_of_sql", "refusing_watermarks", "taking_watermarks"]
 
 _INSTEAD: Mapping[str, str] = {
-    "withWatermark": "stream.lateness('NAME', 'COLUMN', '10 minutes')",
+    "withWatermark": "stream.with_watermark('NAME', 'COLUMN', '10 minutes')",
     "dropDuplicatesWithinWatermark": "stream.drop_duplicates('NAME', ['k'], within='10 minutes')",
 }
 _one_at_a_time = threading.RLock()
