@@ -16,6 +16,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from boatlift._version import __version__ as __version__
 from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Lazy, Receipt
 from boatlift.errors import (
     BoatliftError,
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
     from boatlift.spark.session.session import session
-
-__version__ = "0.1.0"
 
 _begin_when_needed()
 

@@ -18,7 +18,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from boatlift import __version__
+from boatlift._version import __version__
 from boatlift.console.notices import notice, print_warnings
 from boatlift.console.refused_arguments import refused_arguments
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError

@@ -62,7 +62,7 @@ def environment(spark: SparkSession) -> dict[str, str]:
     import numpy as np
     import pyarrow as pa
 
-    from boatlift import __version__
+    from boatlift._version import __version__
 
     jvm: Any = spark._jvm
     found = {
