@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel import kernel as kernel_module
-from boatlift.spark.keyed import state as state_module
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import RunsOnDemand, forget_runs, open_run
-from boatlift.spark.keyed.state import STATE, StepState
+from boatlift.kernels import step_state as state_module
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate import kernel as kernel_module
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, StepState
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import RunsOnDemand, forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 
 LAYOUT = Layout(

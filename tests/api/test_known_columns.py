@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.spark.incremental.nodes import PlanNodes
+from boatlift.views.nodes import PlanNodes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,10 +12,10 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.errors import UserCodeError
-from boatlift.spark.incremental.deterministic import check_deterministic
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.row_wise import check_expressions, check_row_wise
+from boatlift.views.deterministic import check_deterministic
 
 pytestmark = pytest.mark.spark
 

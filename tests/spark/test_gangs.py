@@ -14,13 +14,13 @@ import pyarrow as pa
 import pytest
 
 from boatlift.errors import UnavailableError
+from boatlift.kernels.network.node import ZSet
 from boatlift.spark.jobs.doors import open_door
 from boatlift.spark.jobs.gang_hub import Meeting
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.key_groups import Share, residues
-from boatlift.spark.keyed.network.node import ZSet
 from boatlift.spark.tasks.gang import joined
 from boatlift.spark.tasks.hub_connection import HubAddress, connected
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.key_groups import Share, residues
 from support.waiting import until
 
 HOST = "127.0.0.1"

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.state import STATE, StepState
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, StepState
 from boatlift.spark.tasks.divide import DivideTask, pieces_of
 from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, MergeTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters

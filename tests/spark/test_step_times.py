@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from boatlift.kernels.step_state import NO_BOUND, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.jobs.jobs import bounds_of
 from boatlift.spark.jobs.state_parts import drop_expired
 from boatlift.spark.jobs.step_times import times_of
-from boatlift.spark.keyed.state import NO_BOUND, KernelTime, StepTime
 from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import RunRef
 

@@ -17,9 +17,11 @@ from pyspark.sql.types import LongType, StructField, StructType
 import boatlift as bl
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Operator, Policy, RowKind, Rows, plan
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import StepState
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
@@ -27,8 +29,6 @@ from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.state import StepState
 from boatlift.storage.local import LocalStore
 
 COUNT = AggregateColumn("count_all", None, "n", None, pa.int64())

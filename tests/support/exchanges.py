@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.exchange import ALONE, Exchange
-from boatlift.spark.keyed.key_groups import residues
-from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.kernels.exchange import ALONE, Exchange
+from boatlift.kernels.network.node import ZSet, concat
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.key_groups import residues
 
 __all__ = ["exchanges_of", "in_threads"]
 

@@ -18,17 +18,17 @@ from typing import Any
 import pyarrow as pa
 import xxhash
 
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.layout import VARIANCES
+from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel, StepOutput
+from boatlift.kernels.step_state import NO_BOUND, STATE, StepState, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.layout import VARIANCES
 from boatlift.spark.jobs.state_parts import drop_expired
 from boatlift.spark.jobs.step_times import times_of
-from boatlift.spark.keyed.digest import digest
-from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel, StepOutput
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.state import NO_BOUND, STATE, StepState, StepTime
+from boatlift.state.digest import digest
+from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import RunsOnDemand
 from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import RunRef
 

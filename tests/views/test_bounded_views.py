@@ -17,9 +17,9 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
-from boatlift.spark.keyed import table
-from boatlift.spark.keyed.opened import open_run
-from boatlift.spark.keyed.rows import KeyedRows
+from boatlift.state import table
+from boatlift.state.opened import open_run
+from boatlift.state.rows import KeyedRows
 from support.event_time import BEGIN, SECOND, judged
 from support.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
 

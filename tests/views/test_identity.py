@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 from pyspark.sql import SparkSession
 
-from boatlift.spark.incremental.same_ids import same_ids
+from boatlift.views.same_ids import same_ids
 from support.compiled_views import WINDOWS
 
 PROCESSES, OF_CHANCE, OF_OTHERS = (4, 8, 8) if os.environ.get("BOATLIFT_IDENTITIES") == "all" else (2, 4, 0)

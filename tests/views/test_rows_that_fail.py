@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 import boatlift as bl
-from boatlift.spark.incremental.never_fails import never_fails
-from boatlift.spark.incremental.nodes import PlanNodes, items
 from boatlift.spark.jobs import planner
+from boatlift.views.never_fails import never_fails
+from boatlift.views.nodes import PlanNodes, items
 from views.judge import RaisedError, judge
 from views.random_queries import Generated, Table
 

@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from boatlift.spark.incremental.nodes import PlanNodes, items
-from boatlift.spark.incremental.shifted import Shifted, shifted
+from boatlift.views.nodes import PlanNodes, items
+from boatlift.views.shifted import Shifted, shifted
 
 HOUR = 3600 * 10**6
 ROWS = StructType([StructField("at", TimestampType())])

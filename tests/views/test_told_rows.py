@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.spark.incremental.template import Template
 from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
+from boatlift.views.template import Template
 from support.event_time import BEGIN
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 from views.judge import judge

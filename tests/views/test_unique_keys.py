@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import boatlift as bl
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.unique_keys import unique_keys
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.unique_keys import unique_keys
 
 ORDERS = "id BIGINT, product STRING, at TIMESTAMP, customer STRING, pieces BIGINT"
 

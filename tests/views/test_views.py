@@ -102,7 +102,7 @@ def test_a_query_that_cannot_be_kept_up_to_date_is_refused(spark: SparkSession, 
 def test_a_stage_that_spark_refuses_is_refused_before_anything_runs(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boatlift.spark.incremental.query.normal_form", lambda plan, *_: plan)
+    monkeypatch.setattr("boatlift.views.query.normal_form", lambda plan, *_: plan)
     said = refused("SELECT id FROM orders o WHERE EXISTS (SELECT 1 FROM items i WHERE i.id = o.id LIMIT 1)", spark)
     assert "[PLAN_REFUSED] Boatlift has no plan that Spark takes for the part of v that is to LEFT SEMI JOIN" in said
     assert "[WINDOW_FUNCTION_FRAME_NOT_ORDERED]" in said

@@ -74,7 +74,7 @@ def check_query(view: View, processors: Mapping[str, Processor]) -> None:
     from pyspark.sql.types import StructType
 
     from boatlift.operators.view.queried import queried
-    from boatlift.spark.incremental.nodes import PlanNodes
+    from boatlift.views.nodes import PlanNodes
 
     nodes, schemas = PlanNodes(spark), dict[str, StructType]()
 

@@ -114,8 +114,10 @@ class Live:
             self._live.stop()
         if error is None:
             steps = f"stopped cleanly after {self._steps:,} new steps"
+            order = {name: place for place, name in enumerate(self._flow.processors)}
+            named = [(name, self._given[name]) for name in sorted(self._given, key=lambda name: order.get(name, 0))]
             taken = [f"{rows:,} rows of {name}" for name, rows in self._taken.items() if rows]
-            given = [f"{rows:,} to {name}" for name, rows in self._given.items() if rows]
+            given = [f"{rows:,} to {name}" for name, rows in named if rows]
             counts = "; ".join(filter(None, (", ".join(taken), ", ".join(given))))
             replayed = f"; replayed {self._replayed:,} steps of processors" if self._replayed else ""
             print(f"{self._flow.name}: {steps}{': ' if counts else ''}{counts}{replayed}", flush=True)

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import boatlift as bl
 from boatlift.errors import DataError
+from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.custom import group_state
 from boatlift.operators.custom.group_state import DELTAS_KEPT, Entry, GroupState
 from boatlift.operators.custom.kernel import CustomKernel
-from boatlift.spark.keyed.kernel import ROWS_INPUT
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.duplicates.kernel import DuplicatesKernel
-from boatlift.spark.keyed.kernel import ROWS_INPUT
-from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.state.row_hash import hash_rows
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

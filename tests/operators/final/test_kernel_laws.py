@@ -11,9 +11,9 @@ import pytest
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
+from boatlift.kernels.kernel import ROWS_INPUT
+from boatlift.kernels.rows_until import RowsUntil
 from boatlift.operators.final.kernel import FinalKernel
-from boatlift.spark.aggregates.rows_until import RowsUntil
-from boatlift.spark.keyed.kernel import ROWS_INPUT
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

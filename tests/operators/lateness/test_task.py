@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boatlift.kernels.step_state import NO_BOUND
 from boatlift.operators.lateness.task import LatenessTask, bound_after
-from boatlift.spark.keyed.state import NO_BOUND
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 

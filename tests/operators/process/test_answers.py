@@ -16,10 +16,10 @@ import boatlift as bl
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
 from boatlift.errors import DivergedError
+from boatlift.kernels.answers import Answers
 from boatlift.runtime.inspect.program import plan_of
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs import planner
-from boatlift.spark.keyed.answers import Answers
 from support.ended_runs import killed
 
 FILES = 7

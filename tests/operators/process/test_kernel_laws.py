@@ -11,14 +11,14 @@ import pyarrow as pa
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from boatlift.kernels.kernel import ROWS_INPUT
+from boatlift.kernels.step_state import NO_BOUND, STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey
 from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.node import TimerTime
 from boatlift.operators.process.timers import time_of
-from boatlift.spark.keyed.kernel import ROWS_INPUT
-from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.state import NO_BOUND, STATE
+from boatlift.state.newest.codec import NewestCodec
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

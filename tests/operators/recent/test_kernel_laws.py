@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from boatlift.kernels.kernel import ROWS_INPUT
+from boatlift.kernels.rows_until import RowsUntil
 from boatlift.operators.recent.kernel import RecentKernel
-from boatlift.spark.aggregates.rows_until import RowsUntil
-from boatlift.spark.keyed.kernel import ROWS_INPUT
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

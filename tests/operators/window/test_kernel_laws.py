@@ -10,9 +10,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from boatlift.kernels.aggregate import AggregateColumn, Layout
+from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.window.kernel import FinalWindowKernel
-from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
-from boatlift.spark.keyed.kernel import ROWS_INPUT
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, InvalidError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.layout import Function
-from boatlift.spark.keyed.digest import digest
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.state import STATE
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.layout import Function
+from boatlift.kernels.step_state import STATE
+from boatlift.state.digest import digest
+from boatlift.state.key_groups import Share
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import (
     Driver,

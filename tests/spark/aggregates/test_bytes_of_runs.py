@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import open_run
-from boatlift.spark.keyed.state import STATE
+from boatlift.kernels.aggregate import AggregateColumn, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.step_state import STATE
+from boatlift.state.key_groups import Share
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import open_run
 from support.keyed_state import Driver, Fields, crowded_hash, merge_into
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()

@@ -15,16 +15,16 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.exact_decimal import (
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.exact_decimal import (
     average_of_decimals,
     average_type,
     cut_decimals,
     sum_of_decimals,
     sum_type,
 )
-from boatlift.spark.aggregates.kernel.exact_sum import settle
-from boatlift.spark.keyed.column import Column
+from boatlift.kernels.aggregate.exact_sum import settle
+from boatlift.state.column import Column
 from support.keyed_state import (
     Driver,
     Hash,

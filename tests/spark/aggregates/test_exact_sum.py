@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from boatlift.spark.aggregates.kernel.exact_sum import (
+from boatlift.kernels.aggregate.exact_sum import (
     limbs_of_floats,
     limbs_of_integers,
     settle,

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout, ReduceKernel
-from boatlift.spark.keyed.kernel import ROWS_INPUT, KeyedKernel
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
+from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
 

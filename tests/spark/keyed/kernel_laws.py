@@ -1,4 +1,4 @@
-"""The laws of kernels, one test each: what `boatlift.spark.keyed.kernel.KeyedKernel` promises.
+"""The laws of kernels, one test each: what `boatlift.kernels.kernel.KeyedKernel` promises.
 
 A kernel takes part by a `KernelCase` and a class that derives from `KernelLaws`.
 """
@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import InternalError
-from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import OpenRun
-from boatlift.spark.keyed.state import KernelTime, StepState
+from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.step_state import KernelTime, StepState
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import OpenRun
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Execution, Fields, Row, merge_into
 

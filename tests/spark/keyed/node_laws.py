@@ -1,4 +1,4 @@
-"""The laws of nodes, one test each: what `boatlift.spark.keyed.network.node.Node` promises.
+"""The laws of nodes, one test each: what `boatlift.kernels.network.node.Node` promises.
 
 A node takes part by a `NodeCase` and a class that derives from `NodeLaws`.
 """
@@ -19,13 +19,13 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.key_groups import Share, residues
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.network.node import Node, NodeOutput, ZSet
-from boatlift.spark.keyed.opened import RunsOnDemand, open_run
-from boatlift.spark.keyed.state import StepState
+from boatlift.kernels.network.node import Node, NodeOutput, ZSet
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share, residues
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import RunsOnDemand, open_run
 from boatlift.storage.records.records import RunRef
 from spark.keyed.kernel_laws import of_each_case
 from support.exchanges import exchanges_of, in_threads

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.spark.keyed.digest import digest
+from boatlift.state.digest import digest
 
 MOMENTS = dt.datetime(1970, 1, 1), dt.datetime(2200, 1, 1)  # noqa: DTZ001 - timestamps without a zone are meant
 SCHEMA = pa.schema(

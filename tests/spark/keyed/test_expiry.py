@@ -11,13 +11,13 @@ import pyarrow as pa
 import pytest
 
 from boatlift.spark.jobs.passed_times import PassedTimes
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import RunsOnDemand
+from boatlift.state.run_file import write_run
 
 SECOND = 1000
 WINDOW = pa.struct([("start", pa.timestamp("us")), ("end", pa.timestamp("us"))])

@@ -10,8 +10,8 @@ import pytest
 
 from boatlift.spark.jobs.passed_times import PassedTimes
 from boatlift.spark.jobs.state_parts import drop_expired
-from boatlift.spark.keyed import table
-from boatlift.spark.keyed.table import StateTable
+from boatlift.state import table
+from boatlift.state.table import StateTable
 from boatlift.storage.records.records import RunRef
 
 PART = "p"

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.keyed.column import Column, sort_rows
-from boatlift.spark.keyed.group import group, grouped_sum, ranges, sort_hashes
+from boatlift.state.column import Column, sort_rows
+from boatlift.state.group import group, grouped_sum, ranges, sort_hashes
 
 U64 = np.uint64
 _RANDOM = np.random.default_rng(7)

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boatlift.spark.keyed.arrangement import join
-from boatlift.spark.keyed.arrangement.arranged import Arranged, arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.arrangement.join import Side, join_change, without_null_keys
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import open_run
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.state.arrangement import join
+from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.arrangement.join import Side, join_change, without_null_keys
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import open_run
+from boatlift.state.run_file import write_run
 
 LEFT = Side(ArrangementCodec(pa.schema([("k", pa.int64()), ("s", pa.string()), ("x", pa.float64())])), (0, 1), (2, 0))
 RIGHT = Side(ArrangementCodec(pa.schema([("y", pa.string()), ("k", pa.int64()), ("s", pa.string())])), (1, 2), (0,))

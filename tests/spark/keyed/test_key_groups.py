@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.errors import InternalError
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, KEY_GROUPS, Share, key_hash, residues
+from boatlift.state.key_groups import ALL_KEY_GROUPS, KEY_GROUPS, Share, key_hash, residues
 
 ONE_HASH_EACH = np.arange(KEY_GROUPS, dtype=np.uint64) << np.uint64(52) | np.uint64(12345)
 

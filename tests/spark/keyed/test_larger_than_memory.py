@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from support.keyed_state import run_of, take_step
 
 LAYOUT = Layout(
@@ -32,7 +32,7 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel import AggregateKernel
+from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.storage.records.records import RunRef
 from spark.keyed.test_larger_than_memory import LAYOUT, ROOM, rows
 from support.keyed_state import take_step

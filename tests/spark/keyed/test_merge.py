@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS, Share
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import forget_runs, open_run
-from boatlift.spark.keyed.state import STATE
+from boatlift.kernels.aggregate import AggregateColumn, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.step_state import STATE
+from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Driver, Hash, Oracle, crowded_hash, same_hash, spread_hash
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
-from boatlift.spark.keyed.opened import open_run
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.state.column import Column
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
+from boatlift.state.opened import open_run
+from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Hash, crowded_hash, same_hash, spread_hash
 

@@ -17,21 +17,21 @@ import pytest
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.keyed.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.spark.keyed.arrangement.join import Side
-from boatlift.spark.keyed.arrangement.order import Order
-from boatlift.spark.keyed.arrangement.ordered import FirstRows
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.network.distinct import DistinctNode
-from boatlift.spark.keyed.network.first import FirstNode
-from boatlift.spark.keyed.network.join import JoinNode
-from boatlift.spark.keyed.network.node import NodeOutput, ZSet, concat
-from boatlift.spark.keyed.network.not_in import NotInNode
-from boatlift.spark.keyed.network.outer import OuterJoinNode
-from boatlift.spark.keyed.network.semi import Gives, SemiJoinNode
-from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.state import StepState
+from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
+from boatlift.kernels.network.distinct import DistinctNode
+from boatlift.kernels.network.first import FirstNode
+from boatlift.kernels.network.join import JoinNode
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.not_in import NotInNode
+from boatlift.kernels.network.outer import OuterJoinNode
+from boatlift.kernels.network.semi import Gives, SemiJoinNode
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.arrangement.join import Side
+from boatlift.state.arrangement.order import Order
+from boatlift.state.arrangement.ordered import FirstRows
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import RunsOnDemand
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))

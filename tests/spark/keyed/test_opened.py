@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.keyed import opened
-from boatlift.spark.keyed.opened import open_run
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.state import opened
+from boatlift.state.opened import open_run
 from support.keyed_state import run_of, take_step
 
 

@@ -13,18 +13,18 @@ import pytest
 import xxhash
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
-from boatlift.spark.keyed.opened import forget_runs, open_run
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.run_file import write_run
-from boatlift.spark.keyed.segment import Segment
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.state.arrangement.arranged import arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.column import Column
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.newest.codec import NewestCodec, NewestRows
+from boatlift.state.opened import forget_runs, open_run
+from boatlift.state.rows import KeyedRows
+from boatlift.state.run_file import write_run
+from boatlift.state.segment import Segment
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log

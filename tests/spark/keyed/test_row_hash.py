@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.errors import InvalidError
-from boatlift.spark.keyed.row_hash import hash_rows
+from boatlift.state.row_hash import hash_rows
 
 KINDS: dict[str, tuple[pa.DataType, st.SearchStrategy[Any]]] = {
     "long": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),

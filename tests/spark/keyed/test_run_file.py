@@ -12,13 +12,13 @@ import pytest
 import xxhash
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateKernel, Layout
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.keyed import opened as opened_module
-from boatlift.spark.keyed.key_groups import ALL_KEY_GROUPS
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import forget_runs, open_run
-from boatlift.spark.keyed.state import STATE
+from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.step_state import STATE
+from boatlift.state import opened as opened_module
+from boatlift.state.key_groups import ALL_KEY_GROUPS
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
 from support.keyed_state import Driver, record_batch, run_of, same_hash, spread_hash, take_step
 
@@ -164,7 +164,7 @@ def test_a_newer_format_and_another_layout_are_refused(
 ) -> None:
     other = Layout(LAYOUT.keys, LAYOUT.aggregates[:2])
     assert condition(Path(run.name), run, other) == "PROGRAM_CHANGED"
-    monkeypatch.setattr("boatlift.spark.keyed.run_file.FORMAT", 2)
+    monkeypatch.setattr("boatlift.state.run_file.FORMAT", 2)
     newer = merge_runs(
         PartialsCodec(LAYOUT),
         [open_run(run.name, run, codec=PartialsCodec(LAYOUT))],

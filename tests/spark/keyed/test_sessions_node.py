@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.key_groups import Share, residues
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.network.node import ZSet
-from boatlift.spark.keyed.network.sessions import SESSION_ROWS, SessionsNode, session_spans
-from boatlift.spark.keyed.opened import RunsOnDemand, open_run
-from boatlift.spark.keyed.state import StepState
+from boatlift.kernels.network.node import ZSet
+from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode, session_spans
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share, residues
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import RunsOnDemand, open_run
 from boatlift.storage.records.records import RunRef
 
 Row = tuple[int, int, int]

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.keyed.table import StateTable
+from boatlift.state.table import StateTable
 from boatlift.storage.records.records import RunRef
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.spark.keyed.tiers import plan_merges
+from boatlift.state.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
 

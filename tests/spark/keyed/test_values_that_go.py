@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.network.node import ZSet, concat
-from boatlift.spark.keyed.network.touched import TouchedNode
-from boatlift.spark.keyed.opened import forget_runs, open_run
+from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
+from boatlift.kernels.network.node import ZSet, concat
+from boatlift.kernels.network.touched import TouchedNode
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.opened import forget_runs, open_run
 from spark.keyed.node_laws import Rows, Tasks
 from spark.keyed.test_nodes import Difference
 

@@ -11,18 +11,18 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.kernels.appended import output_of
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.group_state import Entry, GroupState
-from boatlift.spark.keyed.appended import output_of
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
-from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.rows_in_order import rows_and_hashes, rows_in_order
-from boatlift.spark.keyed.state import STATE, KernelTime, StepState
 from boatlift.spark.tasks.parameters import UserRaised
+from boatlift.state.column import Column
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.newest.codec import NewestCodec, NewestRows
+from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
+from boatlift.state.rows import KeyedRows
+from boatlift.state.rows_in_order import rows_and_hashes, rows_in_order
 
 __all__ = ["CustomKernel"]
 
@@ -36,7 +36,7 @@ _CODEC = NewestCodec((("group", pa.int64()), _SEQUENCE), _ENTRY)
 
 @dataclass(frozen=True, slots=True)
 class CustomKernel:
-    """An operator of the user's: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """An operator of the user's: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         processor: The processor's name.

@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.spark.keyed.appended import output_of
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.group import group
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.newest.held import Cells, TouchedKeys, held_rows, written_rows
-from boatlift.spark.keyed.row_hash import hash_rows
-from boatlift.spark.keyed.rows_in_order import rows_and_hashes
-from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+from boatlift.kernels.appended import output_of
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.column import Column
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.group import group
+from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
+from boatlift.state.row_hash import hash_rows
+from boatlift.state.rows_in_order import rows_and_hashes
 
 __all__ = ["DuplicatesKernel"]
 
@@ -30,7 +30,7 @@ _AT = pa.schema([pa.field("at", pa.int64())])
 
 @dataclass(frozen=True, slots=True)
 class DuplicatesKernel:
-    """New rows without duplicates: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """New rows without duplicates: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         processor: The processor's name.

@@ -9,15 +9,15 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.aggregates.rows_until import LeavingRows, RowsUntil
-from boatlift.spark.keyed.column import shown
-from boatlift.spark.keyed.digest import digest
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.merge import merge_rows
-from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.rows_until import LeavingRows, RowsUntil
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.column import shown
+from boatlift.state.digest import digest
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.merge import merge_rows
 
 __all__ = ["NEVER", "FinalKernel"]
 
@@ -27,7 +27,7 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class FinalKernel:
-    """Final rows: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """Final rows: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         rows: The rows that may change yet.

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
+from boatlift.kernels.step_state import NO_BOUND, StepTime
 from boatlift.operators.lateness.node import Lateness
 from boatlift.operators.lateness.task import LatenessTask, bound_after
 from boatlift.runtime.engine import StepResult
@@ -15,7 +16,6 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
-from boatlift.spark.keyed.state import NO_BOUND, StepTime
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 
 __all__ = ["LatenessSteps"]

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers, Touched
-from boatlift.spark.keyed.newest.held import Cells
-from boatlift.spark.keyed.state import STATE
 from boatlift.spark.tasks.parameters import UserRaised
+from boatlift.state.newest.held import Cells
 
 __all__ = ["ArrowProgram"]
 

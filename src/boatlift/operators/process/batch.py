@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.spark.keyed.newest.held import Cells, TouchedKeys
+from boatlift.state.newest.held import Cells, TouchedKeys
 
 __all__ = ["KeyedBatch", "KeyedProgram", "Made", "Processed", "Timers", "Touched"]
 

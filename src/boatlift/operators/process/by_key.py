@@ -15,9 +15,9 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
+from boatlift.kernels.step_state import NO_BOUND
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
 from boatlift.operators.process.rows import microseconds, moment, rows_of, table_of
-from boatlift.spark.keyed.state import NO_BOUND
 
 __all__ = ["ByKey", "Context", "KeyState"]
 

@@ -11,20 +11,20 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError
+from boatlift.kernels.answers import Answers
+from boatlift.kernels.appended import output_of
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.operators.process.batch import Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
-from boatlift.spark.keyed.answers import Answers
-from boatlift.spark.keyed.appended import output_of
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.group import group
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows
-from boatlift.spark.keyed.newest.held import TouchedKeys, held_rows, written_rows
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.rows_in_order import rows_and_hashes, rows_in_order
-from boatlift.spark.keyed.state import KernelTime, StepState
 from boatlift.spark.tasks.parameters import UserRaised
+from boatlift.state.column import Column
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.group import group
+from boatlift.state.newest.codec import NewestCodec, NewestRows
+from boatlift.state.newest.held import TouchedKeys, held_rows, written_rows
+from boatlift.state.rows import KeyedRows
+from boatlift.state.rows_in_order import rows_and_hashes, rows_in_order
 
 __all__ = ["ProcessKernel"]
 
@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ProcessKernel:
-    """A processor of the user's: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """A processor of the user's: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         processor: The processor's name.

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from boatlift.dataflow.identity import OwnState
 from boatlift.errors import InvalidError
+from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
 from boatlift.operators.process.defaults import described, initial_values
@@ -25,11 +26,10 @@ from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_late
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
-from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.state import STATE
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.plans.fingerprint import content_of, fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
+from boatlift.state.newest.codec import NewestCodec
 
 __all__ = ["ProcessOnSpark"]
 

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.operators.process.batch import Timers
 from boatlift.operators.process.node import TimerTime
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.group import group, ranges, search_stretches
-from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.newest.codec import NewestCodec, NewestRows, StoredRows
-from boatlift.spark.keyed.newest.held import TouchedKeys
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.segment import Segment
-from boatlift.spark.keyed.state import KernelTime, StepState
+from boatlift.state.column import Column
+from boatlift.state.group import group, ranges, search_stretches
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.newest.codec import NewestCodec, NewestRows, StoredRows
+from boatlift.state.newest.held import TouchedKeys
+from boatlift.state.rows import KeyedRows
+from boatlift.state.segment import Segment
 
 __all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "time_of", "timer_rows"]
 

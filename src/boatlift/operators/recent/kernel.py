@@ -8,21 +8,21 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.aggregates.rows_until import RowsUntil
-from boatlift.spark.keyed.digest import digest
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.merge import merge_rows
-from boatlift.spark.keyed.network.negative import refuse_negative
-from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.rows_until import RowsUntil
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.digest import digest
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.merge import merge_rows
 
 __all__ = ["RecentKernel"]
 
 
 @dataclass(frozen=True, slots=True)
 class RecentKernel:
-    """Rows that leave as time passes: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """Rows that leave as time passes: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         rows: The rows that hold.

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+from boatlift.kernels.aggregate import ReduceKernel
 from boatlift.operators.reduce.node import Reduce
 from boatlift.spark.aggregates.compiled import compile_aggregates
-from boatlift.spark.aggregates.kernel import ReduceKernel
 from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit

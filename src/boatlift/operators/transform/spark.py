@@ -13,8 +13,6 @@ from boatlift.errors import BoatliftError
 from boatlift.operators.transform.node import Transform
 from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.unique_keys import unique_keys
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, passed_on
@@ -24,6 +22,8 @@ from boatlift.spark.plans.function_code import code_hash
 from boatlift.spark.plans.row_wise import apply, check_row_wise
 from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
 from boatlift.storage.records.payloads import StepClock
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.unique_keys import unique_keys
 
 __all__ = ["TransformOnSpark"]
 

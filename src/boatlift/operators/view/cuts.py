@@ -19,10 +19,10 @@ from pyspark.sql.types import StructField, StructType
 from boatlift.errors import InvalidError
 from boatlift.operators.view.queried import queried
 from boatlift.spark.compile.operator import OtherOperators
-from boatlift.spark.incremental.nodes import Node, PlanNodes, items
-from boatlift.spark.incremental.now import temporal_condition
 from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
+from boatlift.views.nodes import Node, PlanNodes, items
+from boatlift.views.now import temporal_condition
 
 __all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "Watermark", "Within"]
 

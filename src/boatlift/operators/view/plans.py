@@ -22,26 +22,26 @@ from pyspark.sql.types import (
 )
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.hand_out import HandOut
+from boatlift.kernels.network.network import Feed, Network, part_name
+from boatlift.kernels.network.node import Node
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.query import Query
-from boatlift.spark.incremental.realise import StepFrames
-from boatlift.spark.incremental.template import Template
-from boatlift.spark.incremental.view_job import ViewJob, channel_name
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import KeyedJob, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
-from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.network.hand_out import HandOut
-from boatlift.spark.keyed.network.network import Feed, Network, part_name
-from boatlift.spark.keyed.network.node import Node
-from boatlift.spark.plans.catalyst import has_one_stage, map_in_arrow, optimised
+from boatlift.spark.plans.catalyst import has_one_stage, map_in_arrow, one_row, optimised
 from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetTask, NetworkTask
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.query import Query
+from boatlift.views.realise import StepFrames
+from boatlift.views.template import Template
+from boatlift.views.view_job import ViewJob, channel_name
 
 __all__ = ["ViewPlans", "ViewStep", "is_one_task"]
 
@@ -311,7 +311,7 @@ class ViewPlans:
     def _standing_channel(self, name: str, columns: StructType) -> DataFrame:
         """Return the rows of the channel whose files the job's parameters name."""
         task = ChannelTask(self._unit.name, name, None)
-        return self._nodes.one_row().mapInArrow(task, _with_weight(columns)).coalesce(1)
+        return one_row(self._nodes.spark).mapInArrow(task, _with_weight(columns)).coalesce(1)
 
     def files(self, runs: Iterable[RunRef]) -> tuple[str, ...]:
         """Return the files of a channel."""

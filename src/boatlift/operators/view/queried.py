@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
-from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.watermarks import refuse_watermark_of_sql
+from boatlift.views.nodes import PlanNodes
 
 __all__ = ["queried"]
 

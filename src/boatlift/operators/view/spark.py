@@ -23,18 +23,18 @@ from boatlift.operators.view.trial import refused_by_spark, try_stages
 from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.deterministic import check_deterministic
-from boatlift.spark.incremental.job_making import jobs_of, layout_of
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.query import Query, QueryKit, loop_of, query_of
-from boatlift.spark.incremental.same_ids import same_ids
-from boatlift.spark.incremental.unique_keys import unique_keys
-from boatlift.spark.incremental.view_job import ViewJob, in_words, layout_lines
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
+from boatlift.views.deterministic import check_deterministic
+from boatlift.views.job_making import jobs_of, layout_of
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.query import Query, QueryKit, loop_of, query_of
+from boatlift.views.same_ids import same_ids
+from boatlift.views.unique_keys import unique_keys
+from boatlift.views.view_job import ViewJob, in_words, layout_lines
 
 __all__ = ["CompiledView", "ViewOnSpark"]
 

@@ -13,23 +13,23 @@ from typing import Any
 
 import pyarrow as pa
 
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.network import part_name
 from boatlift.operators.view.plans import ViewPlans, ViewStep
 from boatlift.operators.view.times import ViewTimes
 from boatlift.operators.view.unfinished import UnfinishedRounds, history_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.query import Query
-from boatlift.spark.incremental.view_job import ViewJob
 from boatlift.spark.jobs.diagnosis import is_of_an_expression
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.network.network import part_name
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.records import RunRef
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.query import Query
+from boatlift.views.view_job import ViewJob
 
 __all__ = ["ViewSteps"]
 

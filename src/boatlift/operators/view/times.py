@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from boatlift.dataflow import Part
+from boatlift.kernels.network.network import part_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.view_job import PlacedNode
 from boatlift.spark.jobs.inputs import Inputs
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.network.network import part_name
+from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.views.view_job import PlacedNode
 
 __all__ = ["ViewTimes"]
 

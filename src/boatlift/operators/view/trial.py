@@ -14,14 +14,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import BoatliftError, InternalError
-from boatlift.spark.incremental.flows import Flow, Leaf, Linear
-from boatlift.spark.incremental.nodes import PlanNodes
-from boatlift.spark.incremental.query import Query
-from boatlift.spark.incremental.realise import StepFrames
-from boatlift.spark.incremental.view_job import FrameInput, ViewJob, channel_name, in_words
 from boatlift.spark.jobs.diagnosis import first_line
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.session.jvm import death_of_jvm
+from boatlift.views.flows import Flow, Leaf, Linear
+from boatlift.views.nodes import PlanNodes
+from boatlift.views.query import Query
+from boatlift.views.realise import StepFrames
+from boatlift.views.view_job import FrameInput, ViewJob, channel_name, in_words
 
 __all__ = ["refused_by_spark", "try_stages"]
 

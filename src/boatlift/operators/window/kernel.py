@@ -9,17 +9,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.spark.aggregates.kernel.codec import PartialsCodec
-from boatlift.spark.aggregates.kernel.kernel import LayoutKernel
-from boatlift.spark.aggregates.kernel.output import KeyedOutput
-from boatlift.spark.aggregates.kernel.partials import PartialAggregates
-from boatlift.spark.aggregates.kernel.results import results_of
-from boatlift.spark.aggregates.kernel.step_input import aggregate
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.kernel import ROWS_INPUT, StepOutput
-from boatlift.spark.keyed.merge import filtered, merge_rows
-from boatlift.spark.keyed.rows import KeyedRows
-from boatlift.spark.keyed.state import STATE, KernelTime, StepState
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.kernel import LayoutKernel
+from boatlift.kernels.aggregate.output import KeyedOutput
+from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.step_input import aggregate
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.rows import KeyedRows
 
 __all__ = ["FinalWindowKernel"]
 
@@ -28,7 +28,7 @@ _LATEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class FinalWindowKernel(LayoutKernel):
-    """Aggregates by window, each given once: see `boatlift.spark.keyed.kernel.KeyedKernel`.
+    """Aggregates by window, each given once: see `boatlift.kernels.kernel.KeyedKernel`.
 
     A step adds a run and looks nothing up. Only when the bound reaches the end of a window are the runs read, and the
     partial aggregates of the windows that have ended are merged. A run goes once all its

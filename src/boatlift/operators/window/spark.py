@@ -13,10 +13,10 @@ from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.operators.window.kernel import FinalWindowKernel
 from boatlift.operators.window.node import WINDOW_END, WINDOW_START, Window, WindowAggregate
 from boatlift.spark.aggregates.compiled import compile_aggregates
-from boatlift.spark.aggregates.kernel import AggregateKernel
 from boatlift.spark.compile.keyed import CompiledKeyed, require_columns
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness
 from boatlift.spark.compile.unit import CompiledUnit

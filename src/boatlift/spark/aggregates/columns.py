@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from boatlift.dataflow.columns import ARGUMENT
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.kernel.layout import VARIANCES, Function
+from boatlift.kernels.aggregate.layout import VARIANCES, Function
 from boatlift.spark.plans.catalyst import analysed, call_of
 from boatlift.spark.plans.fingerprint import canonical
 from boatlift.spark.plans.row_wise import check_expressions

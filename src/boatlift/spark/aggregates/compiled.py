@@ -10,11 +10,11 @@ from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate import AggregateColumn, Layout
+from boatlift.kernels.kernel import KeyedKernel
 from boatlift.spark.aggregates.columns import ParsedAggregates, parse_aggregates
-from boatlift.spark.aggregates.kernel import AggregateColumn, Layout
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, without_position
-from boatlift.spark.keyed.kernel import KeyedKernel
 from boatlift.spark.plans.canonical_keys import canonical_key
 from boatlift.spark.plans.catalyst import INPUT
 from boatlift.spark.plans.fingerprint import fingerprint

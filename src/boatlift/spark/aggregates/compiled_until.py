@@ -9,7 +9,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from boatlift.dataflow.columns import LEAVES, WEIGHT, quoted
 from boatlift.errors import InvalidError
-from boatlift.spark.aggregates.rows_until import RowsUntil
+from boatlift.kernels.rows_until import RowsUntil
 from boatlift.spark.compile.keyed import KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit
 

@@ -14,14 +14,14 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import HASH, quoted
 from boatlift.errors import InvalidError
+from boatlift.kernels.kernel import KeyedKernel
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
-from boatlift.spark.keyed.column import is_supported
-from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import key_hash
 from boatlift.spark.plans.canonical_keys import canonical_key
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.tasks.inputs import INPUT, input_column
+from boatlift.state.column import is_supported
+from boatlift.state.key_groups import key_hash
 from boatlift.storage.records.payloads import StepClock
 
 __all__ = ["FIRST_STEP", "CompiledKeyed", "KeyedInput", "RowsByKey", "one_frame", "require_columns", "rows_by_key"]

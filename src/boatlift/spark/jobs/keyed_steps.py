@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
+from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.step_state import KernelTime
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.keyed import FIRST_STEP, CompiledKeyed
@@ -19,8 +21,6 @@ from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.step_times import times_of
-from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.state import KernelTime
 from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt

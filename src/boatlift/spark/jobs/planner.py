@@ -25,13 +25,12 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError, UnavailableError
+from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.edges import EDGE
 from boatlift.spark.jobs.gang_hub import Gang, gang_size
-from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import KEY_GROUPS
-from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
@@ -40,6 +39,7 @@ from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.state.key_groups import KEY_GROUPS
 from boatlift.storage.records.payloads import StepClock
 
 __all__ = [

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from pyspark.sql import DataFrame
 
 from boatlift.errors import InternalError
+from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -19,7 +20,6 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache
 from boatlift.spark.jobs.planner import LastStage, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.keyed.state import StepTime
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
 

@@ -8,17 +8,17 @@ from functools import partial
 from typing import Any
 
 from boatlift.decoders import packed_decoder
+from boatlift.kernels.step_state import STATE
 from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.passed_times import PassedTimes
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
 from boatlift.spark.jobs.step_times import TimeOfStep
-from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.state import STATE
-from boatlift.spark.keyed.table import StateTable
 from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
+from boatlift.state.codec import ValueCodec
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.table import StateTable
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from boatlift.kernels.step_state import NO_BOUND, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.jobs import bounds_of, clock_of
-from boatlift.spark.keyed.state import NO_BOUND, KernelTime, StepTime
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 __all__ = ["TimeOfStep", "times_of"]

@@ -12,9 +12,9 @@ from boatlift.dataflow import FrameOfTask
 from boatlift.dataflow.columns import MARK
 from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.incremental.nodes import PlanNodes
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import ArrowTask
+from boatlift.spark.plans.catalyst import one_row
 from boatlift.spark.tasks.network_task import ChannelTask
 from boatlift.spark.tasks.told_source import ReadsToldSource, told_sources
 
@@ -49,7 +49,7 @@ class ToldRows:
     """
 
     def __init__(self, unit: CompiledUnit, inputs: Inputs) -> None:
-        self._unit, self._inputs, self._nodes = unit, inputs, PlanNodes(inputs.spark)
+        self._unit, self._inputs = unit, inputs
         self._frames: dict[str, DataFrame] = {}
 
     def frames(self, names: Iterable[str]) -> Mapping[str, DataFrame]:
@@ -101,7 +101,7 @@ class ToldRows:
         return self._frames[name]
 
     def _in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:
-        return self._nodes.one_row().mapInArrow(task, columns).coalesce(1)
+        return one_row(self._inputs.spark).mapInArrow(task, columns).coalesce(1)
 
 
 def _channel_of(unit: str) -> str:

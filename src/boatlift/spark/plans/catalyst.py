@@ -43,6 +43,7 @@ __all__ = [
     "kinds_of_optimised",
     "literals",
     "map_in_arrow",
+    "one_row",
     "optimised",
     "passed_on",
     "plan_of",
@@ -142,6 +143,16 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     java = cast("Any", spark)._jsparkSession
     rows = cast("Any", spark.sparkContext)._jsc.emptyRDD().rdd()
     return DataFrame(java.internalCreateDataFrame(rows, java.parseDataType(schema.json()), False), spark)
+
+
+def one_row(spark: SparkSession) -> DataFrame:
+    """Return a frame of one row and one partition, of which the optimiser does not know that it is small.
+
+    A join with it is no broadcast, for which a job would be run, whose result would stay the same.
+    """
+    one = spark.range(0, 1, 1, 1)._jdf
+    rows = cast("Any", spark)._jsparkSession.internalCreateDataFrame(one.queryExecution().toRdd(), one.schema(), False)
+    return DataFrame(rows, spark)
 
 
 def analysed(frame: DataFrame) -> Tree:

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import UnavailableError
-from boatlift.spark.keyed.key_groups import residues
 from boatlift.spark.tasks.parameters import guarded
+from boatlift.state.key_groups import residues
 
 __all__ = ["DivideTask", "DividedBatches", "Division", "pieces_of", "read_pieces"]
 

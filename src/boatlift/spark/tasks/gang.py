@@ -19,11 +19,11 @@ import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
-from boatlift.spark.keyed.arrangement.arranged import key_hashes
-from boatlift.spark.keyed.key_groups import Share, residues
-from boatlift.spark.keyed.network.node import ZSet, concat
+from boatlift.kernels.network.node import ZSet, concat
 from boatlift.spark.tasks.hub_connection import HubAddress, connected, lost
 from boatlift.spark.tasks.stage import fresh_run
+from boatlift.state.arrangement.arranged import key_hashes
+from boatlift.state.key_groups import Share, residues
 
 __all__ = ["GangExchange", "joined"]
 

@@ -11,20 +11,20 @@ import msgspec
 import pyarrow as pa
 
 from boatlift.decoders import packed_decoder
-from boatlift.spark.keyed.answers import Answers
-from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.expiry import ExpiryColumn
-from boatlift.spark.keyed.kernel import KeyedKernel
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.merge import merge_runs
-from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
-from boatlift.spark.keyed.state import NO_TIME, StepState, StepTime
+from boatlift.kernels.answers import Answers
+from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.step_state import NO_TIME, StepState, StepTime
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
+from boatlift.state.codec import ValueCodec
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share
+from boatlift.state.merge import merge_runs
+from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput", "of_share", "task_input"]

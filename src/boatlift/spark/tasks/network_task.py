@@ -15,18 +15,13 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
-from boatlift.spark.keyed.arrangement.arranged import key_hashes, key_words
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.exchange import ALONE, Exchange
-from boatlift.spark.keyed.group import group, grouped_sum
-from boatlift.spark.keyed.kept_rounds import NOT_KEPT, KeptRounds
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.network.hand_out import HandOut
-from boatlift.spark.keyed.network.network import Network
-from boatlift.spark.keyed.network.node import ZSet, concat
-from boatlift.spark.keyed.opened import LocatedRun, RunsOnDemand
-from boatlift.spark.keyed.state import Runs
+from boatlift.kernels.exchange import ALONE, Exchange
+from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.hand_out import HandOut
+from boatlift.kernels.network.network import Network
+from boatlift.kernels.network.node import ZSet, concat
+from boatlift.kernels.step_state import Runs
 from boatlift.spark.tasks.declared import as_declared
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.gang import joined
@@ -37,6 +32,11 @@ from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job
 from boatlift.spark.tasks.round_files import RoundFiles
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.state.arrangement.arranged import key_hashes, key_words
+from boatlift.state.column import Column
+from boatlift.state.group import group, grouped_sum
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["Channel", "ChannelTask", "InputHashes", "NetTask", "NetworkTask"]

@@ -17,12 +17,12 @@ import xxhash
 
 from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.codec import ValueCodec
-from boatlift.spark.keyed.kept_rounds import NamedRows, SavedRounds
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.opened import forget_runs, open_run, prove_run
-from boatlift.spark.keyed.run_file import write_run
+from boatlift.kernels.kept_rounds import NamedRows, SavedRounds
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.codec import ValueCodec
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import forget_runs, open_run, prove_run
+from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["MANIFEST", "RoundFiles"]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.errors import DataError
-from boatlift.spark.keyed.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place, true_of
+from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place, true_of
 
 MOST = 2**63 - 1
 BOOL, LONG, DOUBLE = pa.bool_(), pa.int64(), pa.float64()

@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from boatlift.spark.keyed.arrangement.arranged import Arranged
-from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.loop.rounded import RoundedCodec
-from boatlift.spark.keyed.segment import MappedSegment
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.loop.rounded import RoundedCodec
+from boatlift.state.arrangement.arranged import Arranged
+from boatlift.state.segment import MappedSegment
 from spark.keyed.loop import test_kept_rounds as kept
 from spark.keyed.loop import test_loops as loops
 from spark.keyed.node_laws import Rows, Tasks

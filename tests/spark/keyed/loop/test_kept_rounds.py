@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.keyed.arrangement.arranged import arranged, key_hashes
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.kept_rounds import KeptRounds, NamedRows, SavedRounds
-from boatlift.spark.keyed.key_groups import Share
-from boatlift.spark.keyed.loop.node import LoopNode
-from boatlift.spark.keyed.loop.rounded import RoundedCodec, at_round
-from boatlift.spark.keyed.network.node import NodeOutput, ZSet
-from boatlift.spark.keyed.opened import RunsOnDemand
-from boatlift.spark.keyed.state import StepState
+from boatlift.kernels.kept_rounds import KeptRounds, NamedRows, SavedRounds
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.loop.rounded import RoundedCodec, at_round
+from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.step_state import StepState
 from boatlift.spark.tasks.round_files import MANIFEST, RoundFiles
+from boatlift.state.arrangement.arranged import arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import RunsOnDemand
 from boatlift.storage.blocks import BLOCK_BYTES
 from boatlift.storage.records.records import RunRef
 from spark.keyed.loop import test_loops as loops

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError
-from boatlift.spark.aggregates.kernel import AggregateColumn, AggregateNode, Layout
-from boatlift.spark.keyed.arrangement.codec import ArrangementCodec
-from boatlift.spark.keyed.arrangement.join import Side
-from boatlift.spark.keyed.loop.circuit import Apply, Circuit, KeyedOperation, Sum
-from boatlift.spark.keyed.loop.expressions import Constant, FunctionCall, Place
-from boatlift.spark.keyed.loop.node import LoopNode, Result
-from boatlift.spark.keyed.network.distinct import DistinctNode
-from boatlift.spark.keyed.network.join import JoinNode
-from boatlift.spark.keyed.network.semi import SemiJoinNode
+from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
+from boatlift.kernels.loop.circuit import Apply, Circuit, KeyedOperation, Sum
+from boatlift.kernels.loop.expressions import Constant, FunctionCall, Place
+from boatlift.kernels.loop.node import LoopNode, Result
+from boatlift.kernels.network.distinct import DistinctNode
+from boatlift.kernels.network.join import JoinNode
+from boatlift.kernels.network.semi import SemiJoinNode
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.arrangement.join import Side
 from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.int64())])

@@ -24,8 +24,8 @@ from pyspark.sql.types import (
 from boatlift.operators.process.batch import Touched
 from boatlift.operators.process.rows import in_utc, rows_of, table_of
 from boatlift.operators.process.stateful.variables import EXPIRES, Variable
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.newest.held import Cells
+from boatlift.state.column import Column
+from boatlift.state.newest.held import Cells
 
 __all__ = ["VariableCells"]
 

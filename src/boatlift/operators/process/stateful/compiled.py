@@ -21,9 +21,9 @@ from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder, Variable
 from boatlift.operators.process.timers import time_of
 from boatlift.spark.compile.operator import Kit
-from boatlift.spark.keyed.column import is_supported
-from boatlift.spark.keyed.newest.codec import NewestCodec
 from boatlift.spark.plans.tracebacks import own_frames, place
+from boatlift.state.column import is_supported
+from boatlift.state.newest.codec import NewestCodec
 
 __all__ = ["Shapes", "UsersPart", "stateful_program"]
 

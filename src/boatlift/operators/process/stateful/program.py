@@ -16,15 +16,15 @@ from pyspark.sql.streaming.stateful_processor import ExpiredTimerInfo, StatefulP
 from pyspark.sql.types import StructType
 
 from boatlift.errors import BoatliftError, UserCodeError
+from boatlift.kernels.step_state import KernelTime
 from boatlift.operators.process.batch import Made, Timers, Touched
 from boatlift.operators.process.rows import rows_of, table_of
 from boatlift.operators.process.stateful.cells import VariableCells
 from boatlift.operators.process.stateful.handle import Handle
 from boatlift.operators.process.stateful.timers import SET_TIMERS, KeyTimers
 from boatlift.operators.process.stateful.variables import Variable
-from boatlift.spark.keyed.newest.held import Cells
-from boatlift.spark.keyed.state import KernelTime
 from boatlift.spark.tasks.parameters import UserRaised
+from boatlift.state.newest.held import Cells
 
 __all__ = ["StatefulProgram"]
 

@@ -7,9 +7,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.operators.process.batch import Timers, Touched
-from boatlift.spark.keyed.column import Column
-from boatlift.spark.keyed.newest.codec import NewestCodec
-from boatlift.spark.keyed.newest.held import Cells
+from boatlift.state.column import Column
+from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest.held import Cells
 
 __all__ = ["SET_TIMERS", "KeyTimers", "timers_codec"]
 

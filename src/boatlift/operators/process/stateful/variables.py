@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from boatlift.spark.keyed.newest.codec import NewestCodec
+from boatlift.state.newest.codec import NewestCodec
 
 __all__ = ["EXPIRES", "KINDS", "StateRecorder", "Variable"]
 

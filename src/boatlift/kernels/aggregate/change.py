@@ -1,0 +1,160 @@
+"""The output of a step: for every key touched, its row before with weight −1 and its row after with weight +1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.kernels.aggregate.layout import Layout
+from boatlift.kernels.aggregate.order_code import Extreme, merge_ranked
+from boatlift.kernels.aggregate.output import KeyedOutput, OutputRows
+from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
+from boatlift.kernels.aggregate.previous import Previous
+from boatlift.kernels.aggregate.results import results_of
+from boatlift.state.column import Column, shown
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["Around", "Change", "Named", "change_of", "merged"]
+
+Mask = npt.NDArray[np.bool_]
+
+Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
+"""Minima and maxima before a step and after it, by (`min` or `max`, argument's number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The names that errors of an aggregation have.
+
+    Attributes:
+        processor: The processor.
+        keys: Its keys.
+    """
+
+    processor: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step's output, each part sorted as the step's keys are.
+
+    Attributes:
+        replaced: The rows before, of keys that have a row after.
+        ended: The rows before, of keys whose last row was taken back.
+        after: The rows after.
+    """
+
+    replaced: OutputRows
+    ended: OutputRows
+    after: OutputRows
+
+
+def change_of(
+    layout: Layout,
+    delta: KeyedRows[PartialAggregates],
+    previous: Previous,
+    named: Named,
+    *,
+    upserts: bool = False,
+    first_values: Around | None = None,
+) -> Change:
+    """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
+
+    Args:
+        layout: The aggregates.
+        delta: The partial aggregates that the step adds, by key.
+        previous: The partial aggregates of those keys before.
+        named: The processor and its keys, for errors.
+        upserts: Leave out the rows that are replaced.
+        first_values: The minima and maxima that partial aggregates do not have; those before are added to `previous`.
+
+    Raises:
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
+            is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
+    """
+    total = merged(layout, previous.partials, delta.values)
+    for pair, (before_step, after_step) in (first_values or {}).items():
+        previous.partials.extremes[pair], total.extremes[pair] = before_step, after_step
+    existed = None if previous.everyone else previous.found  # None: all
+    exists: Mask | None = None
+    if layout.weighted:
+        _check_counts(layout, delta.keys, total, named)
+        existed, exists = _unless_all(previous.partials.rows > 0), _unless_all(total.rows > 0)
+    after = results_of(layout, total)
+    output = KeyedOutput(layout.output_schema, delta.keys, len(delta))
+    if existed is not None and not existed.any():
+        return Change(OutputRows(), OutputRows(), output.rows(after, exists, weight=1))
+    before = results_of(layout, previous.partials, refuses=False)
+    goes_on = _both(existed, exists)
+    changed = _changed(before, after, goes_on)
+    replaced, ended = OutputRows(), OutputRows()
+    if not upserts:
+        replaced = output.rows(before, _both(goes_on, changed), weight=-1)
+    if exists is not None:
+        ended = output.rows(before, _both(existed, ~exists), weight=-1)
+    return Change(replaced, ended, output.rows(after, _both(exists, changed), weight=1))
+
+
+def merged(layout: Layout, left: PartialAggregates, right: PartialAggregates) -> PartialAggregates:
+    """Return the sum of two partial aggregates of the same keys, row by row."""
+    addends = dict(left.addends)
+    for addend, values in right.addends.items():
+        known = addends.get(addend)
+        addends[addend] = values if known is None else known + values
+    total = PartialAggregates(left.length, addends, dict(left.extremes))
+    for (which, argument), extreme in right.extremes.items():
+        known = total.extremes.get((which, argument))
+        if known is None:
+            total.extremes[which, argument] = extreme
+        elif isinstance(extreme, pa.Array):
+            total.extremes[which, argument] = merge_ranked(which, known, extreme)
+        else:
+            total.extremes[which, argument] = (np.minimum if which == "min" else np.maximum)(known, extreme)
+    settle_sums(layout, total)
+    return total
+
+
+def _changed(before: Sequence[Column], after: Sequence[Column], goes_on: Mask | None) -> Mask | None:
+    """Return which keys have another row than before; None: all."""
+    same = np.ones(len(before[0]), np.bool_) if goes_on is None else goes_on
+    for old, new in zip(before, after, strict=True):
+        same = same & ~old.differs(new)
+        if not same.any():
+            return None
+    return ~same
+
+
+def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregates, named: Named) -> None:
+    """Refuse what no rows add up to: rows were taken back that are not there."""
+    wrong = total.rows < 0
+    for number in range(len(layout.arguments)):
+        counts = total.counts(number)
+        for kind in ("nulls", "nan", "inf", "-inf"):
+            part = total.addend(kind, number)
+            if part is not None:
+                wrong |= part < 0
+                counts = counts if kind == "nulls" else counts - part
+        wrong |= counts < 0
+        for limb in (*total.limbs(number).values(), *total.limbs(number, "square").values()):
+            wrong |= (counts == 0) & (limb != 0)
+    if wrong.any():
+        first = np.flatnonzero(wrong)[:1]
+        row = {name: shown(key.take(first).to_arrow()[0]) for name, key in zip(named.keys, keys, strict=True)}
+        of = f" of {row}" if row else ""
+        raise DataError("NEGATIVE_WEIGHT", f"{named.processor} loses rows{of} more often than they came")
+
+
+def _unless_all(mask: Mask) -> Mask | None:
+    return None if mask.all() else mask
+
+
+def _both(left: Mask | None, right: Mask | None) -> Mask | None:
+    if left is None or right is None:
+        return left if right is None else right
+    return left & right

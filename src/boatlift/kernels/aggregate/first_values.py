@@ -1,0 +1,146 @@
+"""Minima and maxima over changes: the first of a key's values in an order in which all of them are kept.
+
+A value that is taken back may have been the least, and then the next one is. So all values of a key are kept in an
+arrangement, ordered, with their weights. A step reads the first of them, and costs what it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.kernels.aggregate.layout import Layout
+from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, codes_of, grouped_extreme, grouped_ranked
+from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
+from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.arrangement.order import Order, order_codes
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.column import Column
+from boatlift.state.merge import filtered
+from boatlift.state.opened import OpenRun
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["FirstValues", "part_of", "values_codec"]
+
+Ints = npt.NDArray[np.int64]
+
+_FIRST = FirstRows(1)
+
+
+def part_of(pair: tuple[str, int]) -> str:
+    """Return the name of the part of the state with the values of a minimum or maximum."""
+    return f"{pair[0]}.{pair[1]}"
+
+
+def values_codec(layout: Layout, pair: tuple[str, int], expiring: int | None = None) -> ArrangementCodec:
+    """Return the form of the values of a minimum or maximum: the value, then the column of the key that expires.
+
+    A row has hashes of its key and not the key, so it has the one column by which it expires.
+
+    Args:
+        layout: The aggregation.
+        pair: `min` or `max`, and the number of the argument.
+        expiring: The place of that column in the key; None: values are kept for ever, and have no such column.
+    """
+    columns = [layout.arguments[pair[1]], *([] if expiring is None else [layout.keys[expiring]])]
+    return ArrangementCodec(pa.schema(columns), ordered=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstValues:
+    """The least or greatest value of some keys, before a step and after it.
+
+    Attributes:
+        moved: The values that the step brings and takes.
+        gone: Those of them that it takes.
+        left: The weight of each of these after the step.
+        before, after: One a key.
+    """
+
+    moved: Arranged
+    gone: Arranged
+    left: Ints
+    before: Extreme
+    after: Extreme
+
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        pair: tuple[str, int],
+        keys: KeyedRows[PartialAggregates],
+        change: tuple[list[pa.Array], pa.Array, Ints],
+        runs: Iterable[OpenRun[ArrangedRows]],
+        expiring: int | None = None,
+    ) -> FirstValues:
+        """Return the first values of keys.
+
+        Args:
+            layout: The aggregation.
+            pair: `min` or `max`, and the number of the argument.
+            keys: The keys.
+            change: The step's rows: the columns of their keys, which are among `keys`; their values; their weights.
+            runs: The values before the step.
+            expiring: The place in the key of the column by which values expire; see `values_codec`.
+        """
+        which, _ = pair
+        key_columns, values, weights = change
+        codec = values_codec(layout, pair, expiring)
+        known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
+        at = pa.array(known)
+        own, values = [column.take(at) for column in key_columns], values.take(at)
+        hashes, word = _words(own, len(known))
+        place = order_codes(values, Order(descending=which == "max", nulls_first=False))
+        columns = [values] if expiring is None else [values, own[expiring]]
+        moved = arranged(codec, columns, weights[known], hashes, (word, place))
+        _, words = _words([column.to_arrow() for column in keys.keys], len(keys))
+        order = np.lexsort((words, keys.hash))
+        asked = KeyWords(keys.hash[order], words[order])
+        segments = [segment for run in runs for segment in run.segments if len(segment)]
+        found: tuple[list[Arranged], list[Arranged]] = ([], [])
+        for sides in _FIRST.around(codec, asked, segments, moved):
+            for pieces, side in zip(found, sides, strict=True):
+                pieces.append(side)
+        before, after = (_spread(layout, pair, asked, order, pieces) for pieces in found)
+        gone = filtered(codec, moved, moved.values.weights < 0)
+        left = weights_held(codec, gone, segments) + gone.values.weights
+        return cls(moved, gone, left, before, after)
+
+
+def _words(keys: list[pa.Array], rows: int) -> tuple[npt.NDArray[np.uint64], Ints]:
+    """Return two hashes of each key."""
+    return key_hashes(keys, rows), key_words(keys, rows)
+
+
+def _spread(layout: Layout, pair: tuple[str, int], asked: KeyWords, order: Ints, pieces: list[Arranged]) -> Extreme:
+    """Return the first value of each key, of the values that may be it.
+
+    Args:
+        layout, pair: As above.
+        asked: The keys.
+        order: The place of each of these among the keys of the step.
+        pieces: The values that come first in the order, of which several may be one number there.
+    """
+    which, number = pair
+    kind = layout.arguments[number][1]
+    there = [piece for piece in pieces if len(piece)]
+    numbers = np.concatenate([np.zeros(0, np.int64), *(asked.numbers(piece) for piece in there)])
+    values = pa.chunked_array([piece.values.rows[0] for piece in there], kind).combine_chunks()
+    by_key = np.argsort(numbers, kind="stable")
+    starts = np.flatnonzero(np.diff(numbers[by_key], prepend=-1))
+    places = order[numbers[by_key][starts]]
+    if layout.by_code(number):
+        codes = np.full(len(asked), ABSENT[which])
+        if len(starts):
+            own = codes_of(Column.from_arrow(values, kind, canonical=False))[by_key]
+            codes[places] = grouped_extreme(which, own, None, starts)
+        return codes
+    best = grouped_ranked(which, values.take(pa.array(by_key)), starts)
+    found = np.full(len(asked), -1)
+    found[places] = np.arange(len(places))
+    return best.take(pa.array(found, mask=found < 0))

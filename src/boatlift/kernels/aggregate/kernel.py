@@ -1,0 +1,207 @@
+"""One task's part of one step of an aggregation: rows in; a run, and the change of the results, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate.change import Around, Named, change_of
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.layout import Layout
+from boatlift.kernels.aggregate.output import KeyedOutput
+from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.previous import previous_of
+from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.step_input import aggregate
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.merge import filtered
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["AggregateKernel", "LayoutKernel", "ReduceKernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutKernel:
+    """The part that all kernels of aggregations share of `boatlift.kernels.kernel.KeyedKernel`.
+
+    Attributes:
+        layout: The keys and aggregates.
+        processor: The processor's name, for runs and messages.
+    """
+
+    layout: Layout
+    processor: str
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Name and type of each key column."""
+        return self.layout.keys
+
+    @property
+    def time(self) -> KernelTime:
+        """None."""
+        return KernelTime.NONE
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """None."""
+        return {}
+
+    @property
+    def records_answers(self) -> bool:
+        """False."""
+        return False
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
+        return {ROWS_INPUT: self.layout.columns}
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateKernel(LayoutKernel):
+    """A running aggregation: the state of a key is the sum of what all steps added to it.
+
+    A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
+    gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
+    the first row of input, and without input there is none, as in Spark's streaming aggregations.
+
+    Attributes:
+        key_names: The names of the keys in errors; without it, those of the layout.
+        part: The name of its part of the state.
+        window_end: The place of the key with the end of a window, where no row comes for a window that has ended; None:
+            there is no such key.
+    """
+
+    key_names: tuple[str, ...] | None = None
+    part: str = STATE
+    window_end: int | None = None
+
+    @property
+    def time(self) -> KernelTime:
+        """The bound, if there are windows that end by it."""
+        return KernelTime.NONE if self.window_end is None else KernelTime.BOUND
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The end of a window, if windows end."""
+        return {} if self.window_end is None else {self.part: ExpiryColumn("keys", self.window_end)}
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """Partial aggregates; a key that is zero throughout vanishes when runs are merged."""
+        return {self.part: PartialsCodec(self.layout)}
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of changes: keys, results, `_weight`."""
+        return self.layout.output_schema
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,
+    ) -> StepOutput:
+        """Take a task's part of a step; see `KeyedKernel.step`.
+
+        Raises:
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are taken back that are not
+                there; a run is missing, damaged or of another program.
+        """
+        delta = aggregate(self.layout, inputs[ROWS_INPUT])
+        if delta is None:
+            return StepOutput()
+        state.share.check(delta.hash)
+        codec = self.parts[self.part]
+        nothing = codec.says_nothing(delta.values)
+        if nothing is not None:
+            delta = filtered(codec, delta, ~nothing)
+        return self.add(delta, state, upserts=upserts)
+
+    def add(
+        self,
+        delta: KeyedRows[PartialAggregates],
+        state: StepState,
+        *,
+        upserts: bool = False,
+        first_values: Around | None = None,
+    ) -> StepOutput:
+        """Add partial aggregates to the state.
+
+        Args:
+            delta: What the step adds.
+            state, upserts: As for `step`.
+            first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
+
+        Raises:
+            DataError: as `step`.
+        """
+        if not len(delta):
+            return StepOutput()
+        names = self.key_names or tuple(name for name, _ in self.layout.keys)
+        previous = previous_of(self.layout, delta, state.runs[self.part])
+        change = change_of(
+            self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values
+        )
+        parts = (change.replaced, change.ended, change.after)
+        return StepOutput(
+            state.written(self.processor, self.parts, {self.part: delta}),
+            (*change.ended.batches, *change.after.batches),
+            change.replaced.batches,
+            sum(batch.num_rows for part in parts for batch in part.batches),
+            sum(part.digest for part in parts) & ((1 << 64) - 1),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReduceKernel(LayoutKernel):
+    """The aggregates of each step's rows alone: append-only rows without `_weight`, and no state.
+
+    Raises:
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` the layout is weighted.
+    """
+
+    def __post_init__(self) -> None:
+        if self.layout.weighted:
+            raise InvalidError(
+                "UNSUPPORTED_AGGREGATE",
+                f"{self.processor} reduces the rows of one step, which cannot take back rows of earlier ones: "
+                "aggregate changes with agg(…)",
+            )
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """None: there is no state."""
+        return {}
+
+    @property
+    def output_schema(self) -> pa.Schema:
+        """The schema of the rows: keys, results."""
+        return self.layout.result_schema
+
+    def step(
+        self,
+        inputs: Mapping[str, Sequence[pa.RecordBatch]],
+        state: StepState,
+        *,
+        upserts: bool = False,  # noqa: ARG002
+    ) -> StepOutput:
+        """Take a task's part of a step; no run is read or written.
+
+        Raises:
+            DataError: `[OVERFLOW]` a result does not fit its type.
+        """
+        groups = aggregate(self.layout, inputs[ROWS_INPUT])
+        if groups is None:
+            return StepOutput()
+        state.share.check(groups.hash)
+        output = KeyedOutput(self.output_schema, groups.keys, len(groups))
+        rows = output.rows(results_of(self.layout, groups.values), None, weight=None)
+        return StepOutput({}, rows.batches, (), len(groups), rows.digest)

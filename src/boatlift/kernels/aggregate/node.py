@@ -1,0 +1,181 @@
+"""The node of an aggregate: the kernel of aggregations, over changes that another node may have given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.dataflow.columns import HASH, WEIGHT
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.distinct_values import (
+    DistinctValues,
+    counted_once,
+    distinct_codec,
+    distinct_part,
+)
+from boatlift.kernels.aggregate.first_values import FirstValues, part_of, values_codec
+from boatlift.kernels.aggregate.kernel import AggregateKernel
+from boatlift.kernels.aggregate.layout import Layout
+from boatlift.kernels.aggregate.partials import settle_sums
+from boatlift.kernels.aggregate.step_input import aggregate
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.codec import ValueCodec
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["AggregateNode"]
+
+PARTIALS = "partials"
+DISTINCT = "DISTINCT"
+
+
+@dataclass(frozen=True, slots=True)
+class AggregateNode:
+    """Aggregates of changes by key.
+
+    Without keys the result always has one row; that of no rows has counts of 0, and NULL for sums and averages.
+
+    Attributes:
+        processor: The processor, as runs and errors name it.
+        layout: The keys and functions, weighted.
+        key_names: The names that the query has for the keys.
+        expiring: The place in the key of the column by which the state expires; None: it never does.
+    """
+
+    processor: str
+    layout: Layout
+    key_names: tuple[str, ...]
+    expiring: int | None = None
+
+    @property
+    def inputs(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The partial aggregates of each key; and the values of arguments that functions need one by one."""
+        distinct = {distinct_part(number): distinct_codec(self.layout, number) for number in self.layout.distinct}
+        ordered = {part_of(pair): self._values_codec(pair) for pair in self.layout.first_values}
+        return {PARTIALS: PartialsCodec(self.layout), **distinct, **ordered}
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The keys, then the results."""
+        return (self.layout.result_schema,)
+
+    @property
+    def whole(self) -> bool:
+        """Whether there are no keys."""
+        return not self.layout.keys
+
+    def keys(self, number: int) -> tuple[int, ...]:
+        """Return the columns of the key, which come first."""
+        del number
+        return tuple(range(len(self.layout.keys)))
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: as `AggregateKernel.step`.
+        """
+        (change,) = changes
+        pieces: list[ZSet] = []
+        runs: dict[str, RunRef] = {}
+        if change is not None:
+            kernel = AggregateKernel(self.layout, self.processor, self.key_names, PARTIALS)
+            if self.layout.distinct or self.layout.first_values:
+                made = self._beside_values(kernel, change, state, runs)
+            else:
+                made = kernel.step({ROWS_INPUT: [self._batch(change)]}, state)
+            pieces = [_change_of(batch) for batch in (*made.replaced, *made.batches)]
+            runs |= made.runs
+        if self.whole and state.share.residue == 0:
+            pieces += self._no_rows(pieces, first=state.first)
+        return NodeOutput((concat(pieces),), runs)
+
+    def _beside_values(
+        self, kernel: AggregateKernel, change: ZSet, state: StepState, runs: dict[str, RunRef]
+    ) -> StepOutput:
+        """Take a step of functions that need the values of a key one by one; add the runs of these.
+
+        A key whose partial aggregates stay as they are may have another least value, so no key is left out.
+        """
+        layout = self.layout
+        if self.expiring is not None:
+            change = self._consolidated(change)
+        delta = aggregate(layout, [self._batch(change)])
+        if delta is None:
+            return StepOutput()
+        state.share.check(delta.hash)
+        keys = [change.columns[place] for place in self.keys(0)]
+
+        def values_of(number: int) -> tuple[list[pa.Array], pa.Array, npt.NDArray[np.int64]]:
+            return keys, change.columns[len(keys) + number], change.weights
+
+        added: dict[str, Arranged | None] = {}
+        for number in layout.distinct:
+            part, codec = distinct_part(number), distinct_codec(layout, number)
+            values = DistinctValues.of(codec, values_of(number), state.runs[part])
+            refuse_negative(values.moved.values.rows, values.left, codec.schema, DISTINCT, self.processor)
+            counted_once(layout, delta, number, values)
+            added[part] = values.moved
+        first_values = {}
+        for pair in layout.first_values:
+            part, codec = part_of(pair), self._values_codec(pair)
+            first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part], self.expiring)
+            refuse_negative(first.gone.values.rows, first.left, codec.schema, pair[0], self.processor)
+            first_values[pair] = (first.before, first.after)
+            added[part] = first.moved
+        runs |= state.written(self.processor, self.parts, added)
+        settle_sums(layout, delta.values)
+        return kernel.add(delta, state, first_values=first_values)
+
+    def _consolidated(self, change: ZSet) -> ZSet:
+        """Return a change with each row once, and without rows that come as often as they go.
+
+        The general form takes back what it gives again, also of keys that are over. Of the state of such a key merges
+        may have dropped some of the rows, so what is left of it is not read.
+        """
+        schema = pa.schema([(f"c{place}", column.type) for place, column in enumerate(change.columns)])
+        hashes = key_hashes([change.columns[place] for place in self.keys(0)], len(change))
+        rows = arranged(ArrangementCodec(schema), change.columns, change.weights, hashes)
+        return ZSet(rows.values.rows, rows.values.weights)
+
+    def _values_codec(self, pair: tuple[str, int]) -> ArrangementCodec:
+        return values_codec(self.layout, pair, self.expiring)
+
+    def _batch(self, change: ZSet) -> pa.RecordBatch:
+        """Return a change as the kernel takes rows."""
+        keys = [change.columns[place] for place in self.keys(0)]
+        hashes = key_hashes(keys, len(change)).view(np.int64)
+        arguments = change.columns[len(keys) :]
+        columns = [*keys, *arguments, pa.array(change.weights), pa.array(hashes)]
+        names = [*(name for name, _ in self.layout.keys), *(name for name, _ in self.layout.arguments), WEIGHT, HASH]
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _no_rows(self, pieces: Sequence[ZSet], *, first: bool) -> list[ZSet]:
+        """Return the change of the row that stands for no rows, given that of the row that stands for some."""
+        weights = np.concatenate([piece.weights for piece in pieces]) if pieces else np.zeros(0, np.int64)
+        weight = int(first) - int(weights.sum())  # 1: the row of some rows begins, −1: it ends
+        if weight == 0:
+            return []
+        row = [
+            pa.array([0 if each.function in ("count", "count_all") else None], each.output_type)
+            for each in self.layout.aggregates
+        ]
+        return [ZSet(tuple(row), np.array([weight], np.int64))]
+
+
+def _change_of(batch: pa.RecordBatch) -> ZSet:
+    return ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False))

@@ -1,0 +1,94 @@
+"""Partial aggregates: those that a step adds, those that a run holds, and those that keys had before."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.kernels.aggregate.exact_sum import settle
+from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
+from boatlift.kernels.aggregate.order_code import ABSENT, Extreme
+from boatlift.state.column import StoredValues
+
+__all__ = ["PartialAggregates", "StoredPartials", "settle_sums"]
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class PartialAggregates:
+    """Partial aggregates in full width, one a row; the keys of the rows stand elsewhere.
+
+    Attributes:
+        length: Number of rows.
+        addends: The columns that are merged by adding; a column that is missing is zero for every row.
+        extremes: The columns that are merged by taking the less or the greater, by (`min` or `max`, argument's number).
+    """
+
+    length: int
+    addends: dict[Addend, Ints]
+    extremes: dict[tuple[str, int], Extreme]
+
+    def addend(self, kind: str, argument: int) -> Ints | None:
+        """Return an additive column, or None if it is zero everywhere."""
+        return self.addends.get(Addend(kind, argument))
+
+    @property
+    def rows(self) -> Ints:
+        """The number of rows of each key."""
+        return self.addends[ROWS]
+
+    def counts(self, argument: int) -> Ints:
+        """Return how many values that are not NULL each key has."""
+        nulls = self.addend("nulls", argument)
+        return self.rows if nulls is None else self.rows - nulls
+
+    def limbs(self, argument: int, kind: str = "sum") -> dict[int, Ints]:
+        """Return the limbs of an exact sum of an argument: one of `SUMS`."""
+        return {a.limb: values for a, values in self.addends.items() if a.kind == kind and a.argument == argument}
+
+
+@dataclass(slots=True)
+class StoredPartials:
+    """The partial aggregates of one record batch of a run: views of the mapped file.
+
+    Attributes:
+        addends: Additive columns, as narrow as they are stored.
+        extremes: Codes as narrow as they are stored (0 where there is no value), or Arrow arrays.
+    """
+
+    addends: Mapping[Addend, StoredValues]
+    extremes: Mapping[tuple[str, int], StoredValues | pa.Array]
+
+    def read(self, rows: Ints | slice) -> PartialAggregates:
+        """Return some rows in full width."""
+        addends = {addend: values[rows].astype(np.int64) for addend, values in self.addends.items()}
+        partials = PartialAggregates(len(addends[ROWS]), addends, {})
+        for (which, argument), values in self.extremes.items():
+            extreme: Extreme
+            if isinstance(values, pa.Array):
+                if isinstance(rows, slice):
+                    extreme = values.slice(rows.start, rows.stop - rows.start)
+                else:
+                    extreme = values.take(pa.array(rows))
+            else:
+                extreme = values[rows].astype(np.int64)
+                if Addend("nulls", argument) in addends:
+                    extreme[partials.counts(argument) == 0] = ABSENT[which]
+            partials.extremes[which, argument] = extreme
+        return partials
+
+
+def settle_sums(layout: Layout, partials: PartialAggregates) -> None:
+    """Bring all exact sums into their one canonical form, and leave out limbs that are zero everywhere."""
+    for kind, argument in layout.sums:
+        limbs = partials.limbs(argument, kind)
+        settled = settle(limbs)
+        for limb in limbs.keys() - settled.keys():
+            del partials.addends[Addend(kind, argument, limb)]
+        for limb, values in settled.items():
+            partials.addends[Addend(kind, argument, limb)] = values

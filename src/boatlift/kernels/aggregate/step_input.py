@@ -1,0 +1,165 @@
+"""One step's partial aggregates: from input rows in any order to one row a key, sorted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.dataflow.columns import HASH, WEIGHT
+from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate.exact_decimal import cut_decimals, fit_integers
+from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, limbs_of_integers, settle
+from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
+from boatlift.kernels.aggregate.moments import LARGEST_ROOT, exact_product
+from boatlift.kernels.aggregate.order_code import codes_of, grouped_extreme, grouped_ranked
+from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.weights import Unweighted, Weighted, Weights
+from boatlift.state.column import Column, StoredValues
+from boatlift.state.group import Grouping, group
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["aggregate"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[PartialAggregates] | None:
+    """Aggregate input rows by key. The result is the same, bit for bit, in any order and any division into batches.
+
+    Args:
+        layout: The aggregates.
+        batches: With the columns `layout.columns`.
+
+    Returns:
+        One row a key, or None if there are no rows. Of a weighted input a key's row may be zero throughout.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]` a column is missing or has another type, or a weight is NULL.
+        DataError: `[OVERFLOW]` the weights of a key do not add up to 62 bits.
+    """
+    batches = [batch for batch in batches if batch.num_rows]
+    if not batches:
+        return None
+    keys = [Column.from_arrow(_column(batches, name), kind) for name, kind in layout.keys]
+    grouping = _grouping(batches, keys)
+    weights = _weights(layout, batches, grouping)
+    partials = PartialAggregates(len(grouping.starts), {ROWS: weights.rows}, {})
+    for number, (name, _) in enumerate(layout.arguments):
+        if number in layout.distinct:
+            continue  # see `distinct_values`
+        _aggregate_argument(layout, number, _column(batches, name), grouping, weights, partials)
+    firsts = grouping.order[grouping.starts]
+    return KeyedRows(grouping.hash, [column.take(firsts) for column in keys], partials, grouping.collides)
+
+
+def _grouping(batches: Sequence[pa.RecordBatch], keys: Sequence[Column]) -> Grouping:
+    if keys:
+        hashes = Column.from_arrow(_column(batches, HASH), pa.int64()).values.view(np.uint64)
+        return group(hashes, keys)
+    rows = sum(batch.num_rows for batch in batches)
+    return Grouping(np.arange(rows), np.zeros(1, np.int64), np.zeros(1, np.uint64), collides=False)
+
+
+def _weights(layout: Layout, batches: Sequence[pa.RecordBatch], grouping: Grouping) -> Weights:
+    if not layout.weighted:
+        return Unweighted(grouping.starts, len(grouping.order))
+    column = Column.from_arrow(_column(batches, WEIGHT), pa.int64())
+    if column.valid is not None:
+        raise InvalidError("SCHEMA_MISMATCH", f"a row of changes has no {WEIGHT}")
+    return Weighted(column.values[grouping.order], grouping.starts)
+
+
+def _aggregate_argument(
+    layout: Layout, number: int, array: pa.Array, grouping: Grouping, weights: Weights, partials: PartialAggregates
+) -> None:
+    order, starts = grouping.order, grouping.starts
+    absent: Mask | None = None
+    if array.null_count:
+        absent = array.is_null().to_numpy(zero_copy_only=False)[order]
+        partials.addends[Addend("nulls", number)] = weights.count(absent)
+    kind = layout.arguments[number][1]
+    extremes = [which for which, argument in layout.extremes if argument == number]
+    if extremes and not layout.by_code(number):
+        in_order = array.take(pa.array(order))
+        for which in extremes:
+            partials.extremes[which, number] = grouped_ranked(which, in_order, starts)
+        extremes = []
+    if not extremes and number not in layout.summed:
+        return
+    column = Column.from_arrow(array, kind, canonical=False).take(order)
+    if extremes:
+        codes = codes_of(column)
+        for which in extremes:
+            partials.extremes[which, number] = grouped_extreme(which, codes, absent, starts)
+    if number in layout.summed:
+        for limb, total in _sum(number, column, weights, partials).items():
+            partials.addends[Addend("sum", number, limb)] = total
+    if number in layout.squared:
+        for limb, total in _sum_of_squares(number, column, weights, partials).items():
+            partials.addends[Addend("square", number, limb)] = total
+
+
+def _sum(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
+    """Return the limbs of an argument's sums, and count its values that are not finite."""
+    if pa.types.is_floating(column.type):
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
+        return _sum_floats(number, values, weights, partials)
+    if pa.types.is_decimal(column.type):
+        return _sum_decimals(column.values, weights)
+    return _sum_integers(column.values.astype(np.int64), weights)
+
+
+def _sum_floats(
+    number: int, values: npt.NDArray[np.float64], weights: Weights, partials: PartialAggregates
+) -> dict[int, Ints]:
+    finite = np.isfinite(values)
+    if not finite.all():
+        for kind, here in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
+            if here.any():
+                partials.addends[Addend(kind, number)] = weights.count(here)
+        values = np.where(finite, values, 0.0)
+    return weights.sum_limbs((limb, whole.astype(np.int64)) for limb, whole in limbs_of_floats(values))
+
+
+def _sum_of_squares(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
+    """Return the limbs of the sums of an argument's squares, and count the values that have no finite square."""
+    with np.errstate(invalid="ignore"):
+        values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
+    values = np.where(np.isfinite(values), values, 0.0)
+    huge = np.abs(values) > LARGEST_ROOT
+    if huge.any():
+        partials.addends[Addend("huge", number)] = weights.count(huge)
+        values = np.where(huge, 0.0, values)
+    total: dict[int, Ints] = {}
+    for part in exact_product(values, values):
+        for limb, sums in weights.sum_limbs(
+            (at, whole.astype(np.int64)) for at, whole in limbs_of_floats(part)
+        ).items():
+            total[limb] = total[limb] + sums if limb in total else sums
+    return settle(total)
+
+
+def _sum_integers(values: Ints, weights: Weights) -> dict[int, Ints]:
+    total = weights.sum_small(values, max(int(values.max()), -int(values.min())))
+    if total is not None:
+        return limbs_of_integers(total)
+    return weights.sum_limbs([(0, values & np.int64(0xFFFFFFFF)), (1, values >> 32)])
+
+
+def _sum_decimals(values: StoredValues, weights: Weights) -> dict[int, Ints]:
+    if fit_integers(values):
+        return _sum_integers(np.ascontiguousarray(values["low"]).view(np.int64), weights)
+    return weights.sum_limbs(cut_decimals(values).items())
+
+
+def _column(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array:
+    if name not in batches[0].schema.names:
+        raise InvalidError("SCHEMA_MISMATCH", f"input rows have no column {name}, only {batches[0].schema.names}")
+    if len(batches) == 1:
+        return batches[0].column(name)
+    return pa.chunked_array([batch.column(name) for batch in batches]).combine_chunks()

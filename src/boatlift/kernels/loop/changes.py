@@ -1,0 +1,149 @@
+"""The changes of a step within a loop, of all rounds so far."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.kernels.loop.rounded import taken
+from boatlift.kernels.network.node import ZSet, concat
+from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.codec import ValueCodec
+from boatlift.state.group import ranges
+from boatlift.state.merge import merge_rows
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["KeyedSum", "StepChanges", "consolidated", "negated"]
+
+V = TypeVar("V")
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+
+def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
+    """Return a change with each row once, none with weight 0, in an order of its content; None if nothing is left."""
+    if change is None or not len(change):
+        return None
+    codec = ArrangementCodec(schema)
+    rows = arranged(codec, change.columns, change.weights, key_hashes(change.columns, len(change)))
+    return ZSet(rows.values.rows, rows.values.weights) if len(rows) else None
+
+
+def negated(change: ZSet) -> ZSet:
+    """Return the change that takes a change back."""
+    return ZSet(change.columns, -change.weights)
+
+
+@dataclass(slots=True)
+class KeyedSum(Generic[V]):
+    """A sum of rows that grows, found by key.
+
+    Attributes:
+        codec: The form of the rows.
+    """
+
+    codec: ValueCodec[V, Any]
+    _pieces: list[KeyedRows[V]] = field(default_factory=list)
+
+    def add(self, rows: KeyedRows[V]) -> None:
+        """Add rows; pieces of the sum are merged so that there are few, and each row is seldom written again."""
+        while self._pieces and len(rows) and len(self._pieces[-1]) < 2 * len(rows):
+            rows = merge_rows(self.codec, [self._pieces.pop(), rows])
+        if len(rows):
+            self._pieces.append(rows)
+
+    def of(self, keys: Hashes) -> KeyedRows[V] | None:
+        """Return the sum of the rows of some keys; None if there are none.
+
+        Args:
+            keys: The hashes of the keys, ascending, each once.
+        """
+        found = []
+        for rows in self._pieces:
+            places = ranges(rows.hash.searchsorted(keys, "left"), rows.hash.searchsorted(keys, "right"))
+            if len(places):
+                found.append(taken(self.codec, rows, places))
+        return merge_rows(self.codec, found) if found else None
+
+
+@dataclass(slots=True)
+class StepChanges:
+    """The changes of one input of an operator in a step, up to the round that is computed: a sum, found by key.
+
+    Rounds are computed in order, so that of earlier rounds the sum of the changes is enough.
+    """
+
+    _earlier: list[Arranged] = field(default_factory=list)
+    _newest: Arranged | None = None
+    _codec: ArrangementCodec | None = None
+
+    def begin(self, change: ZSet | None, hashes: Hashes) -> None:
+        """Begin the next round.
+
+        Args:
+            change: The change of the round.
+            hashes: The hash of each row's key.
+        """
+        if self._newest is not None and self._codec is not None:
+            rows, self._newest = self._newest, None
+            while self._earlier and len(rows) and len(self._earlier[-1]) < 2 * len(rows):
+                rows = merge_rows(self._codec, [self._earlier.pop(), rows])
+            if len(rows):
+                self._earlier.append(rows)
+        if change is not None:
+            if self._codec is None:
+                self._codec = ArrangementCodec(
+                    pa.schema([(f"c{n}", each.type) for n, each in enumerate(change.columns)])
+                )
+            rows = arranged(self._codec, change.columns, change.weights, hashes)
+            self._newest = rows if len(rows) else None
+
+    @property
+    def sum(self) -> tuple[ArrangementCodec, Arranged] | None:
+        """The rows of all rounds so far, with their form; None if there are none."""
+        pieces = [*self._earlier, *([] if self._newest is None else [self._newest])]
+        if self._codec is None or not pieces:
+            return None
+        rows = merge_rows(self._codec, pieces)
+        return (self._codec, rows) if len(rows) else None
+
+    def restore(self, codec: ArrangementCodec, rows: Arranged) -> None:
+        """Take the rows of rounds that were kept."""
+        self._codec, self._earlier = codec, [rows]
+
+    def changed_before(self, keys: Hashes) -> npt.NDArray[np.bool_]:
+        """Return which of some keys earlier rounds have changed.
+
+        Args:
+            keys: The hashes of the keys, ascending, each once.
+        """
+        found = np.zeros(len(keys), np.bool_)
+        for rows in self._earlier:
+            found |= rows.hash.searchsorted(keys, "left") < rows.hash.searchsorted(keys, "right")
+        return found
+
+    def before(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of all earlier rounds."""
+        return self._of(keys, self._earlier)
+
+    def newest(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of this round."""
+        return self._of(keys, [] if self._newest is None else [self._newest])
+
+    def now(self, keys: Hashes) -> ZSet | None:
+        """Return the rows of some keys of all rounds up to this one."""
+        return self._of(keys, [*self._earlier, *([] if self._newest is None else [self._newest])])
+
+    def _of(self, keys: Hashes, chunks: Sequence[Arranged]) -> ZSet | None:
+        found = []
+        for rows in chunks:
+            places = ranges(rows.hash.searchsorted(keys, "left"), rows.hash.searchsorted(keys, "right"))
+            if len(places):
+                found.append(ZSet(rows.values.rows, rows.values.weights).take(places))
+        return concat(found)

@@ -1,0 +1,123 @@
+"""The body of a loop, as a task computes it: operators, each over the results of those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from boatlift.kernels.exchange import ALONE, Exchange
+from boatlift.kernels.loop.expressions import InTask, true_of
+from boatlift.kernels.loop.rounds import Rounds
+from boatlift.kernels.network.node import Node, ZSet, concat
+
+__all__ = ["Apply", "Circuit", "KeyedOperation", "Operation", "Sum"]
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Columns computed from the columns of each row, of the rows for which a condition is true.
+
+    Attributes:
+        source: The place of the rows.
+        columns: The columns.
+        condition: The condition; None: of all rows.
+    """
+
+    source: int
+    columns: tuple[InTask, ...]
+    condition: InTask | None = None
+
+    def of(self, change: ZSet) -> ZSet | None:
+        """Return the change of the result: the operator is linear."""
+        if self.condition is not None:
+            change = change.take(true_of(self.condition, change.columns, len(change)))
+        if not len(change):
+            return None
+        return ZSet(tuple(each.of(change.columns, len(change)) for each in self.columns), change.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The rows of several places with the same columns, together.
+
+    Attributes:
+        sources: The places.
+    """
+
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedOperation:
+    """An operator with state.
+
+    Attributes:
+        name: Its name within the circuit.
+        node: The operator, with one result.
+        sources: The places of its inputs.
+    """
+
+    name: str
+    node: Node
+    sources: tuple[int, ...]
+
+
+Operation = Apply | Sum | KeyedOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """The body of a loop.
+
+    Places are numbered: first the inputs, then the loop's rows, then the results of the operations.
+
+    Attributes:
+        inputs: The columns of each input, which are the same at each round.
+        once: The inputs that are there at round 0 only.
+        variable: The columns of the loop's rows.
+        operations: The operations, each after those that it takes from.
+        result: The place of the loop's rows of the next round.
+    """
+
+    inputs: tuple[pa.Schema, ...]
+    once: frozenset[int]
+    variable: pa.Schema
+    operations: tuple[Operation, ...]
+    result: int
+
+    @property
+    def keyed(self) -> tuple[KeyedOperation, ...]:
+        """The operators with state."""
+        return tuple(each for each in self.operations if isinstance(each, KeyedOperation))
+
+    def round(
+        self,
+        number: int,
+        inputs: Sequence[ZSet | None],
+        looped: ZSet | None,
+        rounds: Mapping[str, Rounds],
+        exchange: Exchange = ALONE,
+    ) -> ZSet | None:
+        """Return the change that the next round's rows of the loop differ by, at a round.
+
+        Args:
+            number: The round.
+            inputs: The change of each input at the round.
+            looped: The change of the loop's rows at the round.
+            rounds: The operators with state, by name.
+            exchange: The way to the other tasks of the step.
+        """
+        places: list[ZSet | None] = [*inputs, looped]
+        for operation in self.operations:
+            match operation:
+                case Apply(source):
+                    change = places[source]
+                    places.append(None if change is None else operation.of(change))
+                case Sum(sources):
+                    places.append(concat([change for each in sources if (change := places[each]) is not None]))
+                case KeyedOperation(name, node, sources):
+                    taken = [exchange.divided(places[each], node.keys(place)) for place, each in enumerate(sources)]
+                    places.append(rounds[name].round(number, taken))
+        return places[self.result]

@@ -1,0 +1,152 @@
+"""State by round whose rows stand in an order: of a key, rows are read as far as an operator asks for them.
+
+The least value of a key rests on its first rows, whatever follows them: of a key with many rows, few are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from boatlift.kernels.loop.rounded import RoundedCodec, rounds_in, without_rounds
+from boatlift.state.arrangement.codec import ArrangedRows
+from boatlift.state.codec import ValueCodec
+from boatlift.state.group import RowValues
+from boatlift.state.merge import filtered
+from boatlift.state.opened import OpenRun
+from boatlift.state.rows import KeyedRows
+from boatlift.state.segment import Segment
+
+__all__ = ["RowsInOrder"]
+
+V = TypeVar("V")
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+ByRound = RoundedCodec[ArrangedRows, ArrangedRows]
+
+_NO_HASHES = np.zeros(0, np.uint64)
+_NO_ROUNDS = np.zeros(0, np.int64)
+
+
+@dataclass(slots=True)
+class RowsInOrder:
+    """The rows of the keys that a step touches, in an ordered part of the state as it was before the step, by round.
+
+    An operator reads the rows up to a round, each time from the runs. Note is taken of the rows of later rounds that it
+    meets. So `hashes_at` gives the keys of which it has met rows of the round, and no others that have such rows.
+
+    Laws:
+        - An operator is a function of what it reads. So it would read the same rows of a key at the next round, and
+          come to the same result, unless it has met rows of that round, or other changes come for the key.
+
+    Attributes:
+        codec: The form of the part, by round.
+        runs: The runs of the part.
+        last: The last round of the rows that were met; -1 if there are none.
+    """
+
+    codec: ByRound
+    runs: Iterable[OpenRun[ArrangedRows]]
+    last: int = -1
+    _segments: list[_Found] | None = None
+    _keys: Hashes = field(default_factory=lambda: _NO_HASHES)
+    _met: list[tuple[Hashes, Ints]] = field(default_factory=list)
+
+    def read(self, wanted: Hashes) -> None:
+        """Find the rows of more keys.
+
+        Args:
+            wanted: The hashes of keys that were not found yet, ascending, each once.
+        """
+        if self._segments is None:
+            every = [segment for run in self.runs for segment in run.segments if len(segment)]
+            self._segments = [_Found(segment, _NO_ROUNDS, _NO_ROUNDS) for segment in every]
+        places = self._keys.searchsorted(wanted)
+        self._keys = np.insert(self._keys, places, wanted)
+        for found in self._segments:
+            first, last = found.segment.stretches(wanted)
+            found.first, found.last = np.insert(found.first, places, first), np.insert(found.last, places, last)
+
+    def hashes_at(self, number: int) -> list[Hashes]:
+        """Return the hashes of keys of which rows of a round were met, in arrays without order."""
+        if not self._met:
+            return []
+        hashes, rounds = (np.concatenate(each) for each in zip(*self._met, strict=True))
+        later = rounds > number
+        self._met = [(hashes[later], rounds[later])]
+        return [hashes[rounds == number]]
+
+    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[ArrangedRows]]:
+        """Return the rows up to a round, as a node reads runs.
+
+        Args:
+            keys: The hashes of the keys that the node reads, which were found.
+            number: The round.
+        """
+        del keys
+        return [OpenRun("", 0, {}, [_UntilRound(self, found, number) for found in self._segments or ()])]
+
+    def stretches(self, found: _Found, wanted: Hashes) -> tuple[Ints, Ints]:
+        """Return where the rows of each of some hashes begin and end in a segment."""
+        places = self._keys.searchsorted(wanted)
+        return found.first[places], found.last[places]
+
+    def meet(self, hashes: Hashes, rounds: Ints, number: int) -> npt.NDArray[np.bool_]:
+        """Take note of rows of later rounds than one; return which rows are of no later one."""
+        later = rounds > number
+        if later.any():
+            own = rounds[later]
+            self._met.append((hashes[later], own))
+            self.last = max(self.last, int(own.max()))
+        return ~later
+
+
+@dataclass(slots=True)
+class _Found:
+    """A segment, and where in it the rows of each key that was found begin and end."""
+
+    segment: Segment[ArrangedRows]
+    first: Ints
+    last: Ints
+
+
+class _UntilRound(Segment[ArrangedRows]):
+    """A segment of state by round, of which the rows up to a round are read. Its places are those of all rounds.
+
+    Args:
+        held: Where the segment is from.
+        found: The segment.
+        number: The round.
+    """
+
+    def __init__(self, held: RowsInOrder, found: _Found, number: int) -> None:
+        self._held, self._found, self._segment, self._number = held, found, found.segment, number
+        self.collides = found.segment.collides
+
+    def __len__(self) -> int:
+        return len(self._segment)
+
+    def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
+        """Return where the rows of each of some hashes begin and end; those of the hashes were found."""
+        return self._held.stretches(self._found, wanted)
+
+    def key_values(self, number: int) -> RowValues:
+        """Return the values of a key column, to be read at some rows."""
+        return self._segment.key_values(number)
+
+    def read(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> V:
+        """Return the values of some rows; those of later rounds have weight 0."""
+        values: Any = self._segment.read(codec, places)
+        rounds = self._segment.key_values(len(codec.keys))[places]
+        early = self._held.meet(self._segment.hashes_at(places), rounds, self._number)
+        return cast("V", ArrangedRows(values.weights * early, values.rows))
+
+    def take(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> KeyedRows[V]:
+        """Return the sums of some rows over the rounds, each row once."""
+        rows: KeyedRows[Any] = self._segment.take(self._held.codec, places)
+        early = self._held.meet(rows.hash, rounds_in(rows), self._number)
+        return without_rounds(codec, filtered(self._held.codec, rows, early))

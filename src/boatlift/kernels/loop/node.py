@@ -1,0 +1,227 @@
+"""The node of a loop: a circuit of operators, whose result goes round until nothing changes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.kernels.kept_rounds import rows_of_share
+from boatlift.kernels.loop.changes import consolidated, negated
+from boatlift.kernels.loop.circuit import Circuit, KeyedOperation
+from boatlift.kernels.loop.rounded import RoundedCodec, at_round
+from boatlift.kernels.loop.rounds import Rounds, rounded_parts, rounds_of
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.codec import ValueCodec
+from boatlift.state.column import shown
+from boatlift.state.merge import merge_rows
+
+__all__ = ["LoopNode", "Result"]
+
+_MOVED = "moved"
+"""The name of the changes of the loop's rows in rounds that are kept."""
+
+
+class Result(Enum):
+    """Which rows are the result of a loop, of the rows L(0), L(1), … of its rounds."""
+
+    FIXED_POINT = "fixed point"
+    """Those of the last round, after which no round changes any."""
+    ALL_ROUNDS = "all rounds"
+    """The sum of those of all rounds, after the last of which a round has none: WITH RECURSIVE."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNode:
+    """A loop: L(0) has no rows, and L(i+1) is what the circuit makes of L(i) and of the inputs.
+
+    Laws, beside those of `Node`:
+        - After each step the state is that of a loop over the sums of the inputs, whatever the steps were: its rows at
+          a round are what the rows of that round differ by from those of the round before.
+        - The cost of a step is that of the rows that it changes, over all rounds, and of the rows of their keys.
+
+    Attributes:
+        processor: The processor, as runs and errors name it.
+        place: The place in the query, for errors.
+        circuit: The operators.
+        result: Which rows are the result.
+        most_rounds: More rounds than this are refused.
+        keep_every: So many seconds after a step began its rounds are kept, and so long after that again.
+    """
+
+    processor: str
+    place: str
+    circuit: Circuit
+    result: Result
+    most_rounds: int
+    keep_every: float = 10.0
+
+    @property
+    def inputs(self) -> int:
+        """The inputs of the circuit."""
+        return len(self.circuit.inputs)
+
+    @property
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The parts of all operators of the circuit, by round."""
+        return {
+            _part(each, part): codec for each in self.circuit.keyed for part, codec in rounded_parts(each.node).items()
+        }
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of the loop's rows."""
+        return (self.circuit.variable,)
+
+    @property
+    def whole(self) -> bool:
+        """False: no rows in, no rows out."""
+        return False
+
+    def keys(self, number: int) -> None:
+        """Return None: rows are divided by all columns, and then among operators by the keys of these."""
+        del number
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        """Take a step: all rounds; see `Node.step`.
+
+        Raises:
+            DataError: `[LOOP_TOO_LONG]`; as the operators of the circuit.
+        """
+        (begins,) = state.exchange.greatest([any(change is not None for change in changes)])
+        if not begins:
+            return NodeOutput()
+        rounds = {
+            each.name: rounds_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
+            for each in self.circuit.keyed
+        }
+        moved = self._rounds(changes, rounds, state)
+        added = {
+            _part(each, part): merge_rows(codec, rounds[each.name].added[part])
+            for each in self.circuit.keyed
+            for part, codec in rounded_parts(each.node).items()
+            if rounds[each.name].added.get(part)
+        }
+        result = self._result(moved, state)
+        return NodeOutput((result,), state.written(self.processor, self.parts, added))
+
+    def _rounds(
+        self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState
+    ) -> list[ZSet | None]:
+        """Return the changes of the loop's rows: of round 0, 1, …."""
+        once = self.circuit.once
+        moved = self._restored(rounds, state) or [None]
+        while True:
+            number = len(moved) - 1
+            given: list[ZSet | None] = [None] * len(changes)
+            for place, change in enumerate(changes):
+                if change is not None and number == 0:
+                    given[place] = change
+                elif change is not None and number == 1 and place in once:
+                    given[place] = negated(change)
+            made = self.circuit.round(number, given, moved[number], rounds, state.exchange)
+            coming = consolidated(state.exchange.divided(made, None), self.circuit.variable)
+            last = max((each.last for each in rounds.values()), default=-1)
+            moved.append(coming)
+            comes, last, due = state.exchange.greatest([coming is not None, last, state.rounds.due])
+            if not comes and number >= max(last, 1 if once else 0):
+                return moved
+            if comes and number >= self.most_rounds:
+                raise self._too_long(coming, state)
+            if due:
+                self._keep(moved, rounds, state)
+
+    @property
+    def kept_codecs(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The forms of rows of rounds that are kept, but for the changes of operators' inputs."""
+        moved: ValueCodec[Any, Any] = RoundedCodec(ArrangementCodec(self.circuit.variable))
+        return {_MOVED: moved} | {
+            f"{each.name}/added.{part}": codec
+            for each in self.circuit.keyed
+            for part, codec in rounded_parts(each.node).items()
+        }
+
+    def _keep(self, moved: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState) -> None:
+        """Keep all rounds so far."""
+        rows = {f"{name}/{part}": kept for name, each in rounds.items() for part, kept in each.kept().items()}
+        codec = ArrangementCodec(self.circuit.variable)
+        pieces = [
+            at_round(arranged(codec, each.columns, each.weights, key_hashes(each.columns, len(each))), number)
+            for number, each in enumerate(moved)
+            if each is not None
+        ]
+        if pieces:
+            by_round = RoundedCodec(codec)
+            rows[_MOVED] = (by_round, merge_rows(by_round, pieces))
+        number = len(moved) - 2
+        state.rounds.write(number, rows)
+        state.exchange.greatest([])  # all tasks have written
+        state.rounds.written(number)
+
+    def _restored(self, rounds: Mapping[str, Rounds], state: StepState) -> list[ZSet | None] | None:
+        """Return the changes of the loop's rows of rounds that were kept; None if the step begins with round 0."""
+        saved = state.rounds.read()
+        number = -1 if saved is None else saved.number
+        greatest, least = state.exchange.greatest([number, -number])
+        if saved is None or greatest != -least:  # a task cannot read them, or has read others
+            return None
+        for name, each in rounds.items():
+            each.restore(saved, name, state.share)
+        moved: list[ZSet | None] = [None] * (number + 2)
+        if _MOVED in saved.runs:
+            codec, runs = saved.runs[_MOVED]
+            rows = rows_of_share(codec, runs, state.share)
+            if rows is not None:
+                at = rows.keys[-1].values
+                change = ZSet(rows.values.rows, rows.values.weights)
+                for each in np.unique(at).tolist():
+                    moved[each] = change.take(np.flatnonzero(at == each))
+        return moved
+
+    def _result(self, moved: Sequence[ZSet | None], state: StepState) -> ZSet | None:
+        """Return the change of the result."""
+        last = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
+        if self.result is Result.FIXED_POINT:
+            return last
+        (endless,) = state.exchange.greatest([last is not None])
+        if endless:  # the same rows come at every further round
+            raise self._too_long(last, state)
+        there = [
+            ZSet(each.columns, each.weights * (len(moved) - number))
+            for number, each in enumerate(moved)
+            if each is not None
+        ]
+        return consolidated(concat(there), self.circuit.variable)
+
+    def _too_long(self, coming: ZSet | None, state: StepState) -> DataError:
+        """Return the error of a task; the first task that has an example is the one that fails first.
+
+        Args:
+            coming: The rows of this task that still change.
+            state: The state of the step.
+        """
+        own = state.share.residue
+        first, *_ = state.exchange.greatest([-own if coming is not None else -state.share.modulus])
+        if -first != own:
+            state.exchange.greatest([])  # until that task has left
+        example = "" if coming is None else f", such as {_first_row(coming, self.circuit.variable)}"
+        return DataError(
+            "LOOP_TOO_LONG",
+            f"{self.place} of {self.processor} still changes rows after {self.most_rounds} rounds{example}",
+        )
+
+
+def _part(operator: KeyedOperation, part: str) -> str:
+    return f"{operator.name}/{part}"
+
+
+def _first_row(change: ZSet, schema: pa.Schema) -> dict[str, Any]:
+    return {field.name: shown(column[0]) for field, column in zip(schema, change.columns, strict=True)}

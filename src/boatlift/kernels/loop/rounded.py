@@ -1,0 +1,205 @@
+"""State by round: the rows of an operator's state, each with the round of the loop at which it came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.state.codec import ValueCodec
+from boatlift.state.column import Column, unequal_rows
+from boatlift.state.group import distinct_sorted, ranges
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.opened import OpenRun
+from boatlift.state.rows import KeyedRows
+from boatlift.state.segment import Segment
+
+__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round", "rounds_in", "taken", "without_rounds"]
+
+V = TypeVar("V")
+S = TypeVar("S")
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_ROUND = "_round"
+
+
+@dataclass(frozen=True, slots=True)
+class RoundedCodec(Generic[V, S]):
+    """The codec of state by round: the keys of another codec, then the round; its values are the other's.
+
+    Attributes:
+        inner: The other codec.
+    """
+
+    inner: ValueCodec[V, S]
+
+    @property
+    def kind(self) -> str:
+        """The kind of runs."""
+        return self.inner.kind
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The keys, then the round."""
+        return (*self.inner.keys, (_ROUND, pa.int64()))
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What the other codec says, and that rows have a round."""
+        return {**self.inner.description, "rounds": True}
+
+    def of_older(self, description: Mapping[str, Any]) -> None:
+        """Return None: rows have one form."""
+        del description
+
+    def fields_of(self, values: V) -> list[pa.Field]:
+        """Return the columns of the values."""
+        return self.inner.fields_of(values)
+
+    def fields_of_merged(self, runs: Sequence[Sequence[S]]) -> list[pa.Field]:
+        """Return columns that are wide enough for all that merging can give."""
+        return self.inner.fields_of_merged(runs)
+
+    def encode(self, values: V, fields: Sequence[pa.Field]) -> list[pa.Array]:
+        """Return the columns of the values, one for each field."""
+        return self.inner.encode(values, fields)
+
+    def decode(self, columns: Mapping[str, pa.Array]) -> S:
+        """Return the values of a record batch."""
+        return self.inner.decode(columns)
+
+    def read(self, stored: S, rows: Ints | slice) -> V:
+        """Return the values of some rows of a record batch."""
+        return self.inner.read(stored, rows)
+
+    def take(self, values: V, rows: Ints) -> V:
+        """Return the values of some of the rows."""
+        return self.inner.take(values, rows)
+
+    def merge(self, pieces: Sequence[V], order: Ints, starts: Ints) -> V:
+        """Merge rows of equal keys and rounds."""
+        return self.inner.merge(pieces, order, starts)
+
+    def says_nothing(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
+        """Return which rows may be left out of a merged run."""
+        return self.inner.says_nothing(values, oldest=oldest)
+
+
+def at_round(rows: KeyedRows[V], number: int) -> KeyedRows[V]:
+    """Return rows of a state, all of them of one round, as state by round has them."""
+    rounds = Column(pa.int64(), np.full(len(rows), number, np.int64))
+    return KeyedRows(rows.hash, [*rows.keys, rounds], rows.values, rows.collides)
+
+
+def as_run(codec: ValueCodec[V, S], rows: KeyedRows[V]) -> OpenRun[S]:
+    """Return rows in memory as a node reads a run."""
+    fields = codec.fields_of(rows.values)
+    columns = zip(fields, codec.encode(rows.values, fields), strict=True)
+    values = codec.decode({field.name: column for field, column in columns})
+    return OpenRun("", 0, {}, [Segment(rows.hash, rows.keys, values, rows.collides)])
+
+
+@dataclass(slots=True)
+class HeldRows(Generic[V]):
+    """The rows of the keys that a step touches, in a part of the state as it was before the step, by round.
+
+    Attributes:
+        codec: The form of the part, by round.
+        runs: The runs of the part.
+        last: The last round of the rows that were read; -1 if there are none.
+    """
+
+    codec: RoundedCodec[V, Any]
+    runs: Iterable[OpenRun[Any]]
+    last: int = -1
+    _rows: KeyedRows[V] | None = None
+    _hashes: dict[int, list[Hashes]] = field(default_factory=dict)
+
+    def read(self, wanted: Hashes) -> None:
+        """Read the rows of more keys.
+
+        Args:
+            wanted: The hashes of keys that were not read yet, ascending, each once.
+        """
+        found = [self._of_segment(wanted, segment) for run in self.runs for segment in run.segments]
+        found = [rows for rows in found if len(rows)]
+        if not found:
+            return
+        rows = merge_rows(self.codec, found)
+        if not len(rows):
+            return
+        rounds = rounds_in(rows)
+        for number in np.unique(rounds).tolist():
+            self._hashes.setdefault(number, []).append(distinct_sorted(rows.hash[rounds == number]))
+            self.last = max(self.last, number)
+        self._rows = rows if self._rows is None else _interleaved(self.codec, self._rows, rows)
+
+    def hashes_at(self, number: int) -> list[Hashes]:
+        """Return the hashes of the keys that have rows at a round, in arrays without order."""
+        return self._hashes.get(number, [])
+
+    def until(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
+        """Return the sum of the rows of some keys up to a round, as the part would hold it without rounds."""
+        return self._sum(keys, number, exactly=False)
+
+    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
+        """Return the rows of some keys up to a round, as a node reads runs."""
+        rows = self.until(keys, number)
+        return [] if rows is None else [as_run(self.codec.inner, rows)]
+
+    def exactly(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
+        """Return the rows of some keys at one round."""
+        return self._sum(keys, number, exactly=True)
+
+    def _sum(self, keys: Hashes, number: int, *, exactly: bool) -> KeyedRows[V] | None:
+        held = self._rows
+        if held is None:
+            return None
+        places = ranges(held.hash.searchsorted(keys, "left"), held.hash.searchsorted(keys, "right"))
+        rounds = rounds_in(held)[places]
+        places = places[rounds == number] if exactly else places[rounds <= number]
+        found = without_rounds(self.codec.inner, taken(self.codec, held, places))
+        return found if len(found) else None
+
+    def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
+        return segment.take(self.codec, ranges(*segment.stretches(wanted)))
+
+
+def taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedRows[V]:
+    """Return some of the rows."""
+    columns = [column.take(places) for column in rows.keys]
+    return KeyedRows(rows.hash[places], columns, codec.take(rows.values, places), rows.collides)
+
+
+def rounds_in(rows: KeyedRows[Any]) -> Ints:
+    """Return the round of each row of state by round."""
+    rounds: Ints = rows.keys[-1].values
+    return rounds
+
+
+def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[V]) -> KeyedRows[V]:
+    """Return the rows of both, which have no hash in common."""
+    hashes = np.concatenate([one.hash, other.hash])
+    order = np.argsort(hashes, kind="stable")
+    keys = [Column.concat([mine, others]).take(order) for mine, others in zip(one.keys, other.keys, strict=True)]
+    values = codec.merge([one.values, other.values], order, np.arange(len(order)))
+    return KeyedRows(hashes[order], keys, values, one.collides or other.collides)
+
+
+def without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
+    """Return the sum of rows over all rounds: rows that differ by their round alone are neighbours."""
+    keys = rows.keys[:-1]
+    begins = np.ones(len(rows), np.bool_)
+    at = np.arange(1, len(rows))
+    begins[1:] = (rows.hash[1:] != rows.hash[:-1]) | unequal_rows(keys, at, keys, at - 1)
+    starts = np.flatnonzero(begins)
+    values = codec.merge([rows.values], np.arange(len(rows)), starts)
+    found = KeyedRows(rows.hash[starts], [column.take(starts) for column in keys], values, rows.collides)
+    nothing = codec.says_nothing(values)
+    return found if nothing is None else filtered(codec, found, ~nothing)

@@ -1,0 +1,86 @@
+"""The node of DISTINCT: each row once, as long as it stands in the input at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.probe import matching_rows
+
+__all__ = ["COUNTS", "DistinctNode"]
+
+COUNTS = "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctNode:
+    """The sign of the weight of each row.
+
+    Attributes:
+        processor: The processor, as runs name it.
+        place: The place in the query, for errors.
+        rows: The columns of the rows.
+    """
+
+    processor: str
+    place: str
+    rows: pa.Schema
+
+    @property
+    def inputs(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns of the rows."""
+        return (self.rows,)
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        """The arrangement of the input."""
+        return {COUNTS: ArrangementCodec(self.rows)}
+
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
+    def keys(self, number: int) -> None:
+        """Return None: a row is its own key."""
+        del number
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
+        (change,) = changes
+        if change is None:
+            return NodeOutput()
+        codec = ArrangementCodec(self.rows)
+        hashes = key_hashes(change.columns, len(change))
+        state.share.check(hashes)
+        rows = arranged(codec, change.columns, change.weights, hashes)
+        if not len(rows):
+            return NodeOutput()
+        before = np.zeros(len(rows), np.int64)
+        for run in state.runs[COUNTS]:
+            for segment in run.segments:
+                asked, places = matching_rows(rows, segment)
+                before[asked] += segment.read(codec, places).weights
+        after = before + rows.values.weights
+        refuse_negative(rows.values.rows, after, self.rows, self.place, self.processor)
+        signs = np.sign(after) - np.sign(before)
+        moved = np.flatnonzero(signs)
+        found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
+        return NodeOutput((found,), state.written(self.processor, self.parts, {COUNTS: rows}))

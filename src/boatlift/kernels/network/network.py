@@ -1,0 +1,148 @@
+"""Nodes and the feeds between them: what a task computes of a step, from the changes that it is handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from boatlift.kernels.exchange import ALONE, Exchange
+from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
+from boatlift.kernels.network.node import Node, ZSet
+from boatlift.kernels.step_state import Runs, StepState
+from boatlift.state.codec import ValueCodec
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """Rows on their way from one place of a network to another.
+
+    Attributes:
+        source: The place that they come from: an input of the network, or behind the inputs a result of a node.
+        columns: The places of the columns that are passed on, in order.
+    """
+
+    source: int
+    columns: tuple[int, ...]
+
+    def of(self, change: ZSet | None) -> ZSet | None:
+        """Return the change that is passed on."""
+        if change is None:
+            return None
+        return ZSet(tuple(change.columns[place] for place in self.columns), change.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkOutput:
+    """The result of a task's part of a step.
+
+    Attributes:
+        changes: The change at each place of the network: its inputs, then the results of the nodes; None where there
+            is none.
+        runs: Part to the run that the step adds.
+    """
+
+    changes: tuple[ZSet | None, ...]
+    runs: Mapping[str, RunRef]
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """Nodes in an order in which each comes after those that it takes from.
+
+    Attributes:
+        inputs: The columns of each input.
+        names: The names of the nodes, which the parts of their states are named by.
+        nodes: The nodes.
+        feeds: For each node the feeds into it, one for each of its inputs.
+        expiries: Part of the state to the column by which its rows expire.
+    """
+
+    inputs: tuple[pa.Schema, ...]
+    names: tuple[str, ...]
+    nodes: tuple[Node, ...]
+    feeds: tuple[tuple[Feed, ...], ...]
+    expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
+        """The named parts of the state of all nodes."""
+        return {
+            part_name(name, part): codec
+            for name, node in zip(self.names, self.nodes, strict=True)
+            for part, codec in node.parts.items()
+        }
+
+    def step(
+        self,
+        inputs: Sequence[ZSet | None],
+        runs: Mapping[str, Runs],
+        write_to: Callable[[str], Path],
+        *,
+        time: int,
+        share: Share,
+        first: bool = False,
+        exchange: Exchange = ALONE,
+        rounds: Callable[[str], KeptRounds] = lambda _: NOT_KEPT,
+        passed: Mapping[str, int] | None = None,
+    ) -> NetworkOutput:
+        """Take a task's part of a step: all nodes, one after the other.
+
+        Args:
+            inputs: The change of each input.
+            runs: Part to its runs, of times before this one.
+            write_to: Returns a fresh file for the run of a part.
+            time: The time of the step.
+            share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
+            first: Whether this is the first step that the nodes take.
+            exchange: The way to the other tasks of the step.
+            rounds: Returns where the rounds of a loop are kept, by the name of its node.
+            passed: Part to the time that had passed for it after the step before, if its rows expire.
+
+        Raises:
+            DataError: as `Node.step`.
+        """
+        changes: list[ZSet | None] = [change if change is not None and len(change) else None for change in inputs]
+        written: dict[str, RunRef] = {}
+        for name, node, feeds in zip(self.names, self.nodes, self.feeds, strict=True):
+            taken = [feed.of(changes[feed.source]) for feed in feeds]
+            nothing = [None] * len(node.schemas)
+            alone = exchange is ALONE  # other tasks may have rows for an operator within the node
+            if alone and all(change is None for change in taken) and not (first and node.whole):
+                changes += nothing
+                continue
+            state = StepState(
+                {part: runs[part_name(name, part)] for part in node.parts},
+                lambda part, name=name: write_to(part_name(name, part)),  # type: ignore[misc]
+                time,
+                share,
+                first,
+                exchange=exchange,
+                rounds=rounds(name),
+                expiries=_own(self.expiries, name, node),
+                passed=_own(passed or {}, name, node),
+            )
+            made = node.step(taken, state)
+            changes += made.changes or nothing
+            written |= {part_name(name, part): run for part, run in made.runs.items()}
+        return NetworkOutput(tuple(changes), written)
+
+
+def _own(by_part: Mapping[str, T], name: str, node: Node) -> dict[str, T]:
+    """Return what is known of the parts of a node, by the names that the node has for them."""
+    return {part: by_part[part_name(name, part)] for part in node.parts if part_name(name, part) in by_part}
+
+
+def part_name(node: str, part: str) -> str:
+    """Return the name of a part of a network's state."""
+    return f"{node}/{part}"

@@ -1,0 +1,164 @@
+"""The node of NOT IN: an anti join in which a NULL equals nothing and differs from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.presence import Presence
+from boatlift.kernels.network.sides import arranged_side, by_partner, held_rows
+from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import Arranged
+from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.arrangement.join import Side
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.opened import OpenRun
+from boatlift.state.segment import Segment
+
+__all__ = ["NotInNode"]
+
+ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
+
+_KINDS = pa.schema([("kind", pa.int8())])
+_VALUE, _NULL = 0, 1
+_BOTH_KINDS = (pa.array([_VALUE, _NULL], pa.int8()),)
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class NotInNode:
+    """Rows of the left input whose value is not among those of the right input, by SQL's logic of NULL.
+
+    If the right input has no rows, every row comes out. If it has a NULL, none does. Else a row comes out if its value
+    is not NULL and not among those of the right input. One task takes all rows, because a single NULL concerns all.
+    A step costs its changed rows. A step that brings the first row or NULL of the right input, or takes the last one,
+    reads all rows of the left input.
+
+    Attributes:
+        processor: The processor, as runs name it.
+        place: The place in the query, for errors.
+        left: The left side; its key is the value.
+        values: The column of the right input.
+    """
+
+    processor: str
+    place: str
+    left: Side
+    values: pa.Schema
+
+    @property
+    def inputs(self) -> int:
+        """Two."""
+        return 2
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        """The rows of the left side by value; and the counts of values, and of NULLs, of the right side."""
+        return {ROWS: self.left.codec, VALUES: ArrangementCodec(self.values), KINDS: ArrangementCodec(_KINDS)}
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        """The columns that are kept, named by their place."""
+        return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(self.left.kept_types)]),)
+
+    @property
+    def whole(self) -> bool:
+        """False."""
+        return False
+
+    def keys(self, number: int) -> tuple[int, ...]:
+        """Return no columns: all rows are one task's."""
+        del number
+        return ()
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        """Take a task's part of a step; see `Node.step`.
+
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        """
+        if changes[0] is None and changes[1] is None:
+            return NodeOutput()
+        left = None if changes[0] is None else arranged_side(self.left, changes[0], state.share, one_group=True)
+        values = self._presence(VALUES, changes[1], state)
+        kinds = self._presence(KINDS, _kinds_of(changes[1]), state)
+        if values.change is not None:
+            keys = values.change.values.rows
+            refuse_negative(keys, values.left(), self.values, self.place, self.processor)
+        held = held_rows(self.left, left, state.runs[ROWS], self.place, self.processor)
+        before, after = kinds.before(_BOTH_KINDS, 2), kinds.after(_BOTH_KINDS, 2)
+        if (before != after).any():
+            pieces = self._anew(left, values, held, before, after)
+        elif after[_NULL]:
+            pieces = []
+        elif not after[_VALUE]:
+            pieces = [] if left is None else [self._kept(left, np.ones(len(left), np.bool_), 1)]
+        else:
+            known = None if left is None else filtered(self.left.codec, left, _has_value(self.left, left))
+            _, pieces = by_partner(self.left, known, values, held)
+        added = {ROWS: left, VALUES: values.change, KINDS: kinds.change}
+        return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
+
+    def _presence(self, part: str, moved: ZSet | None, state: StepState) -> Presence:
+        return Presence.of(self.parts[part], state.runs[part], moved, one_group=True)
+
+    def _anew(
+        self,
+        left: Arranged | None,
+        values: Presence,
+        held: Iterable[OpenRun[ArrangedRows]],
+        before: Mask,
+        after: Mask,
+    ) -> list[ZSet]:
+        """Return the held rows that begin or cease to come out, and the changed rows that come out now."""
+        codec = self.left.codec
+        segments = [segment for run in held for segment in run.segments]
+        there = [_rows_of(codec, segment) for segment in segments if len(segment)]
+        pieces = []
+        if there:
+            rows = merge_rows(codec, there)
+            was = self._comes_out(rows, before, values.before)
+            now = self._comes_out(rows, after, values.after)
+            pieces += [self._kept(rows, now & ~was, 1), self._kept(rows, was & ~now, -1)]
+        if left is not None:
+            pieces.append(self._kept(left, self._comes_out(left, after, values.after), 1))
+        return pieces
+
+    def _comes_out(self, rows: Arranged, kinds: Mask, present: Callable[[Sequence[pa.Array], int], Mask]) -> Mask:
+        """Return which rows come out, given the kinds and the values of the right input."""
+        if not kinds.any():
+            return np.ones(len(rows), np.bool_)
+        if kinds[_NULL]:
+            return np.zeros(len(rows), np.bool_)
+        values = [rows.values.rows[place] for place in self.left.keys]
+        found: Mask = _has_value(self.left, rows) & ~present(values, len(rows))
+        return found
+
+    def _kept(self, rows: Arranged, which: Mask, sign: int) -> ZSet:
+        columns = self.left.kept_of(rows.values.rows)
+        return ZSet(columns, sign * rows.values.weights).take(np.flatnonzero(which))
+
+
+def _kinds_of(change: ZSet | None) -> ZSet | None:
+    """Return for each row whether it is NULL, as a row."""
+    if change is None:
+        return None
+    null = change.columns[0].is_null().to_numpy(zero_copy_only=False)
+    return ZSet((pa.array(np.where(null, _NULL, _VALUE).astype(np.int8)),), change.weights)
+
+
+def _has_value(side: Side, rows: Arranged) -> Mask:
+    known: Mask = rows.values.rows[side.keys[0]].is_valid().to_numpy(zero_copy_only=False)
+    return known
+
+
+def _rows_of(codec: ArrangementCodec, segment: Segment[ArrangedRows]) -> Arranged:
+    """Return all rows of a segment."""
+    return segment.cut(codec, 0, len(segment))

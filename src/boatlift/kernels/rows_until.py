@@ -1,0 +1,110 @@
+"""Rows that a kernel holds until a time: each stands in the state with the time at which it leaves.
+
+A step adds a run and looks nothing up. Rows that leave are found by a pass over the times in the runs. A run of which
+all rows have left goes (`RunRef.expires`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from boatlift.dataflow.columns import LEAVES
+from boatlift.kernels.aggregate import AggregateColumn, Layout
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.step_input import aggregate
+from boatlift.kernels.step_state import STATE, StepState
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.merge import filtered
+from boatlift.state.rows import KeyedRows
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["LeavingRows", "RowsUntil"]
+
+LeavingRows = KeyedRows[PartialAggregates]
+"""Rows with their times to leave, and how often each counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsUntil:
+    """The state of rows that are held until a time.
+
+    Attributes:
+        processor: The processor's name.
+        columns: Name and type of each column.
+        weighted: Whether rows come as changes.
+    """
+
+    processor: str
+    columns: tuple[tuple[str, pa.DataType], ...]
+    weighted: bool = False
+
+    @property
+    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """The time to leave, and all columns."""
+        return ((LEAVES, pa.int64()), *self.columns)
+
+    @property
+    def layout(self) -> Layout:
+        """How often each row holds, by its time to leave and its columns."""
+        count = AggregateColumn("count_all", None, "_count", None, pa.int64())
+        return Layout(self.keys, (count,), weighted=self.weighted)
+
+    @property
+    def parts(self) -> Mapping[str, PartialsCodec]:
+        """How often each row came."""
+        return {STATE: PartialsCodec(self.layout)}
+
+    @property
+    def expiries(self) -> Mapping[str, ExpiryColumn]:
+        """The time to leave."""
+        return {STATE: ExpiryColumn("keys", 0)}
+
+    def came(self, batches: Sequence[pa.RecordBatch], state: StepState) -> LeavingRows | None:
+        """Return the rows that come, each once with its weight; None if there are none."""
+        came = aggregate(self.layout, batches)
+        if came is None:
+            return None
+        state.share.check(came.hash)
+        kept = filtered(self.parts[STATE], came, came.values.rows != 0)
+        return kept if len(kept) else None
+
+    def split(self, rows: LeavingRows, time: int) -> tuple[LeavingRows, LeavingRows]:
+        """Return the rows that have left by a time, and the others."""
+        later = rows.keys[0].values > time
+        return filtered(self.parts[STATE], rows, ~later), filtered(self.parts[STATE], rows, later)
+
+    def leaving(self, state: StepState) -> Iterator[LeavingRows]:
+        """Yield the rows of the state that leave after the time of the step before, up to that of this one."""
+        codec, before, now = self.parts[STATE], state.clock.before, state.clock.now
+        for segment in (segment for run in state.runs[STATE] for segment in run.segments):
+            leaves = segment.key(0).values
+            places = np.flatnonzero((leaves > before) & (leaves <= now) & state.share.holds(segment.hash))
+            if len(places):
+                yield segment.take(codec, places)
+
+    def held(self, rows: LeavingRows | None, state: StepState) -> dict[str, RunRef]:
+        """Write the rows that are held from this step on; return their run."""
+        if rows is None or not len(rows):
+            return {}
+        return state.written(self.processor, self.parts, {STATE: rows})
+
+    def repeated(self, rows: LeavingRows, sign: int, schema: pa.Schema) -> list[pa.RecordBatch]:
+        """Return each row as often as its weight says.
+
+        Args:
+            rows: The rows.
+            sign: −1: with the opposite weight.
+            schema: The columns; with `_weight`, that has 1 or −1.
+        """
+        counts = sign * rows.values.rows
+        order = np.repeat(np.arange(len(counts)), np.abs(counts))
+        if not len(order):
+            return []
+        columns = [column.take(order).to_arrow() for column in rows.keys[1:]]
+        weights = [pa.array(np.sign(counts)[order])] if len(schema) > len(columns) else []
+        return [pa.RecordBatch.from_arrays([*columns, *weights], schema=schema)]

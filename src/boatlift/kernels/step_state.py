@@ -1,0 +1,132 @@
+"""The keyed state of a task, as a step sees it: runs by part, and where the runs of the step go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from boatlift.kernels.answers import Answers
+from boatlift.kernels.exchange import ALONE, Exchange
+from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
+from boatlift.state.codec import ValueCodec
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share
+from boatlift.state.merge import filtered
+from boatlift.state.opened import OpenRun, RunsOnDemand
+from boatlift.state.rows import KeyedRows
+from boatlift.state.run_file import write_run
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["NO_BOUND", "NO_TIME", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
+
+V = TypeVar("V")
+
+STATE = ""
+"""The name of the part of a state that has one."""
+
+
+NO_BOUND = -(1 << 62)
+"""The bound of a stream that has had no row yet: earlier than every time."""
+
+
+class KernelTime(Enum):
+    """The time that passes for a kernel: by it timers are due, windows close and state expires."""
+
+    NONE = "none"
+    """No time passes."""
+    CLOCK = "clock"
+    """The recorded clock of steps: it is later at each step than at the step before."""
+    BOUND_BEFORE = "bound before"
+    """The bound of event time by which the rows of the step were judged: that after the step before."""
+    BOUND = "bound"
+    """The bound of event time that the step's own rows have moved."""
+
+
+class StepTime(msgspec.Struct, frozen=True, array_like=True):
+    """The time of a step, which a replay sees again. All but `seed` are in milliseconds since 1970.
+
+    Attributes:
+        before: The time that had passed after the step before; -1 before the first, `NO_BOUND` of event time.
+        now: The time that has passed at this step (`KernelTime`): it never goes back.
+        seed: The seed of the step's random numbers.
+        clock: The recorded clock of the step.
+    """
+
+    before: int
+    now: int
+    seed: int
+    clock: int = -1
+
+
+NO_TIME = StepTime(-1, -1, 0)
+
+
+Runs = RunsOnDemand[Any] | Sequence[OpenRun[Any]]
+"""Runs that can be read more than once."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepState:
+    """The keyed state of a task before a step, and the place of what the step adds to it.
+
+    Attributes:
+        runs: Part to its runs, of times before this one, to be read as often as need be. They are opened as they
+            are asked for.
+        write_to: Returns a fresh file for the run of a part.
+        time: The time of the step.
+        share: The key groups of this task.
+        first: Whether this is the first step that the processor takes.
+        clock: The recorded clock of the step.
+        exchange: The way to the other tasks of the step.
+        rounds: Where the rounds of a loop are kept while the step runs.
+        expiries: Part to the column by which its rows expire; rows of other parts never do.
+        answers: The answers of the outside, of a kernel that records them.
+        passed: Part to the time that had passed for it after the step before, in milliseconds since 1970: a view's
+            rows that had expired by then are over. Parts for which none is known are left out.
+    """
+
+    runs: Mapping[str, Runs]
+    write_to: Callable[[str], Path]
+    time: int
+    share: Share
+    first: bool = False
+    clock: StepTime = NO_TIME
+    exchange: Exchange = ALONE
+    rounds: KeptRounds = NOT_KEPT
+    expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
+    answers: Answers | None = None
+    passed: Mapping[str, int] = field(default_factory=dict)
+
+    def unexpired(self, part: str, codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
+        """Return those of some rows of a part that had not expired before the step."""
+        expiry, passed = self.expiries.get(part), self.passed.get(part)
+        return rows if expiry is None or passed is None else filtered(codec, rows, expiry.alive(rows, passed))
+
+    def written(
+        self,
+        processor: str,
+        codecs: Mapping[str, ValueCodec[Any, Any]],
+        rows: Mapping[str, KeyedRows[Any] | None],
+    ) -> dict[str, RunRef]:
+        """Write the runs of a step; return them by part.
+
+        Args:
+            processor: The processor, as runs name it.
+            codecs: Part to the form of its rows.
+            rows: Part to the rows that the step adds; a part without rows has no run.
+        """
+        runs = {}
+        for part, added in rows.items():
+            if added is None or not len(added):
+                continue
+            times, expiry = (self.time, self.time), self.expiries.get(part)
+            run = write_run(
+                self.write_to(part), codecs[part], [added], processor=processor, times=times, share=self.share
+            )
+            runs[part] = run if expiry is None else msgspec.structs.replace(run, expires=expiry.latest(added))
+        return runs

@@ -1,0 +1,148 @@
+"""The inner join of two streams of changes: bilinear, so that the change of the result follows from the changes alone.
+
+With arrangements A and B, and the changes ΔA and ΔB of a step, the change of A ⋈ B is ΔA ⋈ B + A ⋈ ΔB + ΔA ⋈ ΔB.
+Weights multiply. The cost is that of the rows of the changes and of their partners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.state.arrangement.arranged import Arranged
+from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.column import Column, is_supported, unequal_rows
+from boatlift.state.group import ranges
+from boatlift.state.opened import OpenRun
+from boatlift.state.row_hash import hash_rows
+from boatlift.state.segment import Segment
+
+__all__ = ["Side", "join_change"]
+
+Ints = npt.NDArray[np.int64]
+
+PAIRS_AT_ONCE = 1 << 20
+"""So many pairs of rows are made at a time: a hot key may have very many partners."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One side of a join.
+
+    Attributes:
+        codec: The form of its rows.
+        keys: The places of the key columns among its columns, in the order of the other side's.
+        kept: The places of the columns that the result has.
+    """
+
+    codec: ArrangementCodec
+    keys: tuple[int, ...]
+    kept: tuple[int, ...]
+
+    @property
+    def kept_types(self) -> list[pa.DataType]:
+        """The types of the columns that the result has."""
+        return [self.codec.schema.field(place).type for place in self.kept]
+
+    def kept_of(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
+        """Return the columns that the result has, of all columns of the side."""
+        return tuple(columns[place] for place in self.kept)
+
+
+def join_change(
+    left: Side,
+    right: Side,
+    changes: tuple[Arranged | None, Arranged | None],
+    runs: tuple[Iterable[OpenRun[ArrangedRows]], Iterable[OpenRun[ArrangedRows]]],
+) -> Iterator[tuple[list[pa.Array], Ints]]:
+    """Return the change of a join, in pieces: the columns of the result, and the weights.
+
+    Args:
+        left, right: The sides.
+        changes: The changes of the two sides; None where there are none. No key has a NULL.
+        runs: The arrangements of the two sides before the step.
+    """
+    change, other_change = changes
+    if change is not None and len(change):
+        for run in runs[1]:
+            for segment in run.segments:
+                yield from _pairs(left, change, right, segment)
+        if other_change is not None and len(other_change):
+            yield from _pairs(left, change, right, _segment(other_change))
+    if other_change is not None and len(other_change):
+        for run in runs[0]:
+            for segment in run.segments:
+                for columns, weights in _pairs(right, other_change, left, segment):
+                    mine = len(right.kept)
+                    yield [*columns[mine:], *columns[:mine]], weights
+
+
+def _pairs(
+    side: Side, change: Arranged, other: Side, segment: Segment[ArrangedRows]
+) -> Iterator[tuple[list[pa.Array], Ints]]:
+    """Return the pairs of the rows of a change with those of a segment: columns of the change first."""
+    first, last = segment.stretches(change.hash)
+    counts = last - first
+    for begin, end in _cuts(counts):
+        rows = ranges(first[begin:end], last[begin:end])
+        if not len(rows):
+            continue
+        asked = np.repeat(np.arange(begin, end), counts[begin:end])
+        found = segment.read(other.codec, rows)
+        mine = side.codec.take(change.values, asked)
+        differ = unequal_rows(
+            _keys(mine.rows, side.keys),
+            np.arange(len(asked)),
+            _keys(found.rows, other.keys),
+            np.arange(len(rows)),
+        )
+        weights = mine.weights * found.weights
+        columns = [*(mine.rows[place] for place in side.kept), *(found.rows[place] for place in other.kept)]
+        if differ.any():  # keys with equal hashes
+            same = np.flatnonzero(~differ)
+            at = pa.array(same)
+            columns, weights = [column.take(at) for column in columns], weights[same]
+        if len(weights):
+            yield columns, weights
+
+
+def _keys(rows: Sequence[pa.Array], places: Sequence[int]) -> list[Column]:
+    """Return the columns of a key as they are compared: one of a nested type by two hashes."""
+    keys = []
+    for place in places:
+        column = rows[place]
+        if is_supported(column.type):
+            keys.append(Column.from_arrow(column, column.type))
+        else:
+            hashes = (hash_rows([column], len(column), seed) for seed in (1, 2))
+            keys += [Column(pa.int64(), each.view(np.int64)) for each in hashes]
+    return keys
+
+
+def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
+    """Return stretches of rows with no more than so many partners in all, or of one row with more."""
+    total = np.cumsum(counts)
+    begin = 0
+    while begin < len(counts):
+        before = int(total[begin - 1]) if begin else 0
+        end = max(begin + 1, int(total.searchsorted(before + PAIRS_AT_ONCE, "right")))
+        yield begin, end
+        begin = end
+
+
+def _segment(change: Arranged) -> Segment[ArrangedRows]:
+    return Segment(change.hash, change.keys, change.values, change.collides)
+
+
+def without_null_keys(side: Side, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
+    """Return which rows have a key, None if all have: a row with a NULL in its key has no partner."""
+    known: npt.NDArray[np.bool_] | None = None
+    for place in side.keys:
+        if columns[place].null_count:
+            valid = columns[place].is_valid().to_numpy(zero_copy_only=False)
+            known = valid if known is None else known & valid
+    return known

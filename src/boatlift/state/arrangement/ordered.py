@@ -1,0 +1,192 @@
+"""The first rows of a key in an arrangement with an order: read without the rows behind them.
+
+The rows of a key stand in several runs, and a later run may take back a row of an earlier one. So some rows are read of
+each run; up to the first row that was left unread in any of them, their sum is known. If that is not enough for a key,
+more of its rows are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from boatlift.state.arrangement.arranged import Arranged
+from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.group import grouped_sum, ranges, search_stretches
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.segment import Segment
+
+__all__ = ["FirstRows", "KeyWords", "weights_held"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_LAST = np.iinfo(np.int64).max
+_KEY, _PLACE = 0, 1
+"""The columns of an ordered arrangement's identity: the second hash of the key, and the number of the row's place."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyWords:
+    """Keys, each by two hashes.
+
+    Attributes:
+        hash, word: The hashes, ascending, each pair once.
+    """
+
+    hash: npt.NDArray[np.uint64]
+    word: Ints
+
+    @classmethod
+    def of(cls, rows: Arranged) -> KeyWords:
+        """Return the keys of rows."""
+        hashes, words = rows.hash, rows.keys[_KEY].values
+        begins = np.ones(len(rows), np.bool_)
+        begins[1:] = (hashes[1:] != hashes[:-1]) | (words[1:] != words[:-1])
+        return cls(hashes[begins], words[begins])
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def numbers(self, rows: Arranged) -> Ints:
+        """Return for each row the number of its key, which is among these."""
+        first, last = self.hash.searchsorted(rows.hash, "left"), self.hash.searchsorted(rows.hash, "right")
+        return search_stretches([self.word], first, last, [rows.keys[_KEY].values])
+
+    def stretches(self, segment: Segment[ArrangedRows]) -> tuple[Ints, Ints]:
+        """Return where the rows of each key begin and end in a segment."""
+        first, last = segment.stretches(self.hash)
+        words = segment.key_values(_KEY)
+        there = np.flatnonzero(first < last)
+        mixed = there[(words[first[there]] != self.word[there]) | (words[last[there] - 1] != self.word[there])]
+        if len(mixed):  # keys with equal hashes
+            low, high, wanted = first[mixed], last[mixed], [self.word[mixed]]
+            first[mixed] = search_stretches([words], low, high, wanted)
+            last[mixed] = search_stretches([words], low, high, wanted, behind=True)
+        return first, last
+
+
+@dataclass(frozen=True, slots=True)
+class FirstRows:
+    """The rows of a key up to a row in their order, and all whose number is that row's.
+
+    Attributes:
+        count: How many rows are wanted, each as often as its weight says.
+        different: Whether instead so many different places in the order are wanted.
+        ahead: So many rows more are read at once; each time that they are too few, four times as many are read.
+    """
+
+    count: int
+    different: bool = False
+    ahead: int = 4
+
+    def around(
+        self, codec: ArrangementCodec, keys: KeyWords, segments: Sequence[Segment[ArrangedRows]], change: Arranged
+    ) -> Iterator[tuple[Arranged, Arranged]]:
+        """Return the first rows of keys before a change and after it, in portions of keys.
+
+        Args:
+            codec: The form of the rows.
+            keys: The keys.
+            segments: The arrangement before the change.
+            change: The change; it has rows of these keys alone.
+        """
+        stretches = [keys.stretches(segment) for segment in segments]
+        pending = np.arange(len(keys))
+        changed = keys.numbers(change)
+        most = self.count + self.ahead
+        while len(pending):
+            held, known, complete = _read(codec, segments, stretches, pending, len(keys), most)
+            asked = np.zeros(len(keys), np.bool_)
+            asked[pending] = True
+            mine = filtered(codec, change, asked[changed])
+            nothing = filtered(codec, mine, np.zeros(len(mine), np.bool_))
+            summed = merge_rows(codec, held or [nothing])
+            sides = summed, merge_rows(codec, [summed, mine])
+            numbers = [keys.numbers(rows) for rows in sides]
+            cuts = [self._cuts(rows, own, len(keys)) for rows, own in zip(sides, numbers, strict=True)]
+            ready = asked
+            for cut in cuts:
+                ready &= (cut < known) | complete
+            before, after = (
+                filtered(codec, rows, (_values(rows, _PLACE) <= cut[own]) & ready[own])
+                for rows, own, cut in zip(sides, numbers, cuts, strict=True)
+            )
+            yield before, after
+            pending = pending[~ready[pending]]
+            most *= 4
+
+    def _cuts(self, rows: Arranged, numbers: Ints, keys: int) -> Ints:
+        """Return for each of so many keys the place up to which its rows come first; of too few rows the last place."""
+        places = _values(rows, _PLACE)
+        counts = rows.values.weights
+        if self.different:
+            counts = np.ones(len(rows), np.int64)
+            counts[1:] = (numbers[1:] != numbers[:-1]) | (places[1:] != places[:-1])
+        total = np.cumsum(counts)
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        before = np.zeros(keys, np.int64)
+        before[numbers[starts]] = total[starts] - counts[starts]
+        reached = np.flatnonzero(total - before[numbers] >= self.count)
+        cuts = np.full(keys, _LAST)
+        cuts[numbers[reached][::-1]] = places[reached][::-1]  # the first of each key is written last
+        return cuts
+
+
+def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Segment[ArrangedRows]]) -> Ints:
+    """Return the weight that each of some rows has in an arrangement.
+
+    Args:
+        codec: The form of the rows.
+        rows: The rows.
+        segments: The arrangement.
+    """
+    held = np.zeros(len(rows), np.int64)
+    wanted = [column.values for column in rows.keys]
+    for segment in segments:
+        columns = [segment.key_values(number) for number in range(len(wanted))]
+        first, last = segment.stretches(rows.hash)
+        low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
+        there = np.flatnonzero(low < high)
+        places = ranges(low[there], high[there])
+        if len(places):  # state by round has a row several times
+            weights = segment.read(codec, places).weights
+            held[there] += grouped_sum(weights, np.cumsum(high[there] - low[there]) - (high - low)[there])
+    return held
+
+
+def _read(
+    codec: ArrangementCodec,
+    segments: Sequence[Segment[ArrangedRows]],
+    stretches: Sequence[tuple[Ints, Ints]],
+    pending: Ints,
+    keys: int,
+    most: int,
+) -> tuple[list[Arranged], Ints, Mask]:
+    """Read up to so many rows of each of some keys out of each segment.
+
+    Returns:
+        The rows; for each key the place of the first row that is left unread; and whether none is.
+    """
+    held = []
+    known = np.full(keys, _LAST)
+    complete = np.ones(keys, np.bool_)
+    for segment, (first, last) in zip(segments, stretches, strict=True):
+        begin, whole = first[pending], last[pending]
+        end = np.minimum(begin + most, whole)
+        left = np.flatnonzero(end < whole)
+        cut = pending[left]
+        known[cut] = np.minimum(known[cut], segment.key_values(_PLACE)[end[left]])
+        complete[cut] = False
+        places = ranges(begin, end)
+        if len(places):
+            held.append(segment.take(codec, places))
+    return held, known, complete
+
+
+def _values(rows: Arranged, column: int) -> Ints:
+    values: Ints = rows.keys[column].values
+    return values

@@ -1,0 +1,79 @@
+"""Rows of a state that expire: from some time on no step needs them, and merges leave them out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from boatlift.state.column import Column
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["ExpiryColumn"]
+
+Ints = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+_DAY = 86_400_000
+"""Milliseconds in a day."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryColumn:
+    """The column of a part of a state that says when a row expires. A row with NULL there never expires.
+
+    Law: no step after the time that a row expires at reads the row, or adds to it.
+
+    Attributes:
+        of: Where the column is: among the keys of the rows, the rows of an arrangement, or the columns of newest rows.
+        place: Its place there.
+        later: So many milliseconds after the time in the column the row expires.
+        field: If the column is a struct, the place of the field.
+    """
+
+    of: Literal["keys", "rows", "columns"]
+    place: int
+    later: int = 0
+    field: int | None = None
+
+    def latest(self, rows: KeyedRows[Any]) -> int | None:
+        """Return the time at which the last of some rows expires; None if one of them never does, or there are none.
+
+        Args:
+            rows: The rows.
+        """
+        times, known = self._times(rows)
+        return int(times.max()) if len(times) and known.all() else None
+
+    def alive(self, rows: KeyedRows[Any], now: int) -> Mask:
+        """Return which rows have not expired at a time, in milliseconds since 1970."""
+        times, known = self._times(rows)
+        return ~known | (times > now)
+
+    def _times(self, rows: KeyedRows[Any]) -> tuple[Ints, Mask]:
+        """Return the time at which each row expires, and which rows do."""
+        if self.of == "keys":
+            assert self.field is None, "a key is no struct"
+            column: Column = rows.keys[self.place]
+            known = np.ones(len(rows), np.bool_) if column.valid is None else column.valid
+            return self._milliseconds(column.values.astype(np.int64), column.type), known
+        array = (rows.values.rows if self.of == "rows" else rows.values.columns)[self.place]
+        if self.field is not None:
+            array = pc.struct_field(array, self.field)
+        known = pc.is_valid(array).to_numpy(zero_copy_only=False)
+        whole = array.cast(pa.int32() if pa.types.is_date32(array.type) else pa.int64())
+        values = pc.fill_null(whole, 0).to_numpy(zero_copy_only=False).astype(np.int64)
+        return self._milliseconds(values, array.type), known
+
+    def _milliseconds(self, values: Ints, kind: pa.DataType) -> Ints:
+        """Return times in milliseconds since 1970, rounded up."""
+        if pa.types.is_date32(kind):
+            return values * _DAY + self.later
+        if pa.types.is_timestamp(kind):
+            assert kind.unit == "us", "Spark has microseconds"
+            return -(-values // 1000) + self.later
+        return values + self.later

@@ -1,0 +1,209 @@
+"""Bringing equal keys together: rows sorted by hash, then key, and where each key begins.
+
+Different keys may have one hash; the key columns tell them apart. That costs one comparison of neighbours: only rows
+whose hash several keys share are sorted by key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from boatlift.state.column import Column, sort_rows, unequal_rows
+
+__all__ = [
+    "Grouping",
+    "RowValues",
+    "distinct_sorted",
+    "each_once",
+    "group",
+    "grouped_sum",
+    "ranges",
+    "search_stretches",
+    "sort_hashes",
+]
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_RADIX_PAYS = 1 << 13
+
+
+class RowValues(Protocol):
+    """Values of rows, as an array has them; read only at the rows that are asked for."""
+
+    def __getitem__(self, places: Ints, /) -> Any:
+        """Return the values of some rows, as an array."""
+
+
+class Grouping(NamedTuple):
+    """An order of rows, and the places in it where keys begin.
+
+    Attributes:
+        order: Row numbers, by hash, then key.
+        starts: Positions in `order`, ascending, the first is 0.
+        hash: The hash of each key (one for each start).
+        collides: Whether two keys have one hash.
+    """
+
+    order: Ints
+    starts: Ints
+    hash: Hashes
+    collides: bool
+
+
+def sort_hashes(hashes: Hashes) -> Ints:
+    """Return an order that sorts hashes, fast if they are spread evenly.
+
+    NumPy sorts 16-bit numbers by radix. Two such passes sort by the upper 32 bits. Hashes that share these with a
+    neighbour are then sorted apart.
+    """
+    if len(hashes) < _RADIX_PAYS:
+        return np.argsort(hashes)
+    by_second = np.argsort((hashes >> np.uint64(32)).astype(np.uint16), kind="stable")
+    upper = (hashes >> np.uint64(48)).astype(np.uint16)
+    order: Ints = by_second[np.argsort(upper[by_second], kind="stable")]
+    in_order = hashes[order]
+    falls = np.flatnonzero(in_order[1:] < in_order[:-1])
+    if not len(falls):
+        return order
+    if len(falls) > len(hashes) // 64:
+        return np.argsort(hashes)
+    top = in_order >> np.uint64(32)
+    crowded = np.unique(top[falls])
+    first, last = top.searchsorted(crowded, "left"), top.searchsorted(crowded, "right")
+    places = ranges(first, last)
+    rows = order[places]
+    order[places] = rows[np.argsort(hashes[rows])]
+    return order
+
+
+def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> Grouping:
+    """Return an order in which rows of equal keys are neighbours.
+
+    Args:
+        hashes: One a row; equal keys have equal hashes.
+        keys: The key columns, canonical.
+        order: An order that sorts the hashes, if it is known.
+    """
+    if order is None:
+        order = sort_hashes(hashes)
+    in_order = hashes[order]
+    begins = np.empty(len(order), np.bool_)
+    begins[:1] = True
+    np.not_equal(in_order[1:], in_order[:-1], out=begins[1:])
+    repeats = np.flatnonzero(~begins)
+    collides = False
+    if len(repeats):
+        differ = unequal_rows(keys, order[repeats], keys, order[repeats - 1])
+        if differ.any():
+            collides = True
+            at = repeats[differ]
+            begins[at] = True
+            order, begins = _tell_apart(hashes, keys, order, begins, in_order, at)
+    starts = np.flatnonzero(begins)
+    return Grouping(order, starts, in_order if len(starts) == len(order) else in_order[starts], collides)
+
+
+def grouped_sum(values: Ints, starts: Ints) -> Ints:
+    """Return the sum of each group's values; exact if each sum is an int64 (sums in between may wrap)."""
+    if len(starts) == len(values):
+        return values
+    running = np.cumsum(values)
+    ends = np.empty(len(starts), np.int64)
+    ends[:-1] = starts[1:] - 1
+    ends[-1:] = len(values) - 1
+    totals = running[ends]
+    totals[1:] -= totals[:-1].copy()
+    return totals
+
+
+def _tell_apart(
+    hashes: Hashes,
+    keys: Sequence[Column],
+    order: Ints,
+    begins: npt.NDArray[np.bool_],
+    in_order: Hashes,
+    at: Ints,
+) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    """Return the order and the begins with the rows sorted by key whose hash several keys share.
+
+    Where the rows of a hash are in order, as those of one sorted piece are, they are left as they are.
+
+    Args:
+        hashes, keys, order, begins: See `group`.
+        in_order: The hashes in the order.
+        at: The places in the order where a key differs from the one before it, which has the same hash.
+    """
+    at = at[_falls(keys, order[at - 1], order[at])]
+    if not len(at):
+        return order, begins
+    shared = distinct_sorted(in_order[at])
+    places = ranges(in_order.searchsorted(shared, "left"), in_order.searchsorted(shared, "right"))
+    rows = order[places]
+    rows = rows[sort_rows(hashes[rows], [column.take(rows) for column in keys])]
+    order, begins = order.copy(), begins.copy()
+    order[places] = rows
+    same_hash = hashes[rows[1:]] == hashes[rows[:-1]]
+    begins[places[1:]] = ~same_hash | unequal_rows(keys, rows[1:], keys, rows[:-1])
+    return order, begins
+
+
+def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> npt.NDArray[np.bool_]:
+    """Return which rows come after others in the order of `sort_rows`, as far as it is seen cheaply: else all."""
+    falls, equal = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
+    for column in keys:
+        if column.valid is not None or not column.is_whole:
+            return np.ones(len(rows), np.bool_)
+        here, there = column.values[rows], column.values[others]
+        falls |= equal & (here > there)
+        equal &= here == there
+    return falls
+
+
+def distinct_sorted(hashes: Hashes) -> Hashes:
+    """Return ascending hashes, each once."""
+    begins = np.ones(len(hashes), np.bool_)
+    np.not_equal(hashes[1:], hashes[:-1], out=begins[1:])
+    return hashes[begins]
+
+
+def each_once(hashes: Hashes) -> Hashes:
+    """Return hashes in ascending order, each once; NumPy sorts them sooner than `unique` hashes and sorts them."""
+    return distinct_sorted(np.sort(hashes))
+
+
+def ranges(first: Ints, last: Ints) -> Ints:
+    """Return the numbers from first[i] up to, not including, last[i], for each i one after the other."""
+    lengths = last - first
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: Ints = np.arange(total) + np.repeat(first - (ends - lengths), lengths)
+    return numbers
+
+
+def search_stretches(
+    columns: Sequence[RowValues],
+    first: Ints,
+    last: Ints,
+    wanted: Sequence[npt.NDArray[Any]],
+    *,
+    behind: bool = False,
+) -> Ints:
+    """Return for each stretch of sorted rows the first that is not before the wanted one, or the first behind it."""
+    low, high = first.copy(), last.copy()
+    while len(searched := np.flatnonzero(low < high)):
+        middle = (low[searched] + high[searched]) >> 1
+        below = np.zeros(len(searched), np.bool_)
+        equal = np.ones(len(searched), np.bool_)
+        for column, values in zip(columns, wanted, strict=True):
+            here, there = column[middle], values[searched]
+            below |= equal & (here < there)
+            equal &= here == there
+        below |= equal & behind
+        low[searched[below]] = middle[below] + 1
+        high[searched[~below]] = middle[~below]
+    return low

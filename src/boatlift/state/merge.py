@@ -1,0 +1,149 @@
+"""Merging runs into one: the sum of what several times added. Nothing that can be seen in results changes by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.state.codec import ValueCodec
+from boatlift.state.column import Column
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.group import group
+from boatlift.state.key_groups import Share
+from boatlift.state.opened import OpenRun
+from boatlift.state.rows import KeyedRows
+from boatlift.state.run_file import write_run
+from boatlift.state.segment import Segment
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["SLICE_ROWS", "filtered", "merge_rows", "merge_runs"]
+
+SLICE_ROWS = 1 << 20
+"""How many rows are merged at a time: memory stays bounded however large the runs are."""
+
+V = TypeVar("V")
+S = TypeVar("S")
+
+
+def merge_runs(
+    codec: ValueCodec[V, S],
+    runs: Sequence[OpenRun[S]],
+    write_to: str | Path,
+    *,
+    processor: str,
+    share: Share,
+    oldest: bool = False,
+    expiry: ExpiryColumn | None = None,
+    now: int | None = None,
+    slice_rows: int = SLICE_ROWS,
+) -> RunRef | None:
+    """Merge runs of any times into one that holds a share of the key groups.
+
+    Args:
+        codec: The form of the values.
+        runs: The runs; those that hold other key groups as well are cut.
+        write_to: A fresh file.
+        processor: The processor whose state it is.
+        share: The key groups of the new run.
+        oldest: Whether no other run of the state is older, for any of the key groups.
+        expiry: The column by which rows expire; None: they never do.
+        now: The time that has passed after the last step of the runs, in milliseconds since 1970, or an earlier one;
+            rows that have expired by then are left out. None: no time is known.
+        slice_rows: Rows merged at a time.
+
+    Returns:
+        The new run, over the times from the first to the last of all merged; None if no row is left.
+    """
+    segments = [segment for run in runs for segment in run.segments if len(segment)]
+    total = sum(map(len, segments))
+    pieces = _merged_slices(codec, segments, total, share, slice_rows, oldest=oldest)
+    latest: list[int | None] = []
+    if expiry is not None:
+        pieces = _unexpired(codec, pieces, expiry, now, latest)
+    head = next(pieces, None)
+    if head is None:
+        return None
+    merged = write_run(
+        write_to,
+        codec,
+        chain([head], pieces),
+        processor=processor,
+        times=(min(run.times[0] for run in runs), max(run.times[1] for run in runs)),
+        share=share,
+        fields=None if total <= slice_rows else _widest(codec, runs),
+    )
+    ends = [each for each in latest if each is not None]
+    return msgspec.structs.replace(merged, expires=max(ends)) if ends and len(ends) == len(latest) else merged
+
+
+def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, oldest: bool = False) -> KeyedRows[V]:
+    """Merge rows by key; rows that say nothing are left out (`ValueCodec.says_nothing`)."""
+    merged = pieces[0]
+    if len(pieces) > 1:
+        hashes = np.concatenate([piece.hash for piece in pieces])
+        keys = [Column.concat([piece.keys[number] for piece in pieces]) for number in range(len(codec.keys))]
+        grouping = group(hashes, keys, np.argsort(hashes, kind="stable"))  # a merge: every piece is sorted
+        values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
+        firsts = grouping.order[grouping.starts]
+        merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
+    nothing = codec.says_nothing(merged.values, oldest=oldest)
+    return merged if nothing is None else filtered(codec, merged, ~nothing)
+
+
+def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: npt.NDArray[np.bool_]) -> KeyedRows[V]:
+    """Return the rows that a mask keeps."""
+    if keep.all():
+        return rows
+    places = np.flatnonzero(keep)
+    keys = [column.take(places) for column in rows.keys]
+    return KeyedRows(rows.hash[places], keys, codec.take(rows.values, places), rows.collides)
+
+
+def _merged_slices(
+    codec: ValueCodec[V, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int, *, oldest: bool
+) -> Iterator[KeyedRows[V]]:
+    """Merge slice by slice; a slice is a range of hashes, so that equal keys meet in one."""
+    if not segments:
+        return
+    largest = max(segments, key=len).hash
+    count = -(-total // slice_rows)
+    marks = largest[np.arange(1, count) * len(largest) // count] if count > 1 else largest[:0]
+    cuts = [[0, *segment.hash.searchsorted(marks, "left").tolist(), len(segment.hash)] for segment in segments]
+    for number in range(count):
+        parts = [
+            segment.cut(codec, cut[number], cut[number + 1])
+            for segment, cut in zip(segments, cuts, strict=True)
+            if cut[number] < cut[number + 1]
+        ]
+        parts = [filtered(codec, part, share.holds(part.hash)) for part in parts]
+        parts = [part for part in parts if len(part)]
+        if parts:
+            merged = merge_rows(codec, parts, oldest=oldest)
+            if len(merged):
+                yield merged
+
+
+def _unexpired(
+    codec: ValueCodec[V, Any],
+    pieces: Iterator[KeyedRows[V]],
+    expiry: ExpiryColumn,
+    now: int | None,
+    latest: list[int | None],
+) -> Iterator[KeyedRows[V]]:
+    """Yield rows that have not expired; append to `latest` when the last of each piece does (`ExpiryColumn.latest`)."""
+    for piece in pieces:
+        rows = piece if now is None else filtered(codec, piece, expiry.alive(piece, now))
+        if len(rows):
+            latest.append(expiry.latest(rows))
+            yield rows
+
+
+def _widest(codec: ValueCodec[V, S], runs: Sequence[OpenRun[S]]) -> list[pa.Field]:
+    return codec.fields_of_merged([[segment.values for segment in run.segments] for run in runs])

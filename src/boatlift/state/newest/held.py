@@ -1,0 +1,126 @@
+"""Keys that a step touches, and the newest rows that are held for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.state.column import Column, unequal_rows
+from boatlift.state.group import distinct_sorted, group, ranges
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.state.newest.codec import NewestCodec, NewestRows, StoredRows
+from boatlift.state.opened import OpenRun
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["Cells", "TouchedKeys", "held_rows", "written_rows"]
+
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class TouchedKeys:
+    """Keys, sorted by hash, then by their columns; each once.
+
+    Attributes:
+        hash: The hash of each key.
+        columns: The key columns, canonical.
+    """
+
+    hash: Hashes
+    columns: Sequence[Column]
+
+    def __len__(self) -> int:
+        return len(self.hash)
+
+    def numbers(self, hashes: Hashes, columns: Sequence[Column]) -> Ints:
+        """Return for each of some keys its number among these; -1 for a key that is not among them."""
+        numbers = self.hash.searchsorted(hashes, "left")
+        open_ = np.arange(len(hashes))
+        while len(open_):
+            at = numbers[open_]
+            there = at < len(self.hash)
+            there[there] = self.hash[at[there]] == hashes[open_[there]]
+            numbers[open_[~there]] = -1
+            open_ = open_[there]
+            open_ = open_[unequal_rows(columns, open_, self.columns, numbers[open_])]
+            numbers[open_] += 1  # another key with the same hash
+        return numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Rows of touched keys: of one key several, told apart by further key columns.
+
+    Attributes:
+        key: The number of each row's key.
+        further: The key columns behind those of the touched keys.
+        columns: The columns of the rows.
+    """
+
+    key: Ints
+    further: tuple[Column, ...]
+    columns: tuple[pa.Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[StoredRows]]) -> Cells:
+    """Return the rows that hold of touched keys, in order of their keys.
+
+    Args:
+        codec: The form of the rows. Its keys begin with those of the touched keys.
+        touched: The keys.
+        runs: The runs of the state.
+    """
+    wanted = distinct_sorted(touched.hash)
+    pieces = []
+    for segment in (segment for run in runs for segment in run.segments):
+        places = ranges(*segment.stretches(wanted))
+        if len(places):
+            pieces.append(segment.take(codec, places))
+    width = len(touched.columns)
+    if not pieces:
+        further = tuple(_no_values(kind) for _, kind in codec.keys[width:])
+        return Cells(np.zeros(0, np.int64), further, tuple(pa.nulls(0, field.type) for field in codec.schema))
+    rows = merge_rows(codec, pieces)
+    rows = filtered(codec, rows, rows.values.present)
+    numbers = touched.numbers(rows.hash, rows.keys[:width])
+    known = np.flatnonzero(numbers >= 0)
+    if len(known) < len(numbers):
+        numbers = numbers[known]
+        rows = KeyedRows(
+            rows.hash[known], [key.take(known) for key in rows.keys], codec.take(rows.values, known), rows.collides
+        )
+    return Cells(numbers, tuple(rows.keys[width:]), rows.values.columns)
+
+
+def written_rows(
+    touched: TouchedKeys, cells: Cells, present: npt.NDArray[np.bool_], time: int
+) -> KeyedRows[NewestRows]:
+    """Return rows as a run has them.
+
+    Args:
+        touched: The keys.
+        cells: The rows, each of another key.
+        present: Which of them hold; the others end their keys.
+        time: The step that writes them.
+    """
+    hashes = touched.hash[cells.key]
+    keys = [*(column.take(cells.key) for column in touched.columns), *cells.further]
+    grouping = group(hashes, keys)
+    order = grouping.order
+    at = pa.array(order)
+    values = NewestRows(
+        np.full(len(order), time, np.int64), present[order], tuple(column.take(at) for column in cells.columns)
+    )
+    return KeyedRows(hashes[order], [key.take(order) for key in keys], values, grouping.collides)
+
+
+def _no_values(kind: pa.DataType) -> Column:
+    return Column.from_arrow(pa.nulls(0, kind), kind)

@@ -1,0 +1,208 @@
+"""The bytes of a mapped run, each block proved when this process first touches it."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.errors import DataError
+from boatlift.state.group import ranges
+from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
+from boatlift.storage.records.damage import RESTORE
+
+__all__ = ["MappedArray", "Proof"]
+
+Ints = npt.NDArray[np.int64]
+
+_SHIFT = BLOCK_BYTES.bit_length() - 1
+_madvise = ctypes.CDLL(None).madvise
+_madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+_WILL_NEED = 3
+
+_ARROW = b"ARROW1\0\0"
+_PREFIX = struct.Struct("<Ii")
+"""The beginning of a message in an Arrow file: a mark, and the length of the head that follows."""
+
+_NEARLY_ALL = 16
+"""An array of whose blocks only one in so many is left unproved is proved whole: from then on it costs no look."""
+
+_MANY = 4
+"""An array is proved whole at once if so many times its blocks are asked for: hardly a block would be left out."""
+
+
+class Proof:
+    """The proved and unproved blocks of a run.
+
+    Several threads may use it: a block is proved twice at worst.
+
+    Args:
+        name: The file, for messages.
+        whole: Its bytes.
+        table: The checksums of its blocks, themselves proved.
+        covered: How many bytes the blocks have.
+    """
+
+    def __init__(self, name: str, whole: pa.Buffer, table: BlockTable, covered: int) -> None:
+        if len(table) != -(-covered // BLOCK_BYTES):
+            raise ValueError("the table of checksums is not of so many blocks")
+        self.covered = covered
+        self._name, self._table = name, table
+        self._address = whole.address
+        self._blocks = memoryview(whole).cast("B")[:covered]
+        self._pending = np.ones(len(table), np.bool_)
+
+    def place(self, buffer: pa.Buffer) -> int:
+        """Return where a buffer begins in the file.
+
+        Raises:
+            ValueError: it is not within the blocks.
+        """
+        begin: int = buffer.address - self._address
+        if begin < 0 or begin + buffer.size > self.covered:
+            raise ValueError("a column is not where rows are")
+        return begin
+
+    def prove(self, begins: Ints, ends: Ints) -> bool:
+        """Prove stretches of bytes; return whether any block was unproved.
+
+        Raises:
+            DataError: `[CORRUPT]` a block is not as it was written.
+        """
+        first, last = begins >> _SHIFT, (ends - 1) >> _SHIFT
+        numbers = first if np.array_equal(first, last) else ranges(first, np.maximum(last + 1, first))
+        pending = numbers[self._pending[numbers]]
+        if not len(pending):
+            return False
+        wanted = np.unique(pending)
+        self._read_ahead(wanted)
+        for number in wanted.tolist():
+            start = number << _SHIFT
+            if not self._table.proves(number, self._blocks[start : start + BLOCK_BYTES]):
+                raise DataError(
+                    "CORRUPT",
+                    f"the run {self._name} is damaged: bytes {start} to {min(start + BLOCK_BYTES, self.covered) - 1} "
+                    f"have another checksum than its table records: {RESTORE}",
+                )
+            self._pending[number] = False
+        return True
+
+    def _read_ahead(self, numbers: Ints) -> None:
+        """Let the system begin to read all of some ascending blocks: one after the other, each would wait for the disk.
+
+        A block that is touched unannounced also costs the reading of many others around it.
+        """
+        ends = np.flatnonzero(np.diff(numbers) > 1)
+        firsts, lasts = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
+        for first, last in zip(firsts, lasts, strict=True):
+            start, length = self._address + (first << _SHIFT), (last + 1 - first) << _SHIFT
+            _madvise(start, length, _WILL_NEED)  # its refusal changes nothing but the time
+
+    def prove_heads(self, starts: Iterable[int]) -> None:
+        """Prove the heads of record batches, which say where their columns are, and Arrow's schema before the first.
+
+        Args:
+            starts: Where the record batches begin; the schema's message is a part of the first.
+
+        Raises:
+            DataError: `[CORRUPT]` a head is not as it was written.
+        """
+        for start in starts:
+            end = start
+            for before in (len(_ARROW), 0) if start == 0 else (0,):
+                end += before
+                self.prove(np.array([start]), np.array([end + _PREFIX.size]))
+                _, length = _PREFIX.unpack_from(self._blocks, end)
+                end += _PREFIX.size + length
+            self.prove(np.array([start]), np.array([end]))
+
+    def pending(self, begin: int, end: int) -> tuple[int, int]:
+        """Return how many blocks of a stretch of bytes are unproved, and how many it has."""
+        blocks = self._pending[begin >> _SHIFT : ((end - 1) >> _SHIFT) + 1]
+        return int(np.count_nonzero(blocks)), len(blocks)
+
+
+class MappedArray:
+    """The place of an Arrow array in a run's file, which proves rows before they are read.
+
+    A nested array is proved whole when any of its rows is read.
+
+    Args:
+        proof: Of the run.
+        array: An array of a record batch of the run.
+
+    Raises:
+        ValueError: a buffer of the array is not within the run's blocks.
+    """
+
+    def __init__(self, proof: Proof, array: pa.Array) -> None:
+        if array.offset:
+            raise ValueError("a column does not begin where its buffers do")
+        self._proof, self._rows = proof, len(array)
+        buffers = array.buffers()
+        stretches = [(proof.place(each), int(each.size)) for each in buffers if each is not None and each.size]
+        self._stretches = [(begin, begin + size) for begin, size in stretches]
+        self._fixed: list[tuple[int, int]] = []  # where a row's bits begin, and how many a row has
+        self._text: tuple[npt.NDArray[np.signedinteger], int] | None = None
+        self._blocks = sum(end - begin for begin, end in self._stretches) // BLOCK_BYTES
+        kind = array.type
+        is_long = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+        is_text = is_long or pa.types.is_string(kind) or pa.types.is_binary(kind)
+        self._nested = not is_text and (kind.num_fields > 0 or len(buffers) > 2)
+        self.is_proved = not self._stretches
+        if self.is_proved or self._nested:
+            return
+        if buffers[0] is not None:
+            self._fixed.append((proof.place(buffers[0]) * 8, 1))
+        if is_text:
+            word = np.dtype(np.int64 if is_long else np.int32)
+            self._fixed.append((proof.place(buffers[1]) * 8, word.itemsize * 8))
+            data = 0 if buffers[2] is None or not buffers[2].size else proof.place(buffers[2])
+            self._text = np.frombuffer(buffers[1], word)[: self._rows + 1], data
+        elif buffers[1] is not None:
+            self._fixed.append((proof.place(buffers[1]) * 8, kind.bit_width))
+
+    def prove_at(self, places: Ints) -> None:
+        """Prove some rows; see `prove`."""
+        if not self.is_proved:
+            self.prove(places, places + 1)
+
+    def prove(self, first: Ints, last: Ints) -> None:
+        """Prove stretches of rows: from first[i] up to, not including, last[i].
+
+        Raises:
+            DataError: `[CORRUPT]` they are not as they were written.
+        """
+        if self.is_proved or not len(first):
+            return
+        if self._nested or len(first) >= _MANY * (self._blocks + 1):
+            self.prove_all()
+            return
+        behind = 0 if self._text is None else 1  # a row of text goes from its own offset to the next
+        anew = False
+        for begin, bits in self._fixed:
+            anew |= self._proof.prove((begin + first * bits) >> 3, (begin + (last + behind) * bits + 7) >> 3)
+        if self._text is not None:
+            offsets, data = self._text
+            begins, ends = offsets[first].astype(np.int64), offsets[last].astype(np.int64)
+            filled = begins < ends
+            anew |= self._proof.prove(data + begins[filled], data + ends[filled])
+        if anew:
+            counts = [self._proof.pending(begin, end) for begin, end in self._stretches]
+            if sum(left for left, _ in counts) * _NEARLY_ALL <= sum(blocks for _, blocks in counts):
+                self.prove_all()
+
+    def prove_all(self) -> None:
+        """Prove all rows.
+
+        Raises:
+            DataError: `[CORRUPT]` they are not as they were written.
+        """
+        if not self.is_proved:
+            begins, ends = zip(*self._stretches, strict=True)
+            self._proof.prove(np.array(begins, np.int64), np.array(ends, np.int64))
+            self.is_proved = True

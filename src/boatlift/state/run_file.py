@@ -1,0 +1,176 @@
+"""Runs on disk: one Arrow file each, written once and memory-mapped from then on.
+
+docs/formats/run.md describes the bytes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import xxhash
+
+from boatlift.errors import FencedError, UnavailableError
+from boatlift.state.codec import ValueCodec
+from boatlift.state.key_groups import Share
+from boatlift.state.rows import KeyedRows
+from boatlift.storage.blocks import BlockWriter
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY", "key_field", "write_run"]
+
+FORMAT = 1
+FIRST_KIND = "aggregate"
+"""The kind of a run whose metadata names none: the first runs held aggregates."""
+
+MARK_ROWS = 1024
+"""The hash of every so many rows stands in the tail of a run: a search begins there."""
+
+METADATA_KEY = b"boatlift.run"
+COLLIDES_KEY = b"boatlift.collides"
+HASH_FIELD = "hash"
+
+V = TypeVar("V")
+
+
+class _DigestingFile(io.RawIOBase):
+    """A fresh file of blocks and a tail, of which the checksums and the digest are made as it is written."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("xb", buffering=1 << 16)
+        self._blocks = BlockWriter()
+        self._tail: xxhash.xxh3_128 | None = None
+        self._covered = 0
+        self.written = 0
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data)
+        (self._blocks.write if self._tail is None else self._tail.update)(view)
+        self._file.write(view)
+        self.written += view.nbytes
+        return view.nbytes
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.written
+
+    def close(self) -> None:
+        if not self._file.closed:
+            self._file.close()
+        super().close()
+
+    def abandon(self) -> None:
+        """Close the file after a failed write: closing tries to write the rest, and fails again."""
+        with suppress(OSError):
+            self.close()
+
+    def begin_tail(self, starts: Sequence[int], marks: Sequence[npt.NDArray[np.uint64]]) -> None:
+        """End the blocks: the table of their checksums is written, and all that is written from there is digested."""
+        self._covered, self._tail = self.written, xxhash.xxh3_128()
+        first, second = np.array(starts, "<u8"), np.concatenate(marks).astype("<u8")
+        self.write(self._blocks.table(first.tobytes(), second.tobytes(), MARK_ROWS))
+
+    @property
+    def proof(self) -> tuple[str, int]:
+        """The digest of the tail, and how many bytes it has."""
+        assert self._tail is not None
+        return self._tail.hexdigest(), self.written - self._covered
+
+
+def write_run(
+    path: str | Path,
+    codec: ValueCodec[V, Any],
+    pieces: Iterable[KeyedRows[V]],
+    *,
+    processor: str,
+    times: tuple[int, int],
+    share: Share,
+    fields: Sequence[pa.Field] | None = None,
+) -> RunRef:
+    """Write a run, and make its proof on the way. The file is not made durable here (no fsync): the store does that.
+
+    Args:
+        path: A fresh file; also the reference's name.
+        codec: The form of the values.
+        pieces: The rows, at least one piece: pieces in order, none overlapping another. Each becomes one record batch.
+        processor: The processor whose state it is.
+        times: The first and the last time whose effects the run holds.
+        share: The key groups that it holds.
+        fields: The columns of the values, wide enough for all pieces; without them there is one piece, and its
+            narrowest columns are taken.
+
+    Raises:
+        FencedError: `[OBJECT_EXISTS]` the file is there already.
+        UnavailableError: `[STORE_FAILED]` the file could not be written.
+    """
+    path = Path(path)
+    first, last = times
+    rows = 0
+    starts, marks = [], []
+    try:
+        file = _DigestingFile(path)
+    except FileExistsError as error:
+        raise FencedError("OBJECT_EXISTS", f"the run {path} exists already: file names must be fresh") from error
+    except OSError as error:
+        raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
+    try:
+        writer = None
+        for piece in pieces:
+            if writer is None:
+                fields = codec.fields_of(piece.values) if fields is None else fields
+                schema = pa.schema([*_key_fields(codec), *fields])
+                metadata = _metadata(codec, processor, first, last, share)
+                writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
+            assert fields is not None
+            columns = [pa.array(piece.hash), *(column.to_arrow() for column in piece.keys)]
+            columns += codec.encode(piece.values, fields)
+            batch = pa.RecordBatch.from_arrays(columns, schema=schema)
+            starts.append(file.written)
+            writer.write_batch(batch, custom_metadata={COLLIDES_KEY: b"1" if piece.collides else b"0"})
+            rows += len(piece)
+            marks.append(piece.hash[::MARK_ROWS])
+        if writer is None:
+            raise ValueError("a run has at least one piece")
+        file.begin_tail(starts, marks)  # between the last record batch and Arrow's footer, by which readers go
+        writer.close()
+        file.close()
+    except OSError as error:
+        file.abandon()
+        path.unlink(missing_ok=True)
+        raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
+    digest, tail = file.proof
+    return RunRef(str(path), first, last, share.modulus, share.residue, rows, file.written, digest, tail=tail)
+
+
+def key_field(number: int) -> str:
+    """Return the name of the column that holds a key column."""
+    return f"key.{number}"
+
+
+def _key_fields(codec: ValueCodec[Any, Any]) -> list[pa.Field]:
+    keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
+    return [pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys]
+
+
+def _metadata(codec: ValueCodec[Any, Any], processor: str, first: int, last: int, share: Share) -> str:
+    entries = {
+        "format": FORMAT,
+        "processor": processor,
+        "first": first,
+        "last": last,
+        "modulus": share.modulus,
+        "residue": share.residue,
+        "layout": codec.description,
+    }
+    if codec.kind != FIRST_KIND:
+        entries["kind"] = codec.kind
+    return json.dumps(entries, separators=(",", ":"), sort_keys=True)

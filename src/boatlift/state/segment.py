@@ -1,0 +1,262 @@
+"""Sorted rows as a step looks into them: in memory, or of a record batch of a run, of which each row read is proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from boatlift.state.codec import ValueCodec
+from boatlift.state.column import Column
+from boatlift.state.group import RowValues, search_stretches
+from boatlift.state.proof import MappedArray, Proof
+from boatlift.state.rows import KeyedRows
+
+__all__ = ["MappedSegment", "Segment"]
+
+S = TypeVar("S")
+V = TypeVar("V")
+Hashes = npt.NDArray[np.uint64]
+Ints = npt.NDArray[np.int64]
+
+_CHUNK = 1024
+
+
+class Segment(Generic[S]):
+    """Rows sorted by hash, then by the key columns.
+
+    `hash`, `keys`, `key` and `values` are of all rows: reading one touches all of them. The other methods touch only
+    the rows that they are asked for.
+
+    Args:
+        hashes: Ascending.
+        keys: Key columns.
+        values: The rest, as the codec's `decode` returns it.
+        collides: Whether two of its rows may have one hash.
+    """
+
+    def __init__(self, hashes: Hashes, keys: Sequence[Column], values: S, collides: bool) -> None:
+        self._hash, self._keys, self._values = hashes, keys, values
+        self.collides = collides
+
+    def __len__(self) -> int:
+        return len(self._hash)
+
+    @property
+    def hash(self) -> Hashes:
+        """The hashes of all rows, ascending."""
+        return self._hash
+
+    @property
+    def keys(self) -> Sequence[Column]:
+        """The key columns."""
+        return self._keys
+
+    @property
+    def values(self) -> S:
+        """The rest, as the codec's `decode` returns it."""
+        return self._values
+
+    def places_of(self, wanted: Hashes) -> Ints:
+        """Return for each of some ascending hashes the first row that has no smaller one."""
+        return _search(self._hash, wanted)
+
+    def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
+        """Return where the rows of each of some hashes begin and end."""
+        return self._hash.searchsorted(wanted, "left"), self._hash.searchsorted(wanted, "right")
+
+    def hashes_at(self, places: Ints) -> Hashes:
+        """Return the hashes of some rows."""
+        return self._hash[places]
+
+    def keys_at(self, places: Ints) -> list[Column]:
+        """Return the keys of some rows."""
+        return [column.take(places) for column in self._keys]
+
+    def key(self, number: int) -> Column:
+        """Return a key column."""
+        return self._keys[number]
+
+    def key_values(self, number: int) -> RowValues:
+        """Return the values of a key column of whole numbers, to be read at some rows."""
+        values: Ints = self._keys[number].values
+        return values
+
+    def read(self, codec: ValueCodec[V, S], places: Ints) -> V:
+        """Return the values of some rows."""
+        return codec.read(self._values, places)
+
+    def take(self, codec: ValueCodec[V, S], places: Ints) -> KeyedRows[V]:
+        """Return some rows."""
+        return KeyedRows(self.hashes_at(places), self.keys_at(places), self.read(codec, places), self.collides)
+
+    def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
+        """Return the rows from one place up to, not including, another; those in memory as views."""
+        keys = [column.slice(start, stop) for column in self._keys]
+        return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
+
+
+class MappedSegment(Segment[S]):
+    """A record batch of a run: views of the mapped file, of which nothing is read before it is touched, nor unproved.
+
+    Args:
+        proof: Of the run.
+        codec: How the values are read.
+        columns: The columns by field name: those of the hash and the keys, then the others.
+        key_fields: The fields of the hash and of the keys.
+        marks: The hashes of the first row, of the row `mark_rows` behind it, and so on; proved.
+        mark_rows: See `marks`.
+        collides: Whether two of its rows may have one hash.
+
+    Raises:
+        ValueError: the columns are not within the run's blocks, or of other types.
+    """
+
+    def __init__(
+        self,
+        proof: Proof,
+        codec: ValueCodec[Any, S],
+        columns: Mapping[str, pa.Array],
+        key_fields: Sequence[str],
+        marks: Hashes,
+        mark_rows: int,
+        collides: bool,
+    ) -> None:
+        mapped = {name: MappedArray(proof, array) for name, array in columns.items()}
+        hash_field, *own = key_fields
+        self._arrays = tuple(mapped.values())
+        self._of_hash = mapped[hash_field]
+        self._of_keys = [mapped[name] for name in own]
+        self._of_values = [array for name, array in mapped.items() if name not in key_fields]
+        self._key_arrays = [(columns[name], kind) for name, (_, kind) in zip(own, codec.keys, strict=True)]
+        self._views = [None if _is_copied(array) else _column(array, kind) for array, kind in self._key_arrays]
+        self._marks, self._mark_rows = marks, mark_rows
+        values = codec.decode({name: array for name, array in columns.items() if name not in key_fields})
+        super().__init__(columns[hash_field].to_numpy(), (), values, collides)
+
+    @property
+    def hash(self) -> Hashes:
+        """The hashes of all rows, ascending."""
+        self._of_hash.prove_all()
+        return self._hash
+
+    @property
+    def keys(self) -> Sequence[Column]:
+        """The key columns."""
+        return [self.key(number) for number in range(len(self._views))]
+
+    @property
+    def values(self) -> S:
+        """The rest, as the codec's `decode` returns it."""
+        for array in self._of_values:
+            array.prove_all()
+        return self._values
+
+    def places_of(self, wanted: Hashes) -> Ints:
+        """Return for each of some ascending hashes the first row that has no smaller one."""
+        if self._is_searched_whole(wanted):
+            return _search(self.hash, wanted)
+        return self._between_marks(wanted, behind=False)
+
+    def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
+        """Return where the rows of each of some hashes begin and end."""
+        if self._is_searched_whole(wanted):
+            return self.hash.searchsorted(wanted, "left"), self.hash.searchsorted(wanted, "right")
+        return self._between_marks(wanted, behind=False), self._between_marks(wanted, behind=True)
+
+    def hashes_at(self, places: Ints) -> Hashes:
+        """Return the hashes of some rows."""
+        self._of_hash.prove_at(places)
+        return self._hash[places]
+
+    def keys_at(self, places: Ints) -> list[Column]:
+        """Return the keys of some rows."""
+        found = []
+        for mapped, view, (array, kind) in zip(self._of_keys, self._views, self._key_arrays, strict=True):
+            mapped.prove_at(places)
+            found.append(_column(array.take(pa.array(places)), kind) if view is None else view.take(places))
+        return found
+
+    def key_values(self, number: int) -> RowValues:
+        """Return the values of a key column of whole numbers, to be read at some rows."""
+        view, mapped = self._views[number], self._of_keys[number]
+        if view is None or mapped.is_proved:
+            values: Ints = self.key(number).values
+            return values
+        return _ProvedValues(mapped, view.values)
+
+    def read(self, codec: ValueCodec[V, S], places: Ints) -> V:
+        """Return the values of some rows."""
+        for array in self._of_values:
+            array.prove_at(places)
+        return codec.read(self._values, places)
+
+    def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
+        """Return the rows from one place up to, not including, another; those in memory as views."""
+        first, last = np.array([start]), np.array([stop])
+        for array in self._arrays:
+            array.prove(first, last)
+        keys = [
+            _column(array.slice(start, stop - start), kind) if view is None else view.slice(start, stop)
+            for view, (array, kind) in zip(self._views, self._key_arrays, strict=True)
+        ]
+        return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
+
+    def key(self, number: int) -> Column:
+        """Return a key column."""
+        self._of_keys[number].prove_all()
+        view = self._views[number]
+        if view is None:
+            view = self._views[number] = _column(*self._key_arrays[number])
+        return view
+
+    def _is_searched_whole(self, wanted: Hashes) -> bool:
+        """Return whether a search goes by the whole column: it is proved, or hardly a row would be left unproved."""
+        if self._of_hash.is_proved or not len(self._marks):
+            return True
+        within = (wanted >= self._marks[0]) & (wanted <= self._marks[-1])
+        return int(np.count_nonzero(within)) >= len(self._marks)
+
+    def _between_marks(self, wanted: Hashes, *, behind: bool) -> Ints:
+        """Return the first row of each hash, or the first one behind its rows; only rows between two marks are read."""
+        stretch = self._marks.searchsorted(wanted, "right" if behind else "left")
+        first = np.maximum(stretch - 1, 0) * self._mark_rows
+        last = np.minimum(stretch * self._mark_rows, len(self._hash))
+        return search_stretches([_ProvedValues(self._of_hash, self._hash)], first, last, [wanted], behind=behind)
+
+
+class _ProvedValues:
+    """Values of a mapped column, each proved before it is read."""
+
+    def __init__(self, mapped: MappedArray, values: npt.NDArray[Any]) -> None:
+        self._mapped, self._values = mapped, values
+
+    def __getitem__(self, places: Ints) -> npt.NDArray[Any]:
+        self._mapped.prove_at(places)
+        found: npt.NDArray[Any] = self._values[places]
+        return found
+
+
+def _is_copied(array: pa.Array) -> bool:
+    """Return whether a column of an array is no view, so that making it reads all rows."""
+    return pa.types.is_boolean(array.type) or bool(array.null_count)
+
+
+def _column(array: pa.Array, kind: pa.DataType) -> Column:
+    return Column.from_arrow(array, kind, canonical=False)
+
+
+def _search(hashes: Hashes, needles: Hashes) -> Ints:
+    """Return `hashes.searchsorted(needles)` of sorted needles, in stretches that stay in the processor's cache."""
+    if len(needles) < 4 * _CHUNK:
+        return hashes.searchsorted(needles)
+    places = np.empty(len(needles), np.int64)
+    bounds = [*hashes.searchsorted(needles[::_CHUNK]).tolist(), len(hashes)]
+    for number, start in enumerate(range(0, len(needles), _CHUNK)):
+        low, high = bounds[number], bounds[number + 1]
+        stretch = hashes[low : high + 1].searchsorted(needles[start : start + _CHUNK])
+        np.add(stretch, low, out=places[start : start + _CHUNK])
+    return places

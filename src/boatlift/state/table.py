@@ -1,0 +1,151 @@
+"""A unit's keyed state as the driver knows it: lists of runs that are merged in the background.
+
+A state is an immutable list of runs: a rollback takes up an older list. Merging changes no list. A merged run can
+replace several others, and `resolve` puts it in their place when a step takes up a state.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Protocol
+
+from boatlift.state.key_groups import Share
+from boatlift.state.tiers import plan_merges
+from boatlift.storage.records.records import RunRef
+
+__all__ = ["StateTable"]
+
+MANY_RUNS = 64
+"""With more runs than this in any share of the key groups, a step first waits for the merge under way."""
+
+SINGLE = 4
+"""The number of runs above the last checkpoint that are left alone, so that rollback can choose among single times."""
+
+
+class MergeRuns(Protocol):
+    """Merges runs of a state, all of one share of the key groups; `oldest`: no other run is older."""
+
+    def __call__(self, runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
+        """Return the merged runs, each covering a part of the key groups."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Merged runs, and the names of the runs that they replace."""
+
+    replaced: frozenset[str]
+    runs: tuple[RunRef, ...]
+
+
+class StateTable:
+    """The states of one unit.
+
+    Args:
+        merge: Merges runs into new ones, each covering a part of the key groups; called on a background thread.
+    """
+
+    def __init__(self, merge: MergeRuns) -> None:
+        self._merge = merge
+        self._lock = threading.Lock()
+        self._merged: list[_Merged] = []
+        self._being_merged: set[str] = set()
+        self._saved_to = -1
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._merging: Future[None] | None = None
+
+    def resolve(self, state: Sequence[RunRef]) -> list[RunRef]:
+        """Return a state with merged runs in the place of those that they replace, for a step to begin with.
+
+        With very many runs the call waits for the merge under way.
+
+        Raises:
+            BoatliftError: the last merge failed. It is raised here, before a step's job, where no step can be kept by
+                halves.
+        """
+        if self._merging is not None and (self._merging.done() or _deepest(state) > MANY_RUNS):
+            self._merging.result()
+            self._merging = None
+        with self._lock:
+            merged = list(self._merged)
+        runs = {run.name: run for run in state}
+        for one in merged:
+            if one.replaced <= runs.keys():
+                runs = {name: run for name, run in runs.items() if name not in one.replaced}
+                runs.update((run.name, run) for run in one.runs)
+        return list(runs.values())
+
+    def grown(self, state: Sequence[RunRef]) -> None:
+        """Record the newest state, and begin to merge if that pays.
+
+        The call does not fail, because it comes after a step, whose results are kept whole or not at all.
+        """
+        if self._merging is not None and (not self._merging.done() or self._merging.exception() is not None):
+            return
+        shares: dict[tuple[int, int], list[RunRef]] = {}
+        runs = self.resolve(state)
+        for run in runs:
+            shares.setdefault((run.modulus, run.residue), []).append(run)
+        groups = [
+            group for share in shares.values() for group in plan_merges(share, self._saved_to, keep_single=SINGLE)
+        ]
+        if groups:
+            with self._lock:
+                self._being_merged = {run.name for group in groups for run in group}
+            self._merging = self._background.submit(
+                self._merge_all, [(group, _oldest(group, runs)) for group in groups]
+            )
+
+    def saved(self, runs: Sequence[RunRef]) -> None:
+        """Record that a state is durable: its runs may be merged freely."""
+        self._saved_to = max([self._saved_to, *(run.last for run in runs)])
+
+    def holds(self) -> AbstractSet[str]:
+        """Return the names of the runs that are being merged, and of merged runs."""
+        with self._lock:
+            return self._being_merged | {run.name for merged in self._merged for run in merged.runs}
+
+    def forget(self, live: Collection[str]) -> None:
+        """Forget merged runs in the place of runs that no state has any more.
+
+        Args:
+            live: The names of the runs of all states that a step may yet take up.
+        """
+        with self._lock:
+            self._merged = [merged for merged in self._merged if not merged.replaced.isdisjoint(live)]
+
+    def close(self) -> None:
+        """End the background thread."""
+        self._background.shutdown(wait=True, cancel_futures=True)
+
+    def _merge_all(self, groups: Sequence[tuple[Sequence[RunRef], bool]]) -> None:
+        try:
+            for group, oldest in groups:
+                runs = tuple(self._merge(group, oldest=oldest))
+                with self._lock:
+                    self._merged.append(_Merged(frozenset(run.name for run in group), runs))
+        finally:
+            with self._lock:
+                self._being_merged = set()
+
+
+def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
+    """Return whether no other run of a state, with keys that the group may have, is older than the group's last.
+
+    Every state that has the runs of the group has the same runs before them, so it holds for all of these. Runs that
+    have expired are an exception: an older state has them. So rows that expire have no tombstones.
+    """
+    last, names = max(run.last for run in group), {run.name for run in group}
+    share = Share(group[0].modulus, group[0].residue)
+    return not any(
+        run.name not in names and run.first <= last and Share(run.modulus, run.residue).meets(share) for run in state
+    )
+
+
+def _deepest(state: Sequence[RunRef]) -> int:
+    """Return how many runs a task must look into: those of one share of the key groups."""
+    return max(Counter((run.modulus, run.residue) for run in state).values(), default=0)

@@ -1,0 +1,116 @@
+"""How a join is computed: by which kernel, and by which keys its rows meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from boatlift.kernels.network.semi import Gives
+from boatlift.views.form import Form
+from boatlift.views.never_fails import never_fails
+from boatlift.views.nodes import Expression, Node, PlanNodes
+
+__all__ = ["JOIN_GIVES", "SIDES_ALONE", "JoinForm", "collated", "join_form", "words"]
+
+_JOINS = {
+    "Inner": Form.JOIN,
+    "LeftOuter": Form.OUTER,
+    "RightOuter": Form.OUTER,
+    "FullOuter": Form.OUTER,
+    "LeftSemi": Form.SEMI,
+    "LeftAnti": Form.SEMI,
+    "ExistenceJoin": Form.SEMI,
+}
+
+SIDES_ALONE = {
+    "Inner": (False, False),
+    "LeftOuter": (True, False),
+    "RightOuter": (False, True),
+    "FullOuter": (True, True),
+}
+"""Join type to the sides whose rows come out without a partner too."""
+
+JOIN_GIVES: Mapping[str, Gives] = {"LeftSemi": "matched", "LeftAnti": "unmatched", "ExistenceJoin": "both"}
+"""Join type to the rows of the left side that come out."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinForm:
+    """How a join is computed.
+
+    Attributes:
+        form: The kernel, or the general form.
+        keys: For each side the keys.
+        place: The join in words, for people.
+        condition: The condition on the pairs of an inner join, beyond equal keys.
+    """
+
+    form: Form
+    keys: tuple[tuple[Expression, ...], ...]
+    place: str
+    condition: Expression | None = None
+
+
+def join_form(node: Node, nodes: PlanNodes, *, of_all_rows: bool = False) -> JoinForm:
+    """Return how a join is computed.
+
+    A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a row
+    has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key; but one
+    that may fail is computed of pairs alone, as Spark does.
+
+    Args:
+        node: The join.
+        nodes: Reads nodes.
+        of_all_rows: Whether a condition that may fail is computed of rows without a partner all the same.
+    """
+    values = nodes.not_in_values(node)
+    if values is not None:
+        left_value, right_value = values
+        return JoinForm(Form.NOT_IN, ((left_value,), (right_value,)), f"{left_value.sql()} NOT IN …")
+    left, right = nodes.equal_keys(node)
+    plain = (tuple(left), tuple(right))
+    place = f"{_name(node)} on {words(left) or 'nothing'}"
+    form = _JOINS.get(nodes.join_type(node), Form.GENERAL)
+    condition = nodes.other_condition(node)
+    if not left and form is Form.SEMI:  # any row of the right side is a partner
+        condition = None if node.condition().isEmpty() else node.condition().get()
+        plain = ((nodes.long(1),), (nodes.long(1),))
+    elif not left:
+        form = Form.GENERAL
+    if form in (Form.OUTER, Form.SEMI) and condition is not None:
+        may_fail = not (of_all_rows or never_fails(condition, nodes))
+        keys = None if may_fail else _conditional_keys(plain, condition, node, nodes)
+        if keys is None:
+            return JoinForm(Form.GENERAL, (tuple(left), tuple(right)), place)
+        return JoinForm(form, keys, place)
+    return JoinForm(form, plain, place, condition if form is Form.JOIN else None)
+
+
+def _conditional_keys(
+    keys: tuple[tuple[Expression, ...], ...], condition: Expression, join: Node, nodes: PlanNodes
+) -> tuple[tuple[Expression, ...], ...] | None:
+    """Return the keys of a join with its condition in them; None if a part of the condition reads both sides."""
+    both = list(keys)
+    for part in nodes.conjuncts(condition):
+        side = nodes.side_of(part, join)
+        if side is None:
+            return None
+        first, *others = both[side]
+        both[side] = (nodes.only_if(part, first), *others)
+    return tuple(both)
+
+
+def collated(keys: Sequence[Expression]) -> bool:
+    """Return whether equal keys may have different bits, because one of them has a collation."""
+    return any("collate" in str(key.dataType().catalogString()) for key in keys)
+
+
+def _name(node: Node) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", PlanNodes.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
+
+
+def words(keys: Sequence[Any]) -> str:
+    """Return expressions in words, for people."""
+    return ", ".join(str(key.sql()).replace("__auto_generated_subquery_name.", "") for key in keys)

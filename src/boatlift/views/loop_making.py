@@ -1,0 +1,317 @@
+"""The body of a loop as a circuit: operators that one task computes round by round.
+
+What does not depend on the loop's rows is an input of the circuit: Spark and other stages of the query compute it once
+a step. What does depend on them is computed in the task. So it may have the operators that tasks know, and between them
+the expressions that tasks know; the rest is refused with its name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate import AggregateNode
+from boatlift.kernels.loop.circuit import Apply, Circuit, KeyedOperation, Operation, Sum
+from boatlift.kernels.loop.expressions import InTask, Place
+from boatlift.kernels.loop.node import Result
+from boatlift.kernels.network.distinct import DistinctNode
+from boatlift.kernels.network.join import JoinNode
+from boatlift.kernels.network.node import Node as KeyedNode
+from boatlift.kernels.network.outer import OuterJoinNode
+from boatlift.kernels.network.semi import SemiJoinNode
+from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.arrangement.join import Side
+from boatlift.views.aggregates import LayoutOf, aggregate_parts
+from boatlift.views.flows import Flow, SchemaOf, named_schema
+from boatlift.views.form import Form
+from boatlift.views.in_task import InTaskExpressions
+from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
+from boatlift.views.nodes import Expression, Node, PlanNodes, items
+
+__all__ = ["LoopBody", "LoopInput", "LoopKit", "loop_body", "recursion_body"]
+
+_PASSED_OVER = frozenset({"Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
+_LOOP = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopInput:
+    """Rows that come into a loop.
+
+    Attributes:
+        flow: The rows.
+        columns: Their columns.
+    """
+
+    flow: Flow
+    columns: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LoopBody:
+    """The body of a loop.
+
+    Attributes:
+        circuit: What a task computes at each round.
+        inputs: The inputs of the circuit.
+        result: Which rows are the result.
+        most_rounds: More rounds than this are refused.
+        keep_every: The seconds after which the rounds of a step are kept.
+    """
+
+    circuit: Circuit
+    inputs: tuple[LoopInput, ...]
+    result: Result
+    most_rounds: int
+    keep_every: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class LoopKit:
+    """What the making of a body needs of the query around it.
+
+    Attributes:
+        nodes: Reads nodes.
+        view: The view, for errors.
+        schema_of: Returns the schema of columns as tasks see them.
+        layout_of: Returns the layout of an aggregate.
+        flow: Returns the rows of a node outside of the loop.
+    """
+
+    nodes: PlanNodes
+    view: str
+    schema_of: SchemaOf
+    layout_of: LayoutOf
+    flow: Callable[[Node], Flow]
+
+
+def loop_body(plan: Node, loop_rdd: int, most_rounds: int, kit: LoopKit) -> LoopBody:
+    """Return the body of a loop whose plan makes the rows of the next round.
+
+    Args:
+        plan: The plan.
+        loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
+        most_rounds: More rounds than this are refused.
+        kit: The query around it.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the plan cannot be computed round by round.
+    """
+
+    def is_loop(node: Node) -> bool:
+        return kit.nodes.kind(node) == "LogicalRDD" and int(node.rdd().id()) == loop_rdd
+
+    making = _BodyMaking(kit, is_loop)
+    result = making.of(plan)
+    return making.body(result, kit.nodes.output(plan), Result.FIXED_POINT, most_rounds)
+
+
+def recursion_body(union_loop: Node, most_rounds: int, kit: LoopKit) -> LoopBody:
+    """Return the body of WITH RECURSIVE: each round's rows are made of those of the last, and the result is all rows.
+
+    Args:
+        union_loop: The node.
+        most_rounds: More rounds than this are refused, unless the query has a limit of its own.
+        kit: The query around it.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be computed round by round.
+    """
+    number = int(union_loop.id())
+
+    def is_loop(node: Node) -> bool:
+        return kit.nodes.kind(node) == "UnionLoopRef" and int(node.loopId()) == number
+
+    making = _BodyMaking(kit, is_loop)
+    anchor, recursion = making.input(union_loop.anchor(), once=True), making.of(union_loop.recursion())
+    own = union_loop.maxDepth()
+    limit = int(own.get()) if not own.isEmpty() else most_rounds
+    most = sys.maxsize if limit < 0 else limit + 1  # Spark counts no level for the anchor, and one that has no rows
+    result = making.added(Sum((anchor.number, recursion.number)), union_loop)
+    return making.body(result, kit.nodes.output(union_loop), Result.ALL_ROUNDS, most)
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A place of the circuit while it is made: 0 is the loop; below 0 are inputs, above it results of operations.
+
+    Attributes:
+        number: The place.
+        columns: Its columns.
+    """
+
+    number: int
+    columns: tuple[Expression, ...]
+
+
+class _BodyMaking:
+    def __init__(self, kit: LoopKit, is_loop: Callable[[Node], bool]) -> None:
+        self._kit, self._nodes, self._is_loop = kit, kit.nodes, is_loop
+        self._expressions = InTaskExpressions(kit.nodes, lambda each: kit.schema_of([each]).field(0).type)
+        self._named = partial(named_schema, schema_of=kit.schema_of)
+        self._inputs: list[LoopInput] = []
+        self._once: set[int] = set()
+        self._operations: list[Operation] = []
+
+    def body(self, result: _Placed, loop: Sequence[Expression], which: Result, most_rounds: int) -> LoopBody:
+        """Return the body with a result."""
+
+        def numbered(place: int) -> int:
+            return -1 - place if place < 0 else len(self._inputs) + place
+
+        def renumbered(operation: Operation) -> Operation:
+            if isinstance(operation, Apply):
+                return replace(operation, source=numbered(operation.source))
+            return replace(operation, sources=tuple(map(numbered, operation.sources)))
+
+        inputs = tuple(self._kit.schema_of(each.columns) for each in self._inputs)
+        circuit = Circuit(
+            inputs,
+            frozenset(self._once),
+            self._named(loop),
+            tuple(map(renumbered, self._operations)),
+            numbered(result.number),
+        )
+        return LoopBody(circuit, tuple(self._inputs), which, most_rounds)
+
+    def of(self, node: Node) -> _Placed:
+        """Return the place with the columns of a node, in its order."""
+        if self._is_loop(node):
+            return _Placed(_LOOP, tuple(self._nodes.output(node)))
+        if not any(map(self._is_loop, items(node.collectLeaves()))):
+            return self.input(node)
+        if not node.subqueries().isEmpty():
+            raise self._refused("a subquery", "join with it")
+        kind = self._nodes.kind(node)
+        if kind in _PASSED_OVER:
+            return self.of(node.child())
+        match kind:
+            case "Project":
+                return self._applied(self.of(node.child()), items(node.projectList()), node)
+            case "Filter":
+                below = self.of(node.child())
+                condition = self._expression(node.condition(), below)
+                every = tuple(map(Place, range(len(below.columns))))
+                return self.added(Apply(below.number, every, condition), node)
+            case "Union":
+                return self.added(Sum(tuple(self.of(each).number for each in self._nodes.children(node))), node)
+            case "Join":
+                return self._join(node)
+            case "Aggregate":
+                return self._aggregate(node)
+        raise self._refused(self._nodes.in_words(node), "write the loop without it")
+
+    def input(self, node: Node, *, once: bool = False) -> _Placed:
+        """Return the place of rows that do not depend on the loop.
+
+        Args:
+            node: The rows.
+            once: Whether they are there at round 0 only.
+        """
+        columns = tuple(self._nodes.output(node))
+        if once:
+            self._once.add(len(self._inputs))
+        self._inputs.append(LoopInput(self._kit.flow(node), columns))
+        return _Placed(-len(self._inputs), columns)
+
+    def added(self, operation: Operation, node: Node) -> _Placed:
+        """Return the place of an operation that gives the columns of a node."""
+        return self._placed(operation, self._nodes.output(node))
+
+    def _placed(self, operation: Operation, columns: Sequence[Expression]) -> _Placed:
+        self._operations.append(operation)
+        return _Placed(len(self._operations), tuple(columns))
+
+    def _keyed(self, node: KeyedNode, sources: Sequence[_Placed], columns: Sequence[Expression]) -> _Placed:
+        name = str(sum(isinstance(each, KeyedOperation) for each in self._operations))
+        return self._placed(KeyedOperation(name, node, tuple(each.number for each in sources)), columns)
+
+    def _applied(self, below: _Placed, columns: Sequence[Expression], node: Node | None = None) -> _Placed:
+        """Return the place of columns over those of another place."""
+        made = tuple(self._expression(each, below) for each in columns)
+        output = columns if node is None else self._nodes.output(node)
+        if made == tuple(map(Place, range(len(below.columns)))):
+            return _Placed(below.number, tuple(output))
+        return self._placed(Apply(below.number, made), output)
+
+    def _expression(self, expression: Expression, below: _Placed) -> InTask:
+        places = {self._nodes.id(each): place for place, each in enumerate(below.columns)}
+        made = self._expressions.of(expression, places)
+        if made is None:
+            raise self._refused(f"the expression {expression.sql()}", "compute it before the loop, or behind it")
+        return made
+
+    def _join(self, node: Node) -> _Placed:
+        join = join_form(node, self._nodes, of_all_rows=True)
+        if join.form not in (Form.JOIN, Form.OUTER, Form.SEMI) or any(map(collated, join.keys)):
+            raise self._refused(f"the {join.place}", "join with equal columns")
+        below = [self.of(each) for each in self._nodes.children(node)]
+        if join.form is Form.SEMI:
+            return self._semi(node, join, below)
+        sides, feeds = [], []
+        for each, keys in zip(below, join.keys, strict=True):
+            feed, places = self._with_keys(each, keys)
+            feeds.append(feed)
+            codec = ArrangementCodec(self._named(feed.columns))
+            sides.append(Side(codec, places, tuple(range(len(each.columns)))))
+        left, right = sides
+        alone = SIDES_ALONE[self._nodes.join_type(node)]
+        keyed: KeyedNode = JoinNode(self._kit.view, join.place, left, right)
+        if any(alone):
+            keyed = OuterJoinNode(self._kit.view, join.place, (left, right), alone)
+        columns = [*below[0].columns, *below[1].columns]
+        placed = self._keyed(keyed, feeds, columns)
+        if join.condition is None:
+            return replace(placed, columns=tuple(self._nodes.output(node)))
+        every = tuple(map(Place, range(len(columns))))
+        return self.added(Apply(placed.number, every, self._expression(join.condition, placed)), node)
+
+    def _semi(self, node: Node, join: JoinForm, below: Sequence[_Placed]) -> _Placed:
+        feed, places = self._with_keys(below[0], join.keys[0])
+        left = Side(ArrangementCodec(self._named(feed.columns)), places, tuple(range(len(below[0].columns))))
+        partners = self._applied(below[1], join.keys[1])
+        gives = JOIN_GIVES[self._nodes.join_type(node)]
+        keyed = SemiJoinNode(self._kit.view, join.place, left, self._named(join.keys[1]), gives)
+        return self._keyed(keyed, (feed, partners), self._nodes.output(node))
+
+    def _with_keys(self, below: _Placed, keys: Sequence[Expression]) -> tuple[_Placed, tuple[int, ...]]:
+        """Return the place of rows with the columns of a key behind theirs, unless they have them; and their places."""
+        columns = list(below.columns)
+        places = []
+        for key in keys:
+            found = next((place for place, each in enumerate(columns) if each.semanticEquals(key)), None)
+            if found is None:
+                found = len(columns)
+                columns.append(key)
+            places.append(found)
+        return self._applied(below, columns), tuple(places)
+
+    def _aggregate(self, node: Node) -> _Placed:
+        parts = aggregate_parts(node, self._nodes)
+        if parts is None or not parts.keys or collated(parts.keys):
+            raise self._refused(
+                f"the {self._nodes.in_words(node)}",
+                "group by columns, with DISTINCT, count, sum, avg, min, max or variances",
+            )
+        below = self.of(node.child())
+        if not parts.functions:
+            feed = self._applied(below, parts.keys)
+            distinct = DistinctNode(self._kit.view, "DISTINCT", self._named(parts.keys))
+            return self._applied(self._keyed(distinct, (feed,), parts.output), parts.results, node)
+        kept = self._kit.layout_of(parts.keys, parts.functions, False)
+        if kept is None:
+            raise self._refused(f"the {self._nodes.in_words(node)}", "cast its columns to other types")
+        feed = self._applied(below, [*parts.keys, *kept.arguments])
+        names = tuple(self._named(parts.keys).names)
+        keyed = AggregateNode(self._kit.view, kept.layout, names)
+        return self._applied(self._keyed(keyed, (feed,), parts.output), parts.results, node)
+
+    def _refused(self, what: str, instead: str) -> InvalidError:
+        return InvalidError(
+            "NOT_INCREMENTAL",
+            f"{self._kit.view} has {what} over the rows of its loop, which cannot be computed round by round: "
+            f"{instead}",
+        )

@@ -1,0 +1,91 @@
+"""Expressions that are known to have a value for every row, so that they may be computed for rows of no answer.
+
+Division by zero, overflow, casts of text, indices, functions of users: what is not known not to fail may fail. A query
+has an error where Spark has one: for a row for which the plan computes the expression at its place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from boatlift.views.nodes import Expression, PlanNodes, items
+
+__all__ = ["never_fails"]
+
+_NEVER = frozenset(
+    {
+        *("AttributeReference", "Literal", "Alias"),
+        *("And", "Or", "Not", "EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan"),
+        *("GreaterThanOrEqual", "In", "InSet", "IsNull", "IsNotNull", "IsNaN"),
+        *("If", "CaseWhen", "Coalesce", "NaNvl", "Least", "Greatest", "AtLeastNNonNulls"),
+        *("GetStructField", "CreateNamedStruct", "KnownNotNull", "KnownNullable"),
+        *("KnownFloatingPointNormalized", "NormalizeNaNAndZero", "UnscaledValue", "PreciseTimestampConversion"),
+        *("Upper", "Lower", "Length", "StringTrim", "StringTrimLeft", "StringTrimRight", "Substring"),
+        *("StringReplace", "StringInstr", "StartsWith", "EndsWith", "Contains"),
+        *("Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekOfYear", "WeekDay"),
+        *("Hour", "Minute", "Second", "Size", "ArrayContains", "Md5", "Murmur3Hash", "XxHash64"),
+        *("TruncDate", "TruncTimestamp"),  # but for the first year of the type, which is -290308
+    }
+)
+_ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "UnaryMinus", "Abs"})
+_DIVISIONS = frozenset({"Divide", "Remainder", "Pmod"})
+_MOST_DIGITS = 38
+
+
+def never_fails(expression: Expression, nodes: PlanNodes) -> bool:
+    """Return whether an expression has a value for every row.
+
+    Args:
+        expression: The expression.
+        nodes: Reads expressions.
+    """
+    kind = nodes.kind(expression)
+    if kind == "Cast":
+        known = _casts_all(expression, nodes)
+    elif kind in _ARITHMETIC:
+        known = not _is_strict(expression, kind) or _has_room(expression)
+    elif kind in _DIVISIONS:
+        known = not _is_strict(expression, kind) or _divides_by_a_number(expression, kind, nodes)
+    elif kind == "Concat":
+        known = _type(expression).startswith("string")
+    else:
+        known = kind in _NEVER
+    return known and all(never_fails(each, nodes) for each in items(expression.children()))
+
+
+def _is_strict(expression: Expression, kind: str) -> bool:
+    """Return whether a result that does not fit is an error, rather than NULL or another number."""
+    if kind in ("UnaryMinus", "Abs"):
+        return bool(expression.failOnError())
+    return str(expression.evalMode().toString()) == "ANSI"
+
+
+def _has_room(expression: Expression) -> bool:
+    """Return whether a result of arithmetic has a place in its type, whatever the numbers."""
+    result: Any = expression.dataType()
+    name = _type(expression)
+    if name.startswith("decimal"):  # Spark's type of a result holds every one, unless it had to be cut
+        return int(result.precision()) < _MOST_DIGITS
+    return name in ("float", "double")
+
+
+def _divides_by_a_number(expression: Expression, kind: str, nodes: PlanNodes) -> bool:
+    divisor = items(expression.children())[1]
+    if nodes.kind(divisor) != "Literal" or divisor.value() is None:
+        return False
+    name = _type(expression)
+    fits = name in ("float", "double") or (kind != "Divide" and name in ("tinyint", "smallint", "int", "bigint"))
+    return fits and float(divisor.value()) != 0.0
+
+
+def _casts_all(cast: Expression, nodes: PlanNodes) -> bool:
+    if str(cast.evalMode().toString()) != "ANSI":
+        return True
+    given, result = _type(cast.child()), _type(cast)
+    if "date" in given and "timestamp" in result:  # a date has more years, also within an array or a struct
+        return False
+    return nodes.can_up_cast(cast) or (given, result) in (("double", "float"), ("timestamp", "date"))
+
+
+def _type(expression: Expression) -> str:
+    return str(expression.dataType().catalogString())

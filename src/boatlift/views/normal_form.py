@@ -1,0 +1,115 @@
+"""An optimised plan in the form in which it can be cut into stages: without what only Spark's own planner takes.
+
+Spark's optimiser makes nodes that its analyser refuses, and a stage is analysed again at each step. Of a subquery that
+reads columns of the query around it, decorrelation leaves columns that stand twice, and row numbers without an order in
+the place of LIMIT. Below a semi join without a condition, and below a LIMIT, it puts limits that change only the cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from boatlift.errors import InvalidError
+from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.rewriting import NodeRewriting
+from boatlift.views.unique_keys import unique_ids
+
+__all__ = ["normal_form"]
+
+_LIMITS = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
+"""The nodes of a LIMIT."""
+
+
+def normal_form(plan: Node, nodes: PlanNodes, view: str) -> Node:
+    """Return a plan that gives the same rows, each node of which the analyser takes.
+
+    Args:
+        plan: The optimised plan.
+        nodes: Reads and makes nodes.
+        view: The view, for errors.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` which rows a LIMIT takes is nobody's to say.
+    """
+    return _Forming(nodes, view).in_places(plan)
+
+
+class _Forming:
+    def __init__(self, nodes: PlanNodes, view: str) -> None:
+        self._nodes, self._view = NodeRewriting(nodes.spark), view
+
+    def in_places(self, node: Node) -> Node:
+        """Return a node in this form whose columns are known by their places, as those of a union are."""
+        formed, columns = self.of(node), self._nodes.output(node)
+        return self._nodes.project(columns, formed) if len(self._nodes.output(formed)) < len(columns) else formed
+
+    def of(self, node: Node) -> Node:
+        """Return a node in this form, each of whose columns stands once."""
+        kind = self._nodes.kind(node)
+        children = self._nodes.children(node)
+        form = self.in_places if kind in ("Union", "UnionLoop") else self.of
+        formed = [form(self._without_hints(each, kind)) for each in children]
+        if any(new is not old for new, old in zip(formed, children, strict=True)):
+            node = self._nodes.over(node, formed)
+        if not node.subqueries().isEmpty():
+            node = self._nodes.with_plans(node, self.of)
+            if kind in ("Sort", "Join"):
+                node = self._scalars_below(node)
+        match self._nodes.kind(node):
+            case "Project":
+                columns = items(node.projectList())
+                kept = self._once(columns)
+                return self._nodes.project(kept, node.child()) if len(kept) < len(columns) else node
+            case "Window":
+                return self._window(node)
+        return node
+
+    def _once(self, columns: Sequence[Expression]) -> list[Expression]:
+        """Return columns without those that stand there before."""
+        return list({self._nodes.id(each): each for each in columns}.values())
+
+    def _scalars_below(self, node: Node) -> Node:
+        """Return a sort or a join that reads the results of its scalar subqueries as columns of an input."""
+        made = self._nodes.with_scalars_as_columns(node)
+        return node if made is None else self._nodes.project(self._nodes.output(node), made)
+
+    def _without_hints(self, node: Node, above: str) -> Node:
+        """Return a node without a limit of partitions, unless it is a part of a LIMIT: that above holds without it."""
+        while self._nodes.kind(node) == "LocalLimit" and above not in _LIMITS:
+            node = node.child()
+        return node
+
+    def _window(self, node: Node) -> Node:
+        """Return a window without the columns of its input among its own, and with an order of its row numbers."""
+        columns = items(node.windowExpressions())
+        own = [each for each in columns if self._nodes.kind(each) == "Alias"]
+        if len(own) < len(columns):
+            node = self._nodes.window(own, items(node.partitionSpec()), items(node.orderSpec()), node.child())
+        numbers = any(self._nodes.kind(each.child().windowFunction()) == "RowNumber" for each in own)
+        return self._ordered(node) if numbers and node.orderSpec().isEmpty() else node
+
+    def _ordered(self, node: Node) -> Node:
+        """Return the row numbers of a LIMIT within a subquery, in its order.
+
+        Equal rows of a partition may have any order. Else the order is that of a sort below, whose columns the
+        subquery need not select.
+
+        Raises:
+            InvalidError: `[NOT_INCREMENTAL]` there is no order, and rows of a partition may differ.
+        """
+        partition, child = items(node.partitionSpec()), node.child()
+        by = {self._nodes.id(each) for each in partition if self._nodes.kind(each) == "AttributeReference"}
+        one_row = any(key <= by for key in unique_ids(child, self._nodes, {}))
+        if partition and (one_row or set(map(self._nodes.id, self._nodes.output(child))) <= by):
+            return self._nodes.window_in_order(node, list(map(self._nodes.ascending, partition)), child)
+        below = child.child() if self._nodes.kind(child) == "Project" else child
+        if self._nodes.kind(below) != "Sort":
+            raise InvalidError(
+                "NOT_INCREMENTAL",
+                f"{self._view} has LIMIT without an order in a subquery that reads columns of the query around it: "
+                "add ORDER BY, or take one value of all by min, max, min_by or max_by",
+            )
+        columns = items(child.projectList()) if below is not child else self._nodes.output(child)
+        order, named = self._nodes.by_columns(items(below.order()))
+        sorted_rows = self._nodes.project([*columns, *named], below.child())
+        return self._nodes.project(self._nodes.output(node), self._nodes.window_in_order(node, order, sorted_rows))

@@ -1,0 +1,366 @@
+"""A query as stages: Catalyst's optimised plan, cut where the change of a result needs rows of earlier steps.
+
+Between the cuts a plan is linear: what it makes of a change is the change of what it makes. At a cut the rows that come
+in are arranged by the key of the node there. The node's result for a key follows from the rows of that key alone, so
+its change follows from the rows of the keys that the step touches, as they were and as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, replace
+
+from boatlift.errors import InvalidError
+from boatlift.kernels.aggregate import Layout
+from boatlift.state.arrangement.order import Order
+from boatlift.state.arrangement.ordered import FirstRows
+from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
+from boatlift.views.bounds import Bounds, Expires
+from boatlift.views.exact_sums import with_exact_sums
+from boatlift.views.flows import Flow, Leaf, Linear, SchemaOf, StageResult
+from boatlift.views.form import Form
+from boatlift.views.joins import collated, join_form, words
+from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
+from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.normal_form import normal_form
+
+__all__ = ["Query", "QueryKit", "Stage", "loop_of", "query_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstInOrder:
+    """The rows of a key that come first.
+
+    Attributes:
+        rows: Which those are.
+        order: An expression over the columns of the input, and the order of its values.
+    """
+
+    rows: FirstRows
+    order: tuple[Expression, Order]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """A node that is applied to the rows of touched keys.
+
+    Attributes:
+        number: Its place among the stages of the query.
+        form: How it is computed.
+        nodes: The node; of a limit the nodes down to the sort.
+        output: The attributes of its result.
+        inputs: The changes of the node's inputs.
+        keys: For each input the expressions over its columns that its rows are arranged by; none: all rows are one key.
+        whole: Whether the node has a row for no rows at all, as an aggregate without keys.
+        place: The stage in words, for people.
+        arguments: The arguments of a linear aggregate's functions.
+        layout: Its keys and functions, as the kernel takes them.
+        first: If the result depends on the rows of a key that come first alone: which those are.
+        grows: Whether no row of the first input ever goes.
+        condition: The condition on the pairs of an inner join, beyond equal keys.
+        loop: The body of a loop.
+        expires: For each input the column by which its rows expire; None: they are needed for ever.
+        sessions: Of session windows the column with the session of a row, and the bound of the times of rows: the rows
+            of a session expire when the bound has passed its end. None: there are none, or no bound.
+    """
+
+    number: int
+    form: Form
+    nodes: tuple[Node, ...]
+    output: tuple[Expression, ...]
+    inputs: tuple[Flow, ...]
+    keys: tuple[tuple[Expression, ...], ...]
+    whole: bool
+    place: str
+    arguments: tuple[Expression, ...] = ()
+    layout: Layout | None = None
+    first: FirstInOrder | None = None
+    grows: bool = False
+    condition: Expression | None = None
+    loop: LoopBody | None = None
+    expires: tuple[Expires | None, ...] = ()
+    sessions: Expires | None = None
+
+    @property
+    def children(self) -> list[Node]:
+        """The nodes below, whose attributes the stage's rows have: first the children, then scalar subqueries."""
+        return [*items(self.nodes[-1].children()), *items(self.nodes[-1].subqueries())]
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A query, taken apart.
+
+    Attributes:
+        stages: The stages, each after those whose results it takes.
+        result: The change of the whole result.
+        node: The optimised plan.
+        grows: Whether no row of the result ever goes.
+        bounded: The place of a column of the result that is not before the bound of the one stream that is read.
+    """
+
+    stages: tuple[Stage, ...]
+    result: Flow
+    node: Node
+    grows: bool = False
+    bounded: int | None = None
+
+    @property
+    def only_appends(self) -> bool:
+        """Whether the result is new rows, made of the rows of a step alone."""
+        return self.grows and not self.stages
+
+
+_PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
+"""Nodes that give the rows that they take: hints, and orders that no limit reads."""
+
+_MOST_FIRST = 1000
+"""A limit of more rows has the general form: reading them costs as much."""
+
+_LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
+_STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
+
+
+@dataclass(frozen=True, slots=True)
+class QueryKit:
+    """What the cutting of a query knows of the session and of the streams.
+
+    Attributes:
+        nodes: Reads nodes.
+        view: The view, for errors.
+        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
+        growing: The streams of new rows: no row of theirs ever goes.
+        bounded: Stream to its column with the time that its bounds of event time are about.
+        schema_of: Returns the schema of columns as tasks see them.
+        layout_of: Returns the layout of an aggregate.
+        most_rounds: WITH RECURSIVE is refused to have more rounds.
+    """
+
+    nodes: PlanNodes
+    view: str
+    streams: Mapping[int, str]
+    growing: AbstractSet[str]
+    bounded: Mapping[str, str]
+    schema_of: SchemaOf
+    layout_of: LayoutOf
+    most_rounds: int
+
+
+def query_of(node: Node, kit: QueryKit) -> Query:
+    """Return the stages of an optimised plan.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be kept up to date.
+    """
+    cutting = _Cutting(kit)
+    node = normal_form(node, kit.nodes, kit.view)
+    result = cutting.flow(node)
+    bounded = cutting.bounds.column(node) if len(kit.streams) == 1 else None
+    return Query(tuple(cutting.stages), result, node, cutting.grows(node), bounded)
+
+
+def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit: QueryKit) -> Query:
+    """Return the stages of a loop.
+
+    Args:
+        node: The optimised plan of the rows of the next round.
+        loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
+        most_rounds: More rounds than this are refused.
+        keep_every: The seconds after which rounds are kept.
+        kit: The session and the streams.
+
+    Raises:
+        InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.
+    """
+    cutting = _Cutting(kit)
+    node = normal_form(node, kit.nodes, kit.view)
+    body = replace(loop_body(node, loop_rdd, most_rounds, cutting.loop_kit), keep_every=keep_every)
+    result = cutting.loop(body, node, "a loop")
+    return Query(tuple(cutting.stages), result, node)
+
+
+class _Cutting:
+    def __init__(self, kit: QueryKit) -> None:
+        self._kit, self._nodes = kit, kit.nodes
+        self._streams, self._growing, self._view, self._layout_of = kit.streams, kit.growing, kit.view, kit.layout_of
+        self.bounds = Bounds(kit.nodes, kit.streams, kit.bounded)
+        self.stages: list[Stage] = []
+
+    @property
+    def loop_kit(self) -> LoopKit:
+        return LoopKit(self._nodes, self._view, self._kit.schema_of, self._layout_of, self.flow)
+
+    def loop(self, body: LoopBody, node: Node, place: str) -> StageResult:
+        """Return the stage of a loop, which has the columns of a node."""
+        inputs, keys = tuple(each.flow for each in body.inputs), ((),) * len(body.inputs)
+        output = tuple(self._nodes.output(node))
+        stage = Stage(len(self.stages), Form.LOOP, (node,), output, inputs, keys, whole=False, place=place, loop=body)
+        self.stages.append(stage)
+        return StageResult(stage.number)
+
+    def flow(self, node: Node) -> Flow:
+        kind = self._nodes.kind(node)
+        if not node.subqueries().isEmpty():
+            return self._with_scalars(node)
+        if kind == "LogicalRDD":
+            return Leaf(self._streams.get(int(node.rdd().id())), node)
+        if kind in _STATIC:
+            return Leaf(None, node)
+        if kind in _PASSED_OVER:
+            return self.flow(node.child())
+        if kind in _LINEAR:
+            return Linear(node, tuple(map(self.flow, self._nodes.children(node))))
+        match kind:
+            case "Aggregate":
+                return self._aggregate(node)
+            case "Join":
+                return self._join(node)
+            case "Window":
+                keys = items(node.partitionSpec())
+                place = f"OVER (PARTITION BY {words(keys) or 'nothing'})"
+                limit = self._nodes.rank_limit(node)
+                if limit is None:
+                    return self._stage((node,), (keys,), place)
+                order = self._nodes.sort_key(items(node.orderSpec())[0])
+                return self._first((node,), keys, place, FirstInOrder(FirstRows(*limit), order))
+            case "GlobalLimit" | "Offset":
+                return self._limit(node)
+            case "UnionLoop":
+                body = recursion_body(node, self._kit.most_rounds, self.loop_kit)
+                return self.loop(body, node, "WITH RECURSIVE")
+        raise self._refused(self._nodes.in_words(node), "write the query without it")
+
+    def _join(self, node: Node) -> Flow:
+        join = join_form(node, self._nodes)
+        return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
+
+    def _aggregate(self, node: Node) -> Flow:
+        sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
+        keys = [key for key in items(node.groupingExpressions()) if not self._is_one_of(key, sessions)]
+        place = f"GROUP BY {words(keys) or 'nothing'}"
+        if len(keys) < node.groupingExpressions().size() or collated(keys):
+            return self._general_aggregate(node, keys, place, self.bounds.by_sessions(node))
+        parts = aggregate_parts(node, self._nodes)
+        if parts is None or not (parts.functions or keys):
+            return self._general_aggregate(node, keys, place)
+        if not parts.functions:
+            return self._kernel_aggregate(node, parts, place, Form.DISTINCT)
+        kept = self._layout_of(parts.keys, parts.functions, self.grows(node.child()))
+        if kept is None:
+            return self._general_aggregate(node, keys, place)
+        return self._kernel_aggregate(node, parts, place, Form.AGGREGATE, kept)
+
+    def _general_aggregate(
+        self, node: Node, keys: Sequence[Expression], place: str, sessions: Expires | None = None
+    ) -> Flow:
+        whole = node.groupingExpressions().isEmpty()
+        exact = with_exact_sums(node, self._nodes)
+        if exact is None:
+            return self._stage((node,), (tuple(keys),), place, whole=whole, sessions=sessions)
+        result = self._stage((exact.node,), (tuple(keys),), place, whole=whole, sessions=sessions)
+        return Linear(self._nodes.project(exact.results, node.child()), (result,))
+
+    def _is_one_of(self, key: Expression, ids: AbstractSet[int]) -> bool:
+        """Return whether a grouping key, which may be a constant, is the attribute of one of some ids."""
+        return self._nodes.kind(key) in ("AttributeReference", "Alias") and self._nodes.id(key.toAttribute()) in ids
+
+    def _kernel_aggregate(
+        self, node: Node, parts: AggregateParts, place: str, form: Form, kept: KeptAggregates | None = None
+    ) -> Flow:
+        result = self._stage(
+            (node,),
+            (parts.keys,),
+            place,
+            whole=node.groupingExpressions().isEmpty(),
+            form=form,
+            output=parts.output,
+            arguments=() if kept is None else kept.arguments,
+            layout=None if kept is None else kept.layout,
+        )
+        return Linear(self._nodes.project(parts.results, node.child()), (result,))
+
+    def grows(self, node: Node) -> bool:
+        """Return whether no row of a node ever goes, because none of its inputs' does."""
+        children = self._nodes.children(node)
+        match self._nodes.kind(node):
+            case "LogicalRDD":
+                return self._streams.get(int(node.rdd().id())) in self._growing
+            case "Join":
+                left, _ = self._nodes.equal_keys(node)
+                grows = bool(left) and self._nodes.join_type(node) in ("Inner", "LeftSemi")
+            case "Aggregate":
+                grows = items(node.groupingExpressions()) == items(node.aggregateExpressions())
+            case kind:
+                grows = kind in _LINEAR or kind in _STATIC or kind in _PASSED_OVER
+        return grows and node.subqueries().isEmpty() and all(map(self.grows, children))
+
+    def _limit(self, node: Node) -> Flow:
+        nodes = [node]
+        while self._nodes.kind(nodes[-1]) in ("GlobalLimit", "LocalLimit", "Offset"):
+            nodes.append(nodes[-1].child())
+        if self._nodes.kind(nodes[-1]) == "Project" and self._nodes.kind(nodes[-1].child()) == "Sort":
+            nodes.append(nodes[-1].child())
+        if self._nodes.kind(nodes[-1]) != "Sort" and self._nodes.is_constant(nodes[-1]):
+            return self._stage(tuple(nodes[:-1]), ((),), "LIMIT of equal rows")
+        if self._nodes.kind(nodes[-1]) != "Sort":
+            raise self._refused("LIMIT without an order", "add ORDER BY: which rows it takes would be anybody's guess")
+        most = self._nodes.row_limit(nodes)
+        place = "ORDER BY … LIMIT"
+        if most is None or most > _MOST_FIRST:
+            return self._stage(tuple(nodes), ((),), place)
+        order = self._nodes.sort_key(items(nodes[-1].order())[0])
+        return self._first(tuple(nodes), (), place, FirstInOrder(FirstRows(most), order))
+
+    def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:
+        """Return a stage that needs the first rows of a key alone, if the kernel knows their order."""
+        if collated(keys) or not self._nodes.has_place(first.order[0]):
+            return self._stage(nodes, (keys,), place)
+        return self._stage(nodes, (keys,), place, form=Form.FIRST, first=first)
+
+    def _stage(
+        self,
+        nodes: Sequence[Node],
+        keys: Sequence[Sequence[Expression]],
+        place: str,
+        *,
+        whole: bool = False,
+        form: Form = Form.GENERAL,
+        output: Sequence[Expression] | None = None,
+        arguments: Sequence[Expression] = (),
+        layout: Layout | None = None,
+        first: FirstInOrder | None = None,
+        condition: Expression | None = None,
+        sessions: Expires | None = None,
+    ) -> StageResult:
+        if any(map(collated, keys)):  # equal keys may have different bits: all rows are one key
+            keys, form, condition = ((),) * len(keys), Form.GENERAL, None
+        below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
+        inputs = tuple(map(self.flow, below))
+        given = self._nodes.output(nodes[0]) if output is None else output
+        grows = tuple(map(self.grows, below))
+        expires = self.bounds.by_keys(below, keys)
+        if form is Form.JOIN and not any(expires):
+            expires = self.bounds.by_condition(nodes[0], condition, grows)
+        elif form is Form.GENERAL and len(nodes) == 1 and self._nodes.kind(nodes[0]) == "Join" and not any(expires):
+            expires = self.bounds.by_band(nodes[0])
+        elif form is Form.NOT_IN:
+            expires = (None,) * len(below)
+        stage = Stage(
+            len(self.stages), form, tuple(nodes), tuple(given), inputs, tuple(map(tuple, keys)), whole, place,
+            tuple(arguments), layout, first, grows[0],
+            condition, expires=expires, sessions=None if any(expires) else sessions,
+        )  # fmt: skip
+        self.stages.append(stage)
+        return StageResult(stage.number)
+
+    def _with_scalars(self, node: Node) -> Flow:
+        """Return a stage for a node with scalar subqueries in its expressions: all rows are one key."""
+        if not self._nodes.can_replace_subqueries(node):
+            raise self._refused(f"a subquery within {self._nodes.in_words(node)}", "join with it")
+        keys = ((),) * (1 + node.subqueries().size())
+        whole = self._nodes.kind(node) == "Aggregate" and node.groupingExpressions().isEmpty()
+        return self._stage((node,), keys, "a scalar subquery", whole=whole)
+
+    def _refused(self, what: str, instead: str) -> InvalidError:
+        return InvalidError("NOT_INCREMENTAL", f"{self._view} has {what}, which cannot be kept up to date: {instead}")

@@ -1,0 +1,204 @@
+"""The frames of a step: the plan of a query over the changes of that step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.views.flows import Flow, Leaf, Linear, StageResult
+from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.query import Query, Stage
+from boatlift.views.view_job import ChannelInput, FrameInput, channel_name
+
+__all__ = ["StepFrames"]
+
+WeightedPlan = tuple[Node, Expression]
+"""A plan, and the attribute with the weights of its rows."""
+
+_BEFORE, _AFTER = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class StepFrames:
+    """The frames of one step, or of all steps to which the same streams and stages bring something.
+
+    Attributes:
+        query: The query.
+        general: The numbers of the stages that have the general form.
+        nodes: Makes nodes.
+        streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
+        channels: The names of the channels that have rows.
+        channel: Returns the frame of a channel, given its columns `c0`, `c1`, …: these, and `_weight`.
+        first: Whether this is the first step that the view executes: static tables come now.
+        divided: Whether rows stand in several partitions.
+    """
+
+    query: Query
+    general: frozenset[int]
+    nodes: PlanNodes
+    streams: Mapping[str, DataFrame]
+    channels: frozenset[str]
+    channel: Callable[[str, StructType], DataFrame]
+    first: bool
+    divided: bool = True
+
+    def of(self, given: FrameInput | ChannelInput) -> DataFrame | None:
+        """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
+
+        Columns are named by their place, because those of a join may have equal names.
+        """
+        if isinstance(given, ChannelInput):
+            return self._left(given)
+        change = self._flow(given.flow)
+        if change is None:
+            return None
+        node, weight = change
+        named = [self.nodes.alias(column, f"c{place}") for place, column in enumerate(given.columns)]
+        frame = self.nodes.frame_of(self.nodes.project([*named, self.nodes.alias(weight, WEIGHT)], node))
+        return frame.selectExpr(*(_canonical(field.name, field.dataType) for field in frame.schema.fields))
+
+    def _left(self, given: ChannelInput) -> DataFrame | None:
+        if given.name not in self.channels:
+            return None
+        kept = from_arrow_schema(given.whole).fields
+        columns = [StructField(f"c{place}", field.dataType) for place, field in enumerate(kept)]
+        chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
+        return self.channel(given.name, StructType(columns)).select(*chosen, WEIGHT)
+
+    def _flow(self, flow: Flow) -> WeightedPlan | None:
+        match flow:
+            case Leaf(read, node):
+                return self._leaf(read, node)
+            case Linear(node, inputs):
+                return self._linear(node, [self._flow(each) for each in inputs])
+            case StageResult(number):
+                return self._stage(self.query.stages[number])
+
+    def _leaf(self, read: str | None, node: Node) -> WeightedPlan | None:
+        if read is None:
+            if not self.first:
+                return None
+            weight = self.nodes.alias(self.nodes.long(1), WEIGHT)
+            return self.nodes.project([*self.nodes.output(node), weight], node), weight.toAttribute()
+        if read not in self.streams:
+            return None
+        plan, (weight,) = self.nodes.renamed(self.streams[read], self.nodes.output(node), [WEIGHT])
+        return plan, weight
+
+    def _linear(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan | None:
+        there = [each for each in inputs if each is not None]
+        if not there:
+            return None
+        child, weight = there[0]
+        match self.nodes.kind(node):
+            case "Project":
+                return self.nodes.appended(node, child, weight), weight
+            case "Expand":
+                return self.nodes.expanded(node, child, weight)
+            case "Union":
+                return self._union(node, inputs)
+            case _:
+                return self.nodes.over(node, [child]), weight
+
+    def _union(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan:
+        """Return the union of the inputs that are there, with the attributes of the node."""
+        output = self.nodes.output(node)
+        children = []
+        for each, below in zip(inputs, self.nodes.children(node), strict=True):
+            if each is not None:
+                columns = zip(self.nodes.output(below), output, strict=True)
+                named = [self.nodes.alias(column, out.name(), out.exprId()) for column, out in columns]
+                weight = self.nodes.alias(each[1], WEIGHT)
+                children.append((self.nodes.project([*named, weight], each[0]), weight.toAttribute()))
+        if len(children) == 1:
+            return children[0]
+        return self.nodes.union([child for child, _ in children]), children[0][1]
+
+    def _stage(self, stage: Stage) -> WeightedPlan | None:
+        """Return the change of a stage's result."""
+        if stage.number in self.general:
+            return self._difference(stage)
+        name = channel_name(stage.number)
+        if name not in self.channels:
+            return None
+        plan, (weight,) = self.nodes.renamed(self._rows_of(name, stage.output), stage.output, [WEIGHT])
+        return (plan if stage.condition is None else self.nodes.filter(stage.condition, plan)), weight
+
+    def _difference(self, stage: Stage) -> WeightedPlan | None:
+        """Return what a stage's nodes give for the touched keys now, less what they gave."""
+        beginning = stage.whole and self.first
+        names = [channel_name(stage.number, place) for place in range(2 * len(stage.inputs))]
+        if not (beginning or self.channels.intersection(names)):
+            return None
+        sides = []
+        for side, weight in ((_BEFORE, -1), (_AFTER, 1)):
+            if beginning and weight < 0:
+                continue  # nothing was given yet, not even the row of no rows
+            node = self._applied(stage, side)
+            column = self.nodes.alias(self.nodes.long(weight), WEIGHT)
+            sides.append((self.nodes.project([*stage.output, column], node), column.toAttribute()))
+        if len(sides) == 1:
+            return sides[0]
+        return self.nodes.union([side for side, _ in sides]), sides[0][1]
+
+    def _applied(self, stage: Stage, side: int) -> Node:
+        """Return the stage's nodes over the rows of the touched keys at one side of the step."""
+        below = [self._rows(stage, number, side) for number in range(len(stage.inputs))]
+        *upper, last = stage.nodes
+        if self.nodes.kind(last) == "Window":
+            below = [self._by_key(below[0], stage.keys[0], items(last.orderSpec()))]
+        if self.nodes.kind(last) == "Aggregate":  # `first`, `collect_list` and sums of doubles depend on the order
+            below = [self._by_key(below[0], stage.keys[0], ()), *below[1:]]
+        if self.nodes.kind(last) == "Sort":
+            node = self._in_order(below[0], items(last.order()), whole=True)
+        elif len(below) > len(self.nodes.children(last)):
+            node = self.nodes.with_subqueries(last, below[0], below[1:])
+        else:
+            node = self.nodes.over(last, below)
+        for each in reversed(upper):
+            node = self.nodes.over(each, [node])
+        return node
+
+    def _by_key(self, node: Node, keys: Sequence[Expression], order: Sequence[Expression]) -> Node:
+        """Return rows with those of a key in one partition, one after the other, in an order."""
+        child = self.nodes.divided(node, keys) if self.divided else node
+        return self._in_order(child, [*map(self.nodes.ascending, keys), *order], whole=False)
+
+    def _in_order(self, node: Node, order: Sequence[Expression], *, whole: bool) -> Node:
+        """Return rows in an order; rows that it leaves tied go by their columns."""
+        content = [self.nodes.ascending(each) for each in self.nodes.output(node) if self.nodes.has_order(each)]
+        return self.nodes.sort(node, [*order, *content], whole=whole)
+
+    def _rows(self, stage: Stage, number: int, side: int) -> Node:
+        """Return the rows of the touched keys of an input at one side of the step, each as often as its weight says."""
+        child, name = stage.children[number], channel_name(stage.number, 2 * number + side)
+        attributes = self.nodes.output(child)
+        if name not in self.channels:
+            return self.nodes.renamed(self.nodes.frame_of(child).limit(0), attributes, [])[0]
+        times = F.explode(F.sequence(F.lit(1), F.col(WEIGHT).cast("int"))).alias("_n")
+        columns = (f"c{place}" for place in range(len(attributes)))
+        return self.nodes.renamed(self._rows_of(name, attributes).select(*columns, times), attributes, [])[0]
+
+    def _rows_of(self, name: str, attributes: Sequence[Expression]) -> DataFrame:
+        """Return the rows of a channel, in columns that are never NULL where the query's attributes are not.
+
+        The nodes above refer to these attributes. Were a column less certain, then a struct of it would have another
+        type as soon as the optimiser puts the column in the place of its attribute, and casts of it would be invalid.
+        """
+        return self.channel(name, StructType([self.nodes.field(f"c{n}", each) for n, each in enumerate(attributes)]))
+
+
+def _canonical(name: str, kind: DataType) -> str:
+    """Return a column with one zero and one NaN, so that equal values have equal bits."""
+    column = quoted(name)
+    if isinstance(kind, FloatType | DoubleType):
+        type_name = kind.typeName()
+        whole = f"if(isnan({column}), cast('NaN' AS {type_name}), {column} + cast(0 AS {type_name}))"
+        return f"{whole} AS {column}"
+    return column

@@ -1,0 +1,247 @@
+"""Which columns tell the rows of a query apart, as far as its plan shows it."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice, product
+
+from boatlift.views.joins import collated
+from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.shifted import ColumnPlace
+from boatlift.views.window_ends import WindowEnds
+
+__all__ = ["unique_ids", "unique_keys"]
+
+Key = frozenset[ColumnPlace]
+"""Columns, and fields of structs: no two rows have equal values in all of them."""
+
+_PASSED_ON = frozenset({
+    "ArrowEvalPython", "BatchEvalPython", "GlobalLimit", "LocalLimit", "Offset", "RebalancePartitions", "Repartition",
+    "RepartitionByExpression", "Sort", "WindowGroupLimit",
+})  # fmt: skip
+
+_LEFT_ROWS = ("LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
+"""Joins whose results are rows of the left side, with or without partners."""
+
+_NORMALISING = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+
+_EXACT = re.compile(
+    r"(tinyint|smallint|int|bigint)>(smallint|int|bigint|decimal\(.*\)|string)|(tinyint|smallint)>float"
+    r"|(tinyint|smallint|int|float)>double|decimal\(.*\)>decimal\(.*\)|(boolean|date)>string"
+)
+"""Casts that give different values for different ones, if nothing overflows: not so of a time, which a zone shifts."""
+
+_MOST_KEYS = 64
+"""So many ways to tell the rows of a node apart are looked at."""
+
+_MOST_PAIRS = 4
+"""So many equal columns of a join stand for each other."""
+
+
+def unique_keys(
+    node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]
+) -> tuple[frozenset[str], ...]:
+    """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
+
+    An empty set says that there is one row at most.
+
+    Args:
+        node: The optimised plan.
+        nodes: Reads nodes.
+        streams: Such sets of each stream, by the number of the RDD of the frame that stands for it.
+    """
+    names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}
+    known = sorted(unique_ids(node, nodes, streams), key=lambda key: (len(key), sorted(key)))
+    return tuple(frozenset(names[each] for each in key) for key in known if key <= names.keys())
+
+
+def unique_ids(node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> set[frozenset[int]]:
+    """Return the sets of `unique_keys` as ids of attributes, which the node need not give."""
+    found = _Reading(nodes, streams).keys(node)
+    return {frozenset(each for each, _ in key) for key in found if all(field is None for _, field in key)}
+
+
+class _Reading:
+    def __init__(self, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> None:
+        self._nodes, self._streams = nodes, streams
+        self._ends = WindowEnds(nodes)
+        self._readers: dict[str, Callable[[Node], Iterable[Key]]] = {
+            "LogicalRDD": self._stream,
+            "Aggregate": self._aggregate,
+            "Project": self._project,
+            "Filter": self._filter,
+            "Window": self._window,
+            "Join": self._join,
+        }
+
+    def keys(self, node: Node) -> set[Key]:
+        kind = self._nodes.kind(node)
+        if kind in _PASSED_ON:
+            return self.keys(node.child())
+        reader = self._readers.get(kind)
+        found = set() if reader is None else set(islice(reader(node), _MOST_KEYS))
+        fixed = self.fixed(node) if found else frozenset()
+        made = {frozenset(each for each in key if each[0] not in fixed) for key in found}
+        return {key for key in made if not any(other < key for other in made)}
+
+    def fixed(self, node: Node) -> frozenset[int]:
+        """Return the attributes that have one value in all rows."""
+        kind = self._nodes.kind(node)
+        below = frozenset[int]().union(*map(self.fixed, self._passing(node, kind)))
+        if kind == "Filter":
+            return below.union(self._fixed_by(node.condition()))
+        if kind not in ("Project", "Aggregate"):
+            return below
+        columns = items(node.projectList() if kind == "Project" else node.aggregateExpressions())
+        return frozenset(self._nodes.id(column.toAttribute()) for column in columns if self._is_fixed(column, below))
+
+    def _passing(self, node: Node, kind: str) -> list[Node]:
+        """Return the nodes below whose columns have no other values above."""
+        children = self._nodes.children(node)
+        if kind == "Join":
+            how = self._nodes.join_type(node)
+            return children if how in ("Inner", "Cross") else children[:1] if how in _LEFT_ROWS else []
+        return children if kind in _PASSED_ON | {"Filter", "Project", "Aggregate", "Window"} else []
+
+    def _is_fixed(self, column: Expression, below: frozenset[int]) -> bool:
+        value = self._nodes.unnamed(column)
+        return bool(value.foldable()) or (
+            self._nodes.kind(value) == "AttributeReference" and self._nodes.id(value) in below
+        )
+
+    def _stream(self, node: Node) -> set[Key]:
+        ids = {str(each.name()): self._nodes.id(each) for each in self._nodes.output(node)}
+        known = self._streams.get(int(node.rdd().id()), ())
+        return {frozenset((ids[name], None) for name in key) for key in known if key <= ids.keys()}
+
+    def _aggregate(self, node: Node) -> Iterable[Key]:
+        """Return the grouping keys; of each window one end decides the other, of a session beside the other keys."""
+        below, columns = self.fixed(node.child()), items(node.aggregateExpressions())
+        grouping = [key for key in items(node.groupingExpressions()) if not self._is_fixed(key, below)]
+        sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
+        moments = self._ends.of(node.child()) if any(map(self._may_be_time, grouping)) else {}
+        passed = self._passed(columns)
+        given: dict[object, set[ColumnPlace]] = defaultdict(set)
+        for place, key in enumerate(grouping):
+            if self._nodes.kind(key) != "AttributeReference":
+                equal = (column for column in columns if self._nodes.unnamed(column).semanticEquals(key))
+                given[place, None] |= {(self._nodes.id(column.toAttribute()), None) for column in equal}
+                continue
+            own = self._nodes.id(key)
+            number, *ends = (moments.get((own, field), (None, 0))[0] for field in (None, 0, 1))
+            if self._is_pair(key) and (own in sessions or (ends[0] is not None and ends[0] == ends[1])):
+                number = ends[0] if own not in sessions else None
+                given_here = {each for field in (None, 0, 1) for each in _outside((own, field), passed)}
+            else:
+                given_here = set(_outside((own, None), passed))
+            given[(place, None) if number is None else number] |= given_here
+        yield from map(frozenset, product(*given.values()))
+        whole = {(self._nodes.id(key), None) for key in grouping if self._nodes.kind(key) == "AttributeReference"}
+        for known in self.keys(node.child()) if whole and not sessions else ():
+            if known <= whole:  # each row is a group of its own
+                yield from map(frozenset, product(*(_outside(place, passed) for place in known)))
+
+    def _may_be_time(self, key: Expression) -> bool:
+        return self._is_pair(key) or str(key.dataType().catalogString()).startswith("timestamp")
+
+    def _is_pair(self, key: Expression) -> bool:
+        """Return whether a key is a struct of two fields, as windows are."""
+        return self._nodes.kind(key.dataType()) == "StructType" and int(key.dataType().length()) == 2
+
+    def _passed(self, columns: Iterable[Expression]) -> Mapping[ColumnPlace, Sequence[int]]:
+        """Return what columns pass on, so that different values stay different, to the ids of these columns."""
+        passed = defaultdict(list)
+        for column in columns:
+            place = self._place(self._nodes.unnamed(column))
+            if place is not None:
+                passed[place].append(self._nodes.id(column.toAttribute()))
+        return passed
+
+    def _place(self, value: Expression) -> ColumnPlace | None:
+        """Return the column, or the field of a struct, that a value tells apart; None of another expression."""
+        value = self._compared(value)
+        while self._nodes.kind(value) == "Cast" and self._is_exact(value):
+            value = value.child()
+        if self._nodes.kind(value) == "AttributeReference":
+            return self._nodes.id(value), None
+        if self._nodes.kind(value) == "GetStructField" and self._nodes.kind(value.child()) == "AttributeReference":
+            return self._nodes.id(value.child()), int(value.ordinal())
+        return None
+
+    def _is_exact(self, cast: Expression) -> bool:
+        types = f"{cast.child().dataType().catalogString()}>{cast.dataType().catalogString()}"
+        return _EXACT.fullmatch(types) is not None and self._nodes.can_up_cast(cast)
+
+    def _project(self, node: Node) -> Iterable[Key]:
+        passed = self._passed(items(node.projectList()))
+        for key in self.keys(node.child()):
+            yield from map(frozenset, product(*(_outside(place, passed) for place in key)))
+
+    def _filter(self, node: Node) -> set[Key]:
+        return self.keys(node.child())
+
+    def _fixed_by(self, condition: Expression) -> Iterable[int]:
+        """Return the attributes that a condition holds to one value."""
+        for part in self._nodes.conjuncts(condition):
+            if self._nodes.kind(part) in ("EqualTo", "EqualNullSafe"):
+                one, other = items(part.children())
+                for attribute, value in ((one, other), (other, one)):
+                    plain = self._nodes.kind(attribute) == "AttributeReference" and not collated([attribute])
+                    if plain and value.foldable():
+                        yield self._nodes.id(attribute)
+
+    def _window(self, node: Node) -> set[Key]:
+        found = self.keys(node.child())
+        partition = list(map(self._compared, items(node.partitionSpec())))
+        if all(self._nodes.kind(each) == "AttributeReference" for each in partition):
+            for column in items(node.windowExpressions()):
+                if self._nodes.kind(column) == "Alias" and self._is_row_number(column.child()):
+                    ids = map(self._nodes.id, [*partition, column.toAttribute()])
+                    found = found | {frozenset((each, None) for each in ids)}
+        return found
+
+    def _is_row_number(self, column: Expression) -> bool:
+        return (
+            self._nodes.kind(column) == "WindowExpression" and self._nodes.kind(column.windowFunction()) == "RowNumber"
+        )
+
+    def _compared(self, key: Expression) -> Expression:
+        """Return a key without what the optimiser puts around it to give equal floats equal bits."""
+        while self._nodes.kind(key) in _NORMALISING:
+            key = key.child()
+        return key
+
+    def _join(self, node: Node) -> set[Key]:
+        left, right = self._nodes.children(node)
+        how = self._nodes.join_type(node)
+        if how in ("LeftSemi", "LeftAnti", "ExistenceJoin"):
+            return self.keys(left)
+        if how not in ("Inner", "Cross", "LeftOuter", "RightOuter"):
+            return set()
+        keys_left, keys_right = self.keys(left), self.keys(right)
+        sides = zip(*self._nodes.equal_keys(node), strict=True)
+        pairs = [tuple(map(self._place, pair)) for pair in sides if not collated(pair)]
+        left_on, right_on = ({pair[side] for pair in pairs} for side in (0, 1))
+        found = {one | other for one in keys_left for other in keys_right}
+        if how != "RightOuter" and any(key <= right_on for key in keys_right):
+            found |= keys_left
+        if how != "LeftOuter" and any(key <= left_on for key in keys_left):
+            found |= keys_right
+        return self._exchanged(found, pairs) if how == "Inner" else found
+
+    def _exchanged(self, keys: set[Key], pairs: Iterable[Sequence[ColumnPlace | None]]) -> set[Key]:
+        """Return keys, and those with an equal column of the other side in the place of one."""
+        both = [(one, other) for one, other in pairs if one is not None and other is not None]
+        for one, other in both[:_MOST_PAIRS]:
+            for here, there in ((one, other), (other, one)):
+                keys = keys | {key - {here} | {there} for key in keys if here in key}
+        return keys
+
+
+def _outside(place: ColumnPlace, passed: Mapping[ColumnPlace, Collection[int]]) -> list[ColumnPlace]:
+    """Return the columns above, and fields of structs, that have the values of a place."""
+    column, field = place
+    whole = [(own, field) for own in passed.get((column, None), ())]
+    return whole if field is None else [*whole, *((own, None) for own in passed.get(place, ()))]

@@ -1,0 +1,196 @@
+"""A job of a view's step: the rows that come in, the nodes that one task runs, and what they leave or hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import pyarrow as pa
+
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.network import Feed
+from boatlift.kernels.network.node import Node
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.views.bounds import Bound
+from boatlift.views.flows import Flow, Leaf, Linear
+from boatlift.views.form import Form
+from boatlift.views.nodes import Expression, PlanNodes
+from boatlift.views.query import Query
+
+__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words", "layout_lines"]
+
+
+def channel_name(stage: int, result: int = 0) -> str:
+    """Return the name of the channel with a result of a stage's node."""
+    return f"{stage}.{result}"
+
+
+@dataclass(frozen=True, slots=True)
+class FrameInput:
+    """Rows of a job's input that Spark computes.
+
+    Attributes:
+        flow: What is computed.
+        columns: The columns, over the flow's result.
+        schema: Their schema, named by their place.
+    """
+
+    flow: Flow
+    columns: tuple[Expression, ...]
+    schema: pa.Schema
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelInput:
+    """Rows of a job's input that a node of an earlier job has left.
+
+    Attributes:
+        name: The channel.
+        whole: The schema of the channel.
+        columns: The places of the columns that are taken.
+    """
+
+    name: str
+    whole: pa.Schema
+    columns: tuple[int, ...]
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The schema of the columns that are taken, named by their place."""
+        return pa.schema([self.whole.field(column).with_name(f"c{n}") for n, column in enumerate(self.columns)])
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedNode:
+    """A node in a job.
+
+    Attributes:
+        stage: The stage that it computes.
+        node: The node.
+        feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
+        key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
+        expiries: Part of its state to the column by which its rows expire, and the bound by which they have.
+    """
+
+    stage: int
+    node: Node
+    feeds: tuple[Feed, ...]
+    key: tuple[int, ...] | None = None
+    expiries: Mapping[str, tuple[ExpiryColumn, Bound]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ViewJob:
+    """A job of a step.
+
+    Attributes:
+        inputs: The rows that it is handed.
+        nodes: Its nodes, each after those that it takes from.
+        leaves: The stages whose results are left for later jobs.
+        result: The columns that are handed out, in the job that does; see `PlacedNode.feeds`.
+    """
+
+    inputs: tuple[FrameInput | ChannelInput, ...]
+    nodes: tuple[PlacedNode, ...]
+    leaves: tuple[int, ...] = ()
+    result: Feed | None = None
+
+    @property
+    def reads_streams(self) -> bool:
+        """Whether rows of streams come in, and not only what earlier jobs have left."""
+        return any(isinstance(given, FrameInput) and _reads_streams(given.flow) for given in self.inputs)
+
+    def apart(self) -> list[ViewJob]:
+        """Return jobs of one node each, and one that hands out, in the place of this one."""
+        jobs = [
+            ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
+            for placed in self.nodes
+        ]
+        if self.result is not None and self._divided_by_result():
+            last = jobs.pop()
+            jobs.append(ViewJob(last.inputs, last.nodes, result=Feed(-1, self.result.columns)))
+        elif self.result is not None:
+            given = self._input(self.result)
+            jobs.append(ViewJob((given,), (), result=all_of(0, given.schema)))
+        return jobs
+
+    def _divided_by_result(self) -> bool:
+        """Return whether the last node's tasks can hand out: equal rows of the result have one key, so one task."""
+        if not self.nodes or self.result is None or self.result.source != -len(self.nodes):
+            return False
+        key = self.nodes[-1].key
+        return key is not None and set(key) <= set(self.result.columns)
+
+    def _input(self, feed: Feed) -> FrameInput | ChannelInput:
+        if feed.source >= 0:
+            given = self.inputs[feed.source]
+            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
+            return given
+        placed = self.nodes[-1 - feed.source]
+        (schema,) = placed.node.schemas
+        return ChannelInput(channel_name(placed.stage), schema, feed.columns)
+
+
+def _reads_streams(flow: Flow) -> bool:
+    match flow:
+        case Leaf(read, _):
+            return read is not None
+        case Linear(_, inputs):
+            return any(map(_reads_streams, inputs))
+        case _:
+            return False
+
+
+def in_words(job: ViewJob, query: Query) -> str:
+    """Return what a job computes, for people: its stages, and whether it hands out."""
+    parts = []
+    for placed in job.nodes:
+        stage = query.stages[placed.stage]
+        until = {PlanNodes.name_of(each.column) for each in stage.expires if each is not None}
+        if stage.sessions is not None:
+            until = {"the end of their session"}
+        some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
+        ends = f", {some}until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
+        parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
+    if job.result is not None:
+        parts.append("hand out the change")
+    return ", then ".join(parts)
+
+
+def layout_lines(job: ViewJob) -> Iterator[str]:
+    """Return what the state of a job's nodes is made of, line by line, with the ids of the expressions that come in."""
+    for given in job.inputs:
+        if isinstance(given, ChannelInput):
+            yield f"takes {given.columns} of {given.name}"
+        else:
+            yield f"takes {[str(column.toString()) for column in given.columns]} {given.schema.types}"
+    for placed in job.nodes:
+        node = placed.node
+        if isinstance(node, LoopNode):  # these have no part in what is kept
+            node = replace(node, most_rounds=0, keep_every=0.0)
+        ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
+        yield f"{placed.stage} keeps {node!r} of {placed.feeds} by {placed.key} until {ends}"
+    yield f"leaves {job.leaves}, hands out {job.result}"
+
+
+_KEPT = {
+    Form.JOIN: "kernel: keeps both inputs by key",
+    Form.OUTER: "kernel: keeps both inputs by key",
+    Form.SEMI: "kernel: keeps the left input by key, and the keys of the right one",
+    Form.NOT_IN: "kernel: keeps the left input by value, and the values of the right one",
+    Form.DISTINCT: "kernel: keeps the rows",
+    Form.AGGREGATE: "kernel: keeps exact sums by key",
+    Form.FIRST: "kernel: keeps its input in order",
+    Form.LOOP: "all rounds in one job: keeps the rows of its operators by round",
+    Form.GENERAL: "general form: keeps its inputs by key",
+}
+
+
+def _alone(placed: PlacedNode) -> PlacedNode:
+    feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
+    return replace(placed, feeds=tuple(feeds))
+
+
+def all_of(source: int, schema: pa.Schema) -> Feed:
+    """Return a feed of all columns."""
+    return Feed(source, tuple(range(len(schema))))
