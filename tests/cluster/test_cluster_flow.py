@@ -120,7 +120,7 @@ def test_executors_go_from_three_to_one_between_runs(tmp_path: Path) -> None:
 
     later = sorted((spread / "data").iterdir())[FILES // 2 :]
     held = [path.rename(spread / path.name) for path in later]
-    for workers, tasks in ((3, 6), (1, 2)):
+    for workers, tasks in ((3, 4), (1, 2)):
         with StandaloneCluster(workers=workers) as cluster:
             process = driver(cluster.url, spread, cluster.settings, cluster.environment, tasks)
             assert process.wait() == 0, (spread / "driver.log").read_text()[-3000:]

@@ -201,7 +201,7 @@ REFUSED: dict[str, tuple[Callable[[bl.Stream], Any], str, str]] = {
     "final without lateness": (
         lambda rows: rows.group_by(bl.window("at", "1 hour")).agg("x", F.count("*").alias("n"), emit="final"),
         "NO_LATENESS",
-        r"put \.lateness\('NAME', 'at'",
+        r"put \.with_watermark\('NAME', 'at'",
     ),
     "final by another column": (
         lambda rows: (
