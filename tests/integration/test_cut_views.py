@@ -206,7 +206,7 @@ REFUSED: dict[str, tuple[str | Callable[[DataFrame], DataFrame], str, str]] = {
     "or": ("SELECT k FROM rows WHERE v > 1 OR at > now() - INTERVAL 1 HOUR", "NOT_INCREMENTAL", "with AND in a WHERE"),
     "now in a case": ("SELECT k FROM rows WHERE if(at > now(), 1, 2) = 1", "NOT_INCREMENTAL", "alone or with"),
     "months": (lambda rows: rows.withWatermark("at", "2 months"), "BAD_OPTION", "without months"),
-    "watermark in SQL": ("SELECT k FROM rows WATERMARK at DELAY OF INTERVAL 1 MINUTE", "NOT_ON_A_STREAM", "with_watermark"),
+    "SQL watermark": ("SELECT k FROM rows WATERMARK at DELAY OF INTERVAL 1 DAY", "NOT_ON_A_STREAM", "with_watermark"),
     "now as a value": ("SELECT k, now() AS n FROM rows", "NOT_INCREMENTAL", "bl.now"),
     "rows to come": ("SELECT k FROM rows WHERE at < now()", "NOT_INCREMENTAL", "at > now"),
     "duplicates of changes": (
