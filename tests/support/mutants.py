@@ -36,7 +36,6 @@ __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 
 
 # -- constraints left out
-# -------------------------------------------------------------------------------------------------
 
 _recovered = Monitor.recovered
 _settled = Monitor.settled
@@ -161,8 +160,7 @@ def _told(*, notified: bool) -> dict[tuple[Any, str], Any]:
     }
 
 
-# -- the shortcuts of the design, section 4
-# --------------------------------------------------------------------------------
+# -- the shortcuts of the design, section 4 --
 
 
 def _widen(
@@ -221,8 +219,7 @@ def _needless_beyond_completed(self: Any, edge: str) -> Any:
     return ends.projection.within(self.collectable(ends.target))
 
 
-# -- what is done too early, or not at all
-# ---------------------------------------------------------------------------------
+# -- what is done too early, or not at all --
 
 
 def _one_more(frontier: Any) -> Any:
@@ -285,9 +282,9 @@ def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
 def _sent_within_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
     sent = {edge: dict(messages) for edge, messages in p.sent.items()}
     yield from _take_back(plan, p, standing)
+    within = plan.processors[p.name].restore.contains
     if p.name in plan.failed:
-        frontier = plan.processors[p.name].restore
-        p.sent.update({edge: {t: m for t, m in all_.items() if frontier.contains(t)} for edge, all_ in sent.items()})
+        p.sent.update({edge: {t: m for t, m in messages.items() if within(t)} for edge, messages in sent.items()})
 
 
 def _sent_beyond_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
@@ -432,7 +429,7 @@ MUTANTS: dict[str, Mutant] = {
         "what a failed processor sent counts as sent", {(recover, "_take_back"): _sent_in_spite_of_failure}
     ),
     "sent-within": Mutant(
-        "what a failed processor sent within its frontier counts as sent, though its memory is gone",
+        "what a failed one sent within its frontier counts as sent",
         {(recover, "_take_back"): _sent_within_its_frontier},
     ),
     "sent-beyond": Mutant(

@@ -334,17 +334,12 @@ class Stream:
         policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
     ) -> Stream:
-        """Add a loop over this stream; see `Dataflow.iterate`.
+        """Add a loop over this stream; see `Dataflow.iterate`, also for the other arguments.
 
         Args:
             name: The name of the loop.
             body: A function over DataFrames: the rows of the round before, and this stream, whatever the names of
                 these two parameters are. Each further parameter is the name of a stream.
-            output: As for `Dataflow.iterate`.
-            max_rounds: As for `Dataflow.iterate`.
-            keep_every: As for `Dataflow.iterate`.
-            policy: As for `Dataflow.iterate`.
-            deterministic: As for `Dataflow.iterate`.
 
         Raises:
             InvalidError: as `Dataflow.iterate`.
