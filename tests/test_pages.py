@@ -24,7 +24,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.console.plan import show_plan
-from boatlift.dataflow.processors import SinkProcessor
+from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.commands import exit_status
@@ -141,7 +141,7 @@ def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, 
     """Plan a flow; what nothing reads gets a sink first, since a fragment of a page may end there."""
     read = {upstream for processor in flow.processors.values() for upstream in processor.reads}
     for name, processor in list(flow.processors.items()):
-        if name not in read and not isinstance(processor, SinkProcessor):
+        if name not in read and not isinstance(processor, SinkSpec):
             bl.Stream(flow, name).sink(f"all_{name}", bl.parquet(f"all_{name}"))
     show_plan(flow, as_json=True)
     return json.loads(capsys.readouterr().out)
@@ -275,13 +275,13 @@ def test_bad_rows_go_where_is_said(weeks: Path, spark: SparkSession) -> None:
     exec(compile(bad_rows.text, "a page", "exec"), names)
     bl.run(names["flow"], "store", available_now=True, spark=spark)
     assert sorted(pq.read_table("trips_taken")["id"].to_pylist()) == [1, 3]
-    letters = sorted(pq.read_table("bad_trips").to_pylist(), key=lambda row: row["offset"])
-    assert [(row["file"], row["offset"], row["text"]) for row in letters] == [
+    dead_letters = sorted(pq.read_table("bad_trips").to_pylist(), key=lambda row: row["offset"])
+    assert [(row["file"], row["offset"], row["text"]) for row in dead_letters] == [
         ("1.csv", 15, "2,far"),
         ("1.csv", 21, ",7"),
     ]
-    assert [list(row) for row in letters] == [["file", "offset", "text", "reason"]] * 2
-    assert all(row["reason"].startswith("[BAD_ROW] ") for row in letters)
+    assert [list(row) for row in dead_letters] == [["file", "offset", "text", "reason"]] * 2
+    assert all(row["reason"].startswith("[BAD_ROW] ") for row in dead_letters)
 
 
 def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:

@@ -60,7 +60,7 @@ def sample_of(driver: int, store: Path, *, minute: float, life: int, pushed: int
     memory = {"driver": 0.0, "jvm": 0.0, "workers": 0.0}
     for pid, name in _processes_of_session(driver):
         kind = "driver" if pid == driver else "jvm" if name == "java" else "workers"
-        memory[kind] += _resident(pid)
+        memory[kind] += _long_running(pid)
     sizes = list(_sizes(store))
     scratch = sum(size for path, size in sizes if "scratch" in path.relative_to(store).parts)
     whole = sum(size for _, size in sizes)
@@ -80,7 +80,7 @@ def _processes_of_session(leader: int) -> Iterator[tuple[int, str]]:
             yield int(entry.name), name
 
 
-def _resident(pid: int) -> float:
+def _long_running(pid: int) -> float:
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE / MEBIBYTE
     except OSError:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
     from boatlift.operators.custom.contract import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
-    from boatlift.operators.window.node import window
+    from boatlift.operators.window.operator import window
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.plans.step_functions import call, now, rand, uuid
     from boatlift.spark.session.session import session
@@ -113,7 +113,7 @@ _LATER = {
     "KeyedBatch": "boatlift.operators.process.batch",
     "Processed": "boatlift.operators.process.batch",
     "Timers": "boatlift.operators.process.batch",
-    "window": "boatlift.operators.window.node",
+    "window": "boatlift.operators.window.operator",
     "Running": "boatlift.api.running",
     "plan": "boatlift.api.reports",
     "status": "boatlift.api.reports",

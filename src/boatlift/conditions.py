@@ -341,9 +341,9 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "LOOP_TOO_LONG": Condition(
         "DataError",
-        "a loop changes rows in more rounds than it may have",
-        "let it have a fixed point (a bound on what grows, DISTINCT, no cycle under UNION ALL), raise max_rounds, or "
-        "skip the step",
+        "a loop still changes rows after its last iteration",
+        "let it have a fixed point (a bound on what grows, DISTINCT, no cycle under UNION ALL), raise max_iterations, "
+        "or skip the step",
         retry=Retry.STOP,
     ),
     "TASK_LOST": Condition(

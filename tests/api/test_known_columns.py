@@ -9,7 +9,7 @@ from pyspark import SparkContext
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,7 +58,7 @@ def test_a_query_is_analysed_where_it_is_written(flow: bl.Dataflow, spark: Spark
     assert "bad" not in flow.processors, "the cell runs again, corrected"
     assert flow.sql("bad", "SELECT w FROM good").columns() == {"w": "int"}
     assert good.columns() == {"k": "string", "w": "int"}
-    assert not PlanNodes(spark).has_temporary_view("rows"), "no view of the session is left"
+    assert not CatalystPlan(spark).has_temporary_view("rows"), "no view of the session is left"
 
 
 @pytest.mark.spark

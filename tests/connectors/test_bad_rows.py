@@ -65,10 +65,10 @@ def parts_of(spark: SparkSession, source: Source) -> tuple[list[tuple[Any, ...]]
     assert rows.schema == source.schema(spark)
     sorts = source.capabilities.bad_rows
     assert sorts is not None
-    letters = sorts.letters(rows.where(rows[BAD_ROW].isNotNull()))
-    assert letters.columns == ["file", "offset", "text", "reason"]
+    dead_letters = sorts.dead_letters(rows.where(rows[BAD_ROW].isNotNull()))
+    assert dead_letters.columns == ["file", "offset", "text", "reason"]
     fitting = rows.where(rows[BAD_ROW].isNull()).drop(BAD_ROW)
-    return ordered(map(tuple, fitting.collect())), sorted(map(tuple, letters.collect()))
+    return ordered(map(tuple, fitting.collect())), sorted(map(tuple, dead_letters.collect()))
 
 
 def mixed(good: Sequence[str], bad: Sequence[str]) -> list[str]:
@@ -94,14 +94,14 @@ def test_what_fits_is_what_a_strict_source_gives_and_the_rest_are_letters(
     (position,), _ = drain(strict, strict.start())
     expected = ordered(map(tuple, strict.load(spark, position).collect()))
     everything = sorting(files(tmp_path / "all" / f"{name}*", schema=SCHEMA, format=kind))  # type: ignore[arg-type]
-    fitting, letters = parts_of(spark, everything)
+    fitting, dead_letters = parts_of(spark, everything)
     assert fitting == expected
     file = name + (".gz" if packed else "")
-    assert len(letters) == len(bad)
+    assert len(dead_letters) == len(bad)
     for each in bad:
-        (letter,) = [found for found in letters if found[2] == each]
-        assert (letter[0], letter[3]) == (file, f"[BAD_ROW] {bad[each]}")
-        assert text.encode()[letter[1] - 1 :].startswith(f"\n{each}\n".encode()) or letter[1] == 0
+        (dead_letter,) = [found for found in dead_letters if found[2] == each]
+        assert (dead_letter[0], dead_letter[3]) == (file, f"[BAD_ROW] {bad[each]}")
+        assert text.encode()[dead_letter[1] - 1 :].startswith(f"\n{each}\n".encode()) or dead_letter[1] == 0
 
 
 @pytest.mark.spark
@@ -170,9 +170,9 @@ def test_a_null_where_there_must_be_none_stops_a_strict_source(
 @pytest.mark.spark
 def test_texts_that_are_not_utf_8(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "a.jsonl").write_bytes('{"a": 1}\n{"a": 2, "c": "é"}\n'.encode("latin-1"))
-    fitting, letters = parts_of(spark, sorting(files(tmp_path, schema=SCHEMA, format="json")))
+    fitting, dead_letters = parts_of(spark, sorting(files(tmp_path, schema=SCHEMA, format="json")))
     assert fitting == [(1, None, None)]
-    ((file, offset, text, reason),) = letters
+    ((file, offset, text, reason),) = dead_letters
     assert (file, offset, text) == ("a.jsonl", 9, '{"a": 2, "c": "\ufffd"}')
     assert reason.startswith("[BAD_ROW] it is not UTF-8")
     (tmp_path / "a.csv").write_bytes("a,b,c\n1,2,é\n1,é,é\n".encode("latin-1"))
@@ -189,16 +189,16 @@ def test_a_row_of_nulls_alone_is_a_row_and_no_blank_line(tmp_path: Path, spark: 
     texts = [separator.join(fields) for fields in ("abc", "123", ["", "", ""], "4x6")]
     (tmp_path / "a.csv").write_text("\n".join([texts[0], "", *texts[1:], ""]))
     source = files(tmp_path / "a.csv", schema="a INT, b INT, c INT", separator=separator)
-    fitting, letters = parts_of(spark, sorting(source))
+    fitting, dead_letters = parts_of(spark, sorting(source))
     assert sorted(fitting, key=repr) == [(1, 2, 3), (None, None, None)]
-    assert [letter[2] for letter in letters] == [texts[3]]
+    assert [dead_letter[2] for dead_letter in dead_letters] == [texts[3]]
 
 
 @pytest.mark.spark
 def test_dates_of_a_form(tmp_path: Path, spark: SparkSession) -> None:
     (tmp_path / "a.csv").write_text("d\n31.01.2013\n31.02.2013\n2013-01-31\n")
-    _, letters = parts_of(spark, sorting(files(tmp_path / "a.csv", schema="d DATE", date_format="dd.MM.yyyy")))
-    assert [letter[3] for letter in letters] == [
+    _, dead_letters = parts_of(spark, sorting(files(tmp_path / "a.csv", schema="d DATE", date_format="dd.MM.yyyy")))
+    assert [dead_letter[3] for dead_letter in dead_letters] == [
         f"[BAD_ROW] column d is '{day}', which is no date of the form dd.MM.yyyy"
         for day in ("31.02.2013", "2013-01-31")
     ]
@@ -233,13 +233,13 @@ def test_elements_of_one_array_are_sorted_out_too(
     (position,), _ = drain(strict, strict.start())
     expected = ordered(map(tuple, strict.load(spark, position).collect()))
     sorted_out = sorting(files(tmp_path / "all" / "a.json*", schema=SCHEMA, format="json", multi_line=True))
-    fitting, letters = parts_of(spark, sorted_out)
+    fitting, dead_letters = parts_of(spark, sorted_out)
     assert fitting == expected
     text = (("\ufeff [" + "\n,".join(mixed(good, bad)) + "]\n").encode()).decode()
-    assert sorted((element, reason) for _, _, element, reason in letters) == sorted(
+    assert sorted((element, reason) for _, _, element, reason in dead_letters) == sorted(
         (element, f"[BAD_ROW] {BAD_JSON[element]}") for element in bad
     )
-    for _, offset, element, _ in letters:
+    for _, offset, element, _ in dead_letters:
         assert text.encode()[offset:].startswith(element.encode())
 
 
@@ -259,8 +259,8 @@ def test_a_file_of_one_value_is_judged_as_strictly_as_it_is_read(
 ) -> None:
     (tmp_path / "a.json").write_text(text)
     source = files(tmp_path, schema=SCHEMA, format="json", multi_line=True)
-    rows, letters = parts_of(spark, sorting(source))
-    assert (rows, [letter for _, _, letter, _ in letters]) == (fitting, bad)
+    rows, dead_letters = parts_of(spark, sorting(source))
+    assert (rows, [dead_letter for _, _, dead_letter, _ in dead_letters]) == (fitting, bad)
     (position,), _ = drain(source, source.start())
     strict = source.load(spark, position)
     if bad:

@@ -121,18 +121,18 @@ def test_each_message_is_a_row_or_a_letter_whatever_dies(
         producer.produce(topic, value, b"k%d" % number, timestamp=1_700_000_000_000 + number)
     assert producer.flush(PATIENCE) == 0
 
-    def letters() -> list[list[dict[str, Any]]]:
+    def dead_letters() -> list[list[dict[str, Any]]]:
         return [pq.read_table(path).to_pylist() for path in sorted(Path("letters").glob("*.parquet"))]
 
     before: list[list[dict[str, Any]]] = []
     if at is not None:
         with pytest.raises(DiesError):
             bl.run(letters_flow(kafka_broker, topic), "store", spark=spark, on_progress=dying_at(*at))
-        before = letters()
+        before = dead_letters()
     bl.run(letters_flow(kafka_broker, topic), "store", available_now=True, spark=spark)
     copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["id"] for row in copied) == [1, 1, 2, 2]
-    held = letters()
+    held = dead_letters()
     assert held[: len(before)] == before
     assert [len(step) for step in held] == [3, 5, 5, 2]
     found = sorted((row for step in held for row in step), key=lambda row: row["offset"])

@@ -124,9 +124,9 @@ def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_p
     ]
     for file, most, rows, offset, head, reason in cases:
         strict = bl.files(file, schema="id INT, s STRING", max_line_bytes=most)
-        fitting, letters = parts_of(spark, sorting(strict))
+        fitting, dead_letters = parts_of(spark, sorting(strict))
         assert fitting == rows
-        ((name, at, text, told),) = letters
+        ((name, at, text, told),) = dead_letters
         assert (name, at, text, told.startswith(f"[BAD_ROW] it has {reason}")) == (file.name, offset, head, True)
         position = strict.next(strict.start())
         wanted = rf"\[BAD_ROW\] \S+{file.name}, the line at byte {offset}, has \d+ bytes"
@@ -176,9 +176,9 @@ def test_a_file_of_one_value_has_bounds_too(spark: SparkSession, tmp_path: Path)
 def test_a_line_of_many_fields_and_one_of_a_wide_field_are_letters(spark: SparkSession, tmp_path: Path) -> None:
     """Python's parser of CSV, which says why, has a bound for fields; Spark's has one for their number."""
     (tmp_path / "a.csv").write_text("id,s\n1,a\n" + "x," * 30_000 + "\nb," + "y" * 200_000 + "\n2,b\n")
-    fitting, letters = parts_of(spark, sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING")))
+    fitting, dead_letters = parts_of(spark, sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING")))
     assert fitting == [(1, "a"), (2, "b")]
-    assert [reason[:40] for *_, reason in letters] == [
+    assert [reason[:40] for *_, reason in dead_letters] == [
         "[BAD_ROW] it has 30001 fields, the schem",
         "[BAD_ROW] it does not fit the schema: 'b",
     ]

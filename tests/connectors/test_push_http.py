@@ -28,7 +28,7 @@ from support.waiting import until
 
 
 def test_six_hundred_thousand_keys_later_a_push_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 1000)
+    monkeypatch.setattr("boatlift.storage.input_log.KEY_CHECKPOINT_AFTER", 1000)
     store = LocalStore.open(tmp_path, create=True, filesystem=Unsynced())
     with serving(tmp_path, source={"store": store}) as served:
         assert served.push(b'{"id": 1}', "Idempotency-Key: first").told["repeated"] is False

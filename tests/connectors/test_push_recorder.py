@@ -199,7 +199,7 @@ def test_more_than_may_wait_is_refused_until_some_is_freed(tmp_path: Path) -> No
 
 
 def test_keys_are_forgotten_when_their_time_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 2)
+    monkeypatch.setattr("boatlift.storage.input_log.KEY_CHECKPOINT_AFTER", 2)
     source = Source(tmp_path, remember=timedelta(milliseconds=100))
     for source.now in (0, 50, 100):
         source.put(1, key=f"at {source.now}")

@@ -431,19 +431,24 @@ def test_the_idle_time_is_no_part_of_the_program(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_bad_rows_have_their_places_in_the_file(spark: SparkSession, tmp_path: Path) -> None:
     path, source = tmp_path / "a.csv", tailed(tmp_path).sorting_out()
-    cursor, rows, letters = source.start(), [], []
+    cursor, rows, dead_letters = source.start(), [], []
     for piece in ("id,text\n1,one\nbad", ",row\n2,two\n3\n", "4,four\n"):
         append(path, piece)
         while (position := source.next(cursor)) is not None:
             source.verify(position)
             loaded = source.load(spark, position)
             rows += [tuple(row)[:2] for row in loaded.where("_bad_row IS NULL").collect()]
-            letters += source.letters(loaded.where("_bad_row IS NOT NULL")).collect()
+            dead_letters += source.dead_letters(loaded.where("_bad_row IS NOT NULL")).collect()
             cursor = source.advance(cursor, position)
     assert rows == [(1, "one"), (2, "two"), (4, "four")]
     content = path.read_bytes()
-    assert [(letter["file"], letter["text"]) for letter in letters] == [("a.csv", "bad,row"), ("a.csv", "3")]
-    assert all(content[letter["offset"] :].startswith(letter["text"].encode()) for letter in letters)
+    assert [(dead_letter["file"], dead_letter["text"]) for dead_letter in dead_letters] == [
+        ("a.csv", "bad,row"),
+        ("a.csv", "3"),
+    ]
+    assert all(
+        content[dead_letter["offset"] :].startswith(dead_letter["text"].encode()) for dead_letter in dead_letters
+    )
 
 
 @pytest.mark.spark

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.push import integrals
-from boatlift.connectors.push.integrals import last_rows
+from boatlift.connectors.push import compacted
+from boatlift.connectors.push.compacted import last_rows
 from boatlift.storage import input_log, remembered_keys
+from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.input_log import InputLog
-from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def _integrals_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_log, "MEMO_AFTER", 8)
+    monkeypatch.setattr(input_log, "KEY_CHECKPOINT_AFTER", 8)
     monkeypatch.setattr(remembered_keys, "PACK_AFTER", 8)
-    monkeypatch.setattr(integrals, "PART_BYTES", 200)
+    monkeypatch.setattr(compacted, "PART_BYTES", 200)
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def life(store: LocalStore) -> Iterator[Life]:
 
 
 def parts(store: LocalStore) -> list[str]:
-    return [*store.list(INTEGRALS)]
+    return [*store.list(COMPACTED)]
 
 
 def size_of(store: LocalStore) -> int:
@@ -111,7 +111,7 @@ def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> 
         life.push(rows, *(chance.randrange(keys) for _ in range(0 if len(rows) > 1 else 1)))
         if chance.random() < 0.3:
             life.free()
-            most = max(most, len(life.source.log.integrals))
+            most = max(most, len(life.source.log.compacted))
         if chance.random() < 0.2:
             life.check()
         if chance.random() < 0.05:
@@ -151,7 +151,7 @@ def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
     def counted(name: str, content: bytes | Path) -> None:
         nonlocal written
         assert isinstance(content, bytes)
-        written += len(content) if name.startswith(INTEGRALS) else 0
+        written += len(content) if name.startswith(COMPACTED) else 0
         create(name, content)
 
     monkeypatch.setattr(store, "create", counted)
@@ -166,7 +166,7 @@ def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
     life.close()
     assert len(life.held) == 1024
     assert written < 7 * pushed  # log2(1024 / 8)
-    assert len(life.source.log.integrals) <= 8
+    assert len(life.source.log.compacted) <= 8
 
 
 def test_a_log_that_nobody_reads_in_the_whole_has_no_integrals(store: LocalStore) -> None:
@@ -284,7 +284,7 @@ def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: Local
 
 def test_an_owner_that_sleeps_before_it_deletes_deletes_nothing_of_a_newer_one(store: LocalStore) -> None:
     """What it found left over has the name of an owner before it, not that of the newer one's integral."""
-    killed: Any = Killed(store, "create", INTEGRALS, 1, after=True)
+    killed: Any = Killed(store, "create", COMPACTED, 1, after=True)
     life = Life(killed, 2)
     filled(life, 12)
     with pytest.raises(bl.BoatliftError):
@@ -298,7 +298,7 @@ def test_an_owner_that_sleeps_before_it_deletes_deletes_nothing_of_a_newer_one(s
         newer.close()
         newest.append(newer)
 
-    Life(Meanwhile(store, "delete", INTEGRALS, taken_over), 3, life)
+    Life(Meanwhile(store, "delete", COMPACTED, taken_over), 3, life)
     assert left not in parts(store)
     assert parts(store)
     last = Life(store, 5, *newest)
@@ -332,7 +332,7 @@ def test_parts_that_a_memo_may_name_stay_though_its_owner_does_not_know_of_it(st
     following = Life(store, 2, life)
     following.check()
     following.close()
-    assert len(following.source.log.integrals) == 1
+    assert len(following.source.log.compacted) == 1
 
 
 def test_keys_of_pushes_are_remembered_beyond_their_rows(store: LocalStore, life: Life) -> None:
@@ -352,7 +352,7 @@ def test_keys_of_pushes_are_remembered_beyond_their_rows(store: LocalStore, life
 def test_keys_are_packed_while_an_integral_is_written(store: LocalStore) -> None:
     log = InputLog(store, "0" * 32, "orders", keeps_all=True)
     log.claim(1, 0)
-    part = log.integral_parts.write(1, 1, 0, 0, b"rows")
+    part = log.compacted_parts.write(1, 1, 0, 0, b"rows")
     log.append([Push(f"{number}", 1, b"", 0) for number in range(8)], b"")
     log.remember(0)
     assert len(log.keys.packed) == 1
@@ -411,7 +411,7 @@ class Killed:
 
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
-    ("verb", "prefix"), [("create", "input/"), ("create", INTEGRALS), ("create", KEYS_FOLDER), ("delete", "")]
+    ("verb", "prefix"), [("create", "input/"), ("create", COMPACTED), ("create", KEYS_FOLDER), ("delete", "")]
 )
 def test_an_owner_that_is_killed_at_any_call_leaves_all_rows_and_keys(
     store: LocalStore, verb: str, prefix: str, after: bool

@@ -312,7 +312,7 @@ def test_options_say_other_forms_for_a_source_and_for_a_column(tmp_path: Path, s
         (position,), _ = drain(source, source.start())
         loaded = source.load(spark, position)
         assert [tuple(row)[:6] for row in loaded.where(f"{BAD_ROW} IS NULL").collect()] == [expected], name
-        reasons = [row["reason"] for row in source.letters(loaded.where(f"{BAD_ROW} IS NOT NULL")).collect()]
+        reasons = [row["reason"] for row in source.dead_letters(loaded.where(f"{BAD_ROW} IS NOT NULL")).collect()]
         assert len(reasons) == len(bad)
         assert all(any(f"column {column} is" in reason for reason in reasons) for column in bad)
     columns = options.pop("columns")

@@ -33,6 +33,7 @@ def ends_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         ("run x:flow --store s --nope", "boatlift run has no option --nope; boatlift run --help"),
         ("run --sotre s x:flow", "boatlift run has no option --sotre: write --store; boatlift run --help"),
         ("run x:flow --sotre s", "boatlift run has no option --sotre: write --store; boatlift run --help"),
+        ("run x:flow --store s --not-resident", "boatlift run has no option --not-resident: write --short-jobs"),
         ("run x:flow --store s --conf", "boatlift run needs a value for --conf; boatlift run --help"),
         ("status --store s more", "boatlift status has no place for more: leave it out; boatlift status --help"),
         ("statu --store s", "there is no command statu: write status; boatlift --help"),

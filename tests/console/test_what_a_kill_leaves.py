@@ -16,7 +16,7 @@ from boatlift.console.log import show_log
 from boatlift.console.status import show_status
 from boatlift.console.verify import show_verification
 from boatlift.dataflow import Plan
-from boatlift.runtime.host import tenure
+from boatlift.runtime.host import ownership_term
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
@@ -29,7 +29,7 @@ ROWS = 7
 
 @pytest.fixture(autouse=True)
 def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenure, "COLLECT_AFTER", 4)
+    monkeypatch.setattr(ownership_term, "COLLECT_AFTER", 4)
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:

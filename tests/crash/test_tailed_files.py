@@ -79,10 +79,12 @@ def judge(folder: Path) -> None:
     assert count > 500
     expected = [number for number in range(1, count + 1) if number % BAD]
     kept = [row for path in sorted((folder / "kept").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
-    letters = [row for path in sorted((folder / "late").glob("*.parquet")) for row in pq.read_table(path).to_pylist()]
+    dead_letters = [
+        row for path in sorted((folder / "late").glob("*.parquet")) for row in pq.read_table(path).to_pylist()
+    ]
     for name in NAMES:
         assert [row["n"] for row in kept if row["file"] == name] == expected
-        mine = [letter for letter in letters if letter["file"] == name]
+        mine = [letter for letter in dead_letters if letter["file"] == name]
         assert len(mine) == count - len(expected)
         assert [letter["offset"] for letter in mine] == sorted({letter["offset"] for letter in mine})
         for letter in mine:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.resident import ResidentJob
+from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import TaskReceipt
 
@@ -17,22 +17,22 @@ from boatlift.spark.tasks.stage import TaskReceipt
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resident job begins after the second step, and again at once after a failure."""
     for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("LONGEST_REST", 0.0)):
-        monkeypatch.setattr(f"boatlift.spark.jobs.resident.{name}", value)
+        monkeypatch.setattr(f"boatlift.spark.jobs.long_running.{name}", value)
 
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that a resident job has executed."""
     found: list[int] = []
-    step = ResidentJob.step
+    step = LongRunningJob.step
 
-    def noted(job: ResidentJob, parameters: JobParameters) -> bytes | None:
+    def noted(job: LongRunningJob, parameters: JobParameters) -> bytes | None:
         report = step(job, parameters)
         if report is not None:
             found.append(parameters.first)
         return report
 
-    monkeypatch.setattr(ResidentJob, "step", noted)
+    monkeypatch.setattr(LongRunningJob, "step", noted)
     return found
 
 

@@ -65,7 +65,7 @@ def run(spark: SparkSession, kind: str, **options: Any) -> None:
     bl.run(flow_of(kind), "store", available_now=True, spark=spark, **options)
 
 
-def letters() -> list[list[dict[str, Any]]]:
+def dead_letters() -> list[list[dict[str, Any]]]:
     return [pq.read_table(path).to_pylist() for path in sorted(Path("letters").glob("*.parquet"))]
 
 
@@ -77,7 +77,7 @@ def table(path: str, query: str) -> dict[str, int]:
 def right(kind: str) -> None:
     """Every line is in the sums or among the letters of its step."""
     assert table("out.db", "SELECT k, total FROM sums") == {"a": sum(range(FILES)), "b": FILES, "c": 2 * FILES}
-    held = letters()
+    held = dead_letters()
     assert len(held) == FILES
     null = "[BAD_ROW] column v is NULL, and the schema has it as NOT NULL"
     many = (
@@ -114,9 +114,9 @@ def test_what_dies_gives_the_same_letters_again(spark: SparkSession, at: tuple[s
     write("csv")
     with pytest.raises(DiesError):
         run(spark, "csv", on_progress=dying_at(*at))
-    before = letters()
+    before = dead_letters()
     run(spark, "csv")
-    assert letters()[: len(before)] == before
+    assert dead_letters()[: len(before)] == before
     right("csv")
     assert status_of(log_at(Path("store"))).bad_rows["bad"].rows == 2 * (FILES - 1), "each is counted once"
 
@@ -136,7 +136,7 @@ def test_a_process_that_is_killed_leaves_the_letters_that_the_next_one_gives_aga
     Path("mine.py").write_text(PROGRAM)
     write("jsonl", files=3)
     with begun(tmp_path, "run", "mine:flow", "--store", "store") as process:
-        until(lambda: len(letters()) == 3 or process.poll() is not None, 120)
+        until(lambda: len(dead_letters()) == 3 or process.poll() is not None, 120)
         assert process.poll() is None
         process.kill()
         process.wait()
@@ -146,8 +146,8 @@ def test_a_process_that_is_killed_leaves_the_letters_that_the_next_one_gives_aga
     done = boatlift(tmp_path, "run", "mine:flow", "--store", "store", "--available-now")
     assert done.returncode == 0, done.stderr
     assert {name: Path("letters", name).read_bytes() for name in before} == before
-    assert [len(step) for step in letters()] == [2, 2, 2, 0, 2]
-    assert [row["file"] for row in letters()[4]] == ["004.jsonl", "004.jsonl"]
+    assert [len(step) for step in dead_letters()] == [2, 2, 2, 0, 2]
+    assert [row["file"] for row in dead_letters()[4]] == ["004.jsonl", "004.jsonl"]
 
 
 def test_with_a_lateness_bad_rows_are_no_late_rows(spark: SparkSession) -> None:
@@ -168,7 +168,7 @@ def test_with_a_lateness_bad_rows_are_no_late_rows(spark: SparkSession) -> None:
         for name in ("out", "late")
     }
     assert counts == {"out": [2, 2], "late": [0, 1]}
-    assert [[row["text"] for row in step] for step in letters()] == [["2013-01-01 ?"], []]
+    assert [[row["text"] for row in step] for step in dead_letters()] == [["2013-01-01 ?"], []]
 
 
 def test_bad_rows_that_nobody_takes_are_refused() -> None:

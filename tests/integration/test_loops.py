@@ -231,8 +231,8 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
         bl.Dataflow("refused").iterate("l", without_end, output={"y": "a LONG"})  # type: ignore[call-overload]
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has several bodies: write flow.iterate"):
         edges_of(bl.Dataflow("refused")).iterate("l", {"y": narrow}, output="a LONG")  # type: ignore[arg-type]
-    with pytest.raises(bl.BoatliftError, match=r"\[BAD_OPTION\] l has max_rounds=0"):
-        bl.Dataflow("refused").iterate("l", without_end, output="a LONG", max_rounds=0)
+    with pytest.raises(bl.BoatliftError, match=r"\[BAD_OPTION\] l has max_iterations=0"):
+        bl.Dataflow("refused").iterate("l", without_end, output="a LONG", max_iterations=0)
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l reads edges, which refused does not have"):
         bl.Dataflow("refused").iterate("l", without_end, output="a LONG, b LONG")
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has bodies of x: declare an output"):

@@ -204,7 +204,7 @@ def test_who_cannot_listen_fences_nobody(spark: SparkSession) -> None:
 
 
 def test_rows_that_are_stable_are_deleted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("boatlift.storage.input_log.MEMO_AFTER", 3)
+    monkeypatch.setattr("boatlift.storage.input_log.KEY_CHECKPOINT_AFTER", 3)
     monkeypatch.setattr("boatlift.storage.remembered_keys.PACK_AFTER", 4)
     flow = orders(bl.Lazy(every=1), ack="stable")
     with running(flow, spark):

@@ -27,9 +27,9 @@ from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
-from boatlift.spark.jobs.gang_hub import gang_size
+from boatlift.spark.jobs.barrier_relay import barrier_size
 from boatlift.spark.jobs.slots import Slots, slot_count
-from boatlift.spark.tasks.resident import PRIME
+from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
 from support.resident_jobs import is_resident
 from support.resident_rows import SCHEMA, hard, many, rows_of
@@ -61,8 +61,8 @@ def by_value() -> Iterator[None]:
 
 def orders_under_way(spark: SparkSession) -> bool:
     """Whether a task has been told of the fourth step."""
-    hubs = [job._hub for job in Slots.of(spark.sparkContext)._holders]  # type: ignore[attr-defined]
-    return any(hub._number > PRIME for hub in hubs)
+    hubs = [job._relay for job in Slots.of(spark.sparkContext)._holders]  # type: ignore[attr-defined]
+    return any(relay._number > PRIME for relay in hubs)
 
 
 def holds_a_slot(spark: SparkSession) -> bool:
@@ -98,8 +98,8 @@ def ids(folder: str = "out") -> list[int]:
 def test_the_bits_are_those_of_a_job_a_step(
     spark: SparkSession, answered: list[int], bits: list[Any], kind: str
 ) -> None:
-    def run(*, resident: bool) -> list[Any]:
-        folder = f"resident {resident}"
+    def run(*, long_running: bool) -> list[Any]:
+        folder = f"resident {long_running}"
         Path(folder).mkdir()
         flow = bl.Dataflow("same")
         rows = flow.source("rows", bl.push(SCHEMA, ack="stable"))
@@ -114,16 +114,16 @@ def test_the_bits_are_those_of_a_job_a_step(
         else:
             rows.drop_duplicates("once", ["item"]).sink("out", bl.parquet(f"{folder}/out"))
         before = len(bits)
-        with pushed(flow, spark, f"{folder}/store", resident=resident) as push:
+        with pushed(flow, spark, f"{folder}/store", long_running=long_running) as push:
             for step in range(STEPS):
                 push(*rows_of(step))
-                if resident and step == 2:
+                if long_running and step == 2:
                     until(lambda: is_resident(spark))
         return bits[before:]
 
-    alone = run(resident=False)
+    alone = run(long_running=False)
     assert not answered
-    together = run(resident=True)
+    together = run(long_running=True)
     assert set(answered) >= set(range(3, STEPS))
     assert together == alone
     assert len({number for _, number, *_ in together}) == STEPS
@@ -295,7 +295,7 @@ def test_it_ends_with_the_run(spark: SparkSession, answered: list[int]) -> None:
 def test_it_ends_when_no_steps_come_and_begins_again(
     spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boatlift.spark.jobs.resident.PATIENCE", 0.2)
+    monkeypatch.setattr("boatlift.spark.jobs.long_running.PATIENCE", 0.2)
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:
@@ -313,9 +313,9 @@ def test_too_few_slots_leave_each_step_its_own_job(
     """As on a cluster whose network is encrypted, which counts one: no task may connect to the driver in plain."""
     conf = {"spark.master": "spark://host:7077", "spark.network.crypto.enabled": "true"}
     here = spark.sparkContext.getConf()
-    assert min(slot_count(spark.sparkContext), gang_size(spark.sparkContext)) > 1
+    assert min(slot_count(spark.sparkContext), barrier_size(spark.sparkContext)) > 1
     monkeypatch.setattr(SparkContext, "getConf", lambda _: SparkConf(_jconf=here._jconf.clone()).setAll(conf.items()))
-    assert (slot_count(spark.sparkContext), gang_size(spark.sparkContext)) == (1, 1)
+    assert (slot_count(spark.sparkContext), barrier_size(spark.sparkContext)) == (1, 1)
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:
@@ -350,7 +350,7 @@ def test_a_large_step_has_its_own_job(
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:
         for step in range(STEPS):
-            monkeypatch.setattr("boatlift.spark.jobs.plan_cache.RESIDENT_BYTES", 0 if step == 5 else 1 << 18)
+            monkeypatch.setattr("boatlift.spark.jobs.plan_cache.LONG_RUNNING_BYTES", 0 if step == 5 else 1 << 18)
             push({"id": step})
             if step == 2:
                 until(lambda: is_resident(spark))

@@ -122,23 +122,23 @@ def test_the_bits_are_those_of_sparks_own_reader(
     kind: str,
     keyed: bool,
 ) -> None:
-    def run(folder: str, *, resident: bool) -> list[Any]:
+    def run(folder: str, *, long_running: bool) -> list[Any]:
         before = len(bits)
         flow, place, visible = flow_of(kind, folder, keyed)
-        with fed(flow, spark, f"{folder}/store", visible, resident=resident) as wait_for:
+        with fed(flow, spark, f"{folder}/store", visible, long_running=long_running) as wait_for:
             for step in range(STEPS):
                 write(kind, place, step, rows_of(step))
                 wait_for(step + 1)
-                if resident and step >= 2:
+                if long_running and step >= 2:
                     within(10, lambda: is_resident(spark))  # one that fails to begin is begun by the next step
         return sorted(bits[before:])
 
-    resident = run("resident", resident=True)
+    long_running = run("resident", long_running=True)
     assert set(answered) >= {STEPS - 2, STEPS - 1}
-    told = run("told", resident=False)
+    told = run("told", long_running=False)
     monkeypatch.setattr(FilesSource, "parameters_for", lambda *_: None)
-    own = run("own", resident=False)
-    assert resident == told == own
+    own = run("own", long_running=False)
+    assert long_running == told == own
     assert len({number for _, number, *_ in own}) == STEPS
 
 

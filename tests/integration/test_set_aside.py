@@ -109,9 +109,9 @@ def test_every_row_is_taken_or_kept_and_later_runs_know(spark: SparkSession, kin
     run(spark, sums(kind), set_aside=["rows"])
     right(kind)
     for row in rows_set_aside(Path("store")):
-        letter = json.loads(row.letter)
-        assert letter["reason"].startswith("[BAD_ROW] ")
-        assert "many" in letter["text"]
+        dead_letter = json.loads(row.dead_letter)
+        assert dead_letter["reason"].startswith("[BAD_ROW] ")
+        assert "many" in dead_letter["text"]
     write(kind, FILES, ("more", "most"))
     run(spark, sums(kind))
     assert held()["a"] == sum(range(FILES + 1))
@@ -209,8 +209,11 @@ def test_offsets_of_a_topic(spark: SparkSession, kafka_broker: KafkaBroker) -> N
         run(spark, flow(), skip=[("rows", f"{topic}/0:1")])
     run(spark, flow(), skip=[("rows", f"{topic}/0:2")])
     assert held() == {"a": 1, "b": 2}
-    letters = [json.loads(row.letter) for row in rows_set_aside(Path("store"))]
-    assert [(each["offset"], each["value"]) for each in letters] == [(1, '{"k": "a", "v": "x"}'), (2, "base64:/w==")]
+    dead_letters = [json.loads(row.dead_letter) for row in rows_set_aside(Path("store"))]
+    assert [(each["offset"], each["value"]) for each in dead_letters] == [
+        (1, '{"k": "a", "v": "x"}'),
+        (2, "base64:/w=="),
+    ]
 
 
 def test_a_step_of_other_rows_is_not_set_aside(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ SCHEMA = "item STRING, price DOUBLE NOT NULL, shop STRING"
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(input_log, "MEMO_AFTER", 4)
+    monkeypatch.setattr(input_log, "KEY_CHECKPOINT_AFTER", 4)
 
 
 def prices(**options: Any) -> bl.Dataflow:

@@ -50,7 +50,7 @@ class Execution:
 
     def one_thing(self):
         p = self.random.choice(self.graph.order)
-        match self.random.choices(["step", "write", "release", "ask", "fail"], [50, 25, 20, 15, 2])[0]:
+        match self.random.determinants(["step", "write", "release", "ask", "fail"], [50, 25, 20, 15, 2])[0]:
             case "step":
                 self.step(p)
             case "write" if self.writing:

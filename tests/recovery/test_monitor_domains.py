@@ -13,7 +13,7 @@ from recovery.test_solver_domains import with_a_loop, with_a_sequence, with_coar
 def facts_of(world):
     """All that a store would tell, as (name of the report, its arguments)."""
     for p, facts in world.facts.items():
-        for time in facts.choices:
+        for time in facts.determinants:
             if isinstance(facts.domain, Sequence):
                 yield "durable_determinants", p, facts.times.index(time)
             elif isinstance(facts.domain, Loop) and time[-1] == LAST:

@@ -35,12 +35,12 @@ def some(draw, times):
 def source(draw, times=None):
     times = list(range(EPOCHS)) if times is None else times
     known = draw(st.integers(0, len(times)))
-    return Facts(Kind.SOURCE, EPOCH, times, candidates=None, choices=set(times[:known]))
+    return Facts(Kind.SOURCE, EPOCH, times, candidates=None, determinants=set(times[:known]))
 
 
 def processor(draw, domain, times, outputs, kinds=(Kind.STATELESS, Kind.STATEFUL), order=None):
     facts = Facts(draw(st.sampled_from(kinds)), domain, times, draw(st.booleans()), order=order)
-    facts.choices = some(draw, times)
+    facts.determinants = some(draw, times)
     if facts.kind is Kind.STATEFUL:
         facts.candidates = sorted({0, *draw(st.sets(st.integers(0, len(times)), max_size=3))})
     for edge in outputs:
@@ -58,7 +58,7 @@ def check(world):
     # A source's F* goes no further than its positions are known.
     for facts in world.facts.values():
         if facts.kind is Kind.SOURCE:
-            facts.candidates = list(range(len(facts.choices) + 1))
+            facts.candidates = list(range(len(facts.determinants) + 1))
     consistent = list(world.all_consistent())
     try:
         chosen = solve(world.graph(), world.knowledge(), world.facts.keys())

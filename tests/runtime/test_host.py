@@ -57,7 +57,7 @@ def test_it_runs_on_until_it_is_stopped(tmp_path: Path) -> None:
 class Apart(MemoryEngine):
     """Each step is a run of its own."""
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host import tenure
+from boatlift.runtime.host import ownership_term
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.processes import Life, life_of, this_process
@@ -64,7 +64,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
     condition: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(tenure, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(ownership_term, "LOOK_SECONDS", 0.01)
     seen: list[str] = []
     idle = Host(
         MemoryEngine(World(rows=3)),
@@ -89,7 +89,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
 def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenure, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(ownership_term, "LOOK_SECONDS", 0.0)
     world = World(rows=60)
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()

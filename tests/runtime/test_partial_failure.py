@@ -42,7 +42,7 @@ class Fails(MemoryEngine):
 class FailsAlone(Fails):
     """As above, and no two steps are one job, so that a step never fails because of the next one."""
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from boatlift.errors import UnavailableError
 from boatlift.kernels.network.node import ZSet
-from boatlift.spark.jobs.doors import open_door
-from boatlift.spark.jobs.gang_hub import Meeting
-from boatlift.spark.tasks.gang import joined
-from boatlift.spark.tasks.hub_connection import HubAddress, connected
+from boatlift.spark.jobs.barrier_relay import Barrier
+from boatlift.spark.jobs.task_listener import open_listener
+from boatlift.spark.tasks.barrier import joined
+from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 from support.waiting import until
@@ -46,7 +46,7 @@ def test_rows_come_to_the_task_that_has_their_key(tmp_path: Path, count: int) ->
         assert mine.columns[1].to_pylist() == [str(number) for number in mine.columns[0].to_pylist()]
         return mine.columns[0].to_pylist(), mine.weights.tolist(), greatest
 
-    with Meeting(TASKS).answering(HOST) as address, ThreadPoolExecutor(TASKS) as pool:
+    with Barrier(TASKS).answering(HOST) as address, ThreadPoolExecutor(TASKS) as pool:
         found = list(pool.map(run, range(TASKS)))
     pairs = sorted(pair for numbers, weights, _ in found for pair in zip(numbers, weights, strict=True))
     assert pairs == [(number, number % TASKS + 1) for number in range(count * TASKS)]
@@ -72,7 +72,7 @@ def test_all_learn_that_one_has_left_and_a_new_attempt_meets(tmp_path: Path) -> 
                 run(task, task, leaves=True)
         lost.wait(30)
 
-    meeting = Meeting(TASKS)
+    meeting = Barrier(TASKS)
     with meeting.answering(HOST) as address, ThreadPoolExecutor(TASKS) as pool:
         list(pool.map(first, range(TASKS)))
         assert meeting.waits_for() > 0
@@ -81,18 +81,18 @@ def test_all_learn_that_one_has_left_and_a_new_attempt_meets(tmp_path: Path) -> 
 
 
 def test_tasks_of_an_attempt_that_was_given_up_join_no_other(tmp_path: Path) -> None:
-    def late(address: HubAddress, task: int, attempt: int) -> None:
+    def late(address: RelayAddress, task: int, attempt: int) -> None:
         with (
             pytest.raises(UnavailableError, match="TASK_LOST"),
             joined(address, Share(TASKS, task), tmp_path, 1, attempt) as exchange,
         ):
             exchange.greatest([0])
 
-    def run(address: HubAddress, task: int) -> list[int]:
+    def run(address: RelayAddress, task: int) -> list[int]:
         with joined(address, Share(TASKS, task), tmp_path, 1, 100 + task) as exchange:
             return exchange.greatest([task])
 
-    with Meeting(TASKS).answering(HOST) as address, ThreadPoolExecutor(2 * TASKS) as pool:
+    with Barrier(TASKS).answering(HOST) as address, ThreadPoolExecutor(2 * TASKS) as pool:
         old = pool.submit(late, address, 1, 5)  # of the first attempt; it is there before the second one
         new = [pool.submit(run, address, 0)]
         old.result(30)
@@ -111,7 +111,7 @@ def ended(connection: socket.socket) -> bool:
     return True
 
 
-def strangers(address: HubAddress) -> list[socket.socket]:
+def strangers(address: RelayAddress) -> list[socket.socket]:
     """Forty connections that say nothing, but for one whose message does not come to its end."""
     made = [socket.create_connection((address.host, address.port)) for _ in range(40)]
     made[-1].sendall(b"\x00\x00\x00\xff#")
@@ -121,7 +121,7 @@ def strangers(address: HubAddress) -> list[socket.socket]:
 def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
     came: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     before = threading.active_count()
-    with open_door(
+    with open_listener(
         HOST, lambda number, attempt, _: came.put((number, attempt)), patience=600, most_strangers=8
     ) as door:
         many = strangers(door)
@@ -129,7 +129,7 @@ def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
         with connected(door, 3, 7):
             assert came.get(timeout=60) == (3, 7)
     assert all(ended(each) for each in many), "they go with the job"
-    with open_door(HOST, lambda *_: None, patience=0.1) as door:
+    with open_listener(HOST, lambda *_: None, patience=0.1) as door:
         assert all(ended(each) for each in strangers(door))
     until(lambda: threading.active_count() == before)
 
@@ -139,9 +139,9 @@ def test_a_stranger_holds_up_nobody(tmp_path: Path) -> None:
         with joined(address, Share(2, task), tmp_path, 1, task) as exchange:
             return exchange.greatest([task])
 
-    with Meeting(2).answering(HOST) as address:
+    with Barrier(2).answering(HOST) as address:
         silent = socket.create_connection((address.host, address.port))
-        stranger = joined(HubAddress(HOST, address.port, b"another"), Share(2, 0), tmp_path, 1, 0)
+        stranger = joined(RelayAddress(HOST, address.port, b"another"), Share(2, 0), tmp_path, 1, 0)
         with pytest.raises(UnavailableError, match="TASK_LOST"), stranger:
             pass
         with ThreadPoolExecutor(2) as pool:

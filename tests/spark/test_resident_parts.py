@@ -15,10 +15,10 @@ import pytest
 
 from boatlift.dataflow.columns import MARK
 from boatlift.errors import InternalError
-from boatlift.spark.jobs.resident_hub import ResidentHub
-from boatlift.spark.tasks.hub_connection import HubAddress, connected
+from boatlift.spark.jobs.long_running_relay import LongRunningRelay
+from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder, SinkTask, SourceTask, blank_row
 from boatlift.spark.tasks.parameters import JobParameters, job_parameters
-from boatlift.spark.tasks.resident import PRIME, READS, TAKES, ReadingPart, ResidentOrder, TakingPart, blank_row
+from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 from support.waiting import until
 
 HOST = "127.0.0.1"
@@ -73,19 +73,19 @@ class Way:
 
 @contextmanager
 def living(
-    hub: HubAddress,
+    relay: RelayAddress,
     attempt: int,
     monkeypatch: pytest.MonkeyPatch,
     taking: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]] = takes,
 ) -> Iterator[list[BaseException]]:
     """Both parts on threads, until they have ended; gives what they raised."""
-    monkeypatch.setattr("boatlift.spark.tasks.resident.attempt", lambda: attempt)
+    monkeypatch.setattr("boatlift.spark.tasks.long_running.attempt", lambda: attempt)
     between: queue.SimpleQueue[pa.RecordBatch | None] = queue.SimpleQueue()
     raised: list[BaseException] = []
 
     def read() -> None:
         (one,) = pa.table({"id": [0]}).to_batches()
-        part = ReadingPart("unit", reads, hub, blank_row(SCHEMA), WIDTH, 60.0)
+        part = SourceTask("unit", reads, relay, blank_row(SCHEMA), WIDTH, 60.0)
         try:
             for batch in part(iter([one])):
                 between.put(batch)
@@ -94,7 +94,7 @@ def living(
         between.put(None)
 
     def take() -> None:
-        part = TakingPart("unit", taking, hub)
+        part = SinkTask("unit", taking, relay)
         try:
             assert not list(part(Way().through(iter(between.get, None))))
         except BaseException as error:  # noqa: BLE001
@@ -109,31 +109,31 @@ def living(
         assert not each.is_alive()
 
 
-def step(hub: ResidentHub, number: int) -> list[object] | None:
-    report = hub.step(JobParameters(number, number))
+def step(relay: LongRunningRelay, number: int) -> list[object] | None:
+    report = relay.step(JobParameters(number, number))
     return None if report is None else msgspec.msgpack.decode(report)
 
 
 def test_each_step_has_its_own_rows_and_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = ResidentHub()
-    assert step(hub, 3) is None
-    with hub.answering(HOST) as address, living(address, 7, monkeypatch) as raised:
-        until(lambda: hub.is_ready)
+    relay = LongRunningRelay()
+    assert step(relay, 3) is None
+    with relay.answering(HOST) as address, living(address, 7, monkeypatch) as raised:
+        until(lambda: relay.is_ready)
         for number in (0, 1, 2, 3, 4, 5, 17, 1, 0, 40):
-            assert step(hub, number) == [number, list(range(1, number, 2))]
-        hub.part()
+            assert step(relay, number) == [number, list(range(1, number, 2))]
+        relay.part()
     assert not raised
-    assert step(hub, 3) is None
+    assert step(relay, 3) is None
 
 
 def test_a_task_is_ready_though_its_reading_part_is_let_in_last() -> None:
-    hub = ResidentHub()
-    with hub.answering(HOST) as address, connected(address, TAKES, 7) as taking:
+    relay = LongRunningRelay()
+    with relay.answering(HOST) as address, connected(address, TAKES, 7) as taking:
         taking.send_bytes(b"")  # the marks of the reading part have come
-        until(lambda: hub._marked == 7)
-        assert not hub.is_ready
+        until(lambda: relay._marked == 7)
+        assert not relay.is_ready
         with connected(address, READS, 7):
-            until(lambda: hub.is_ready)
+            until(lambda: relay.is_ready)
 
 
 def test_a_part_that_fails_answers_nothing_and_another_attempt_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,56 +142,58 @@ def test_a_part_that_fails_answers_nothing_and_another_attempt_does(monkeypatch:
             raise ValueError("told to fail")
         yield from takes(batches)
 
-    hub = ResidentHub()
-    with hub.answering(HOST) as address:
+    relay = LongRunningRelay()
+    with relay.answering(HOST) as address:
         with living(address, 7, monkeypatch, failing) as raised:
-            until(lambda: hub.is_ready)
-            assert step(hub, 1) == [1, []]
-            assert step(hub, 2) is None
-            assert not hub.is_ready
+            until(lambda: relay.is_ready)
+            assert step(relay, 1) == [1, []]
+            assert step(relay, 2) is None
+            assert not relay.is_ready
         assert [type(each) for each in raised] == [ValueError]
         with living(address, 8, monkeypatch):
-            until(lambda: hub.is_ready)
-            assert step(hub, 2) == [2, [1]]
-            hub.part()
+            until(lambda: relay.is_ready)
+            assert step(relay, 2) == [2, [1]]
+            relay.part()
 
 
 def test_an_attempt_that_was_given_up_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = ResidentHub()
-    with hub.answering(HOST) as address, living(address, 9, monkeypatch):
-        until(lambda: hub.is_ready)
+    relay = LongRunningRelay()
+    with relay.answering(HOST) as address, living(address, 9, monkeypatch):
+        until(lambda: relay.is_ready)
         with connected(address, READS, 8) as late, pytest.raises((EOFError, OSError)):
             late.recv_bytes()
-        assert step(hub, 4) == [4, [1, 3]]
+        assert step(relay, 4) == [4, [1, 3]]
         with connected(address, READS, 10) as reader, connected(address, TAKES, 10) as taker:
-            until(lambda: not hub.is_ready)
-            assert step(hub, 4) is None, "the newer attempt has not shown that its way is open"
+            until(lambda: not relay.is_ready)
+            assert step(relay, 4) is None, "the newer attempt has not shown that its way is open"
             taker.send_bytes(b"")
-            until(lambda: hub.is_ready)
+            until(lambda: relay.is_ready)
             threading.Thread(target=lambda: taker.send_bytes(taker.recv_bytes())).start()
-            report = hub.step(JobParameters(5, 5))
-            assert msgspec.msgpack.decode(report, type=ResidentOrder) == ResidentOrder(PRIME + 1, JobParameters(5, 5))
+            report = relay.step(JobParameters(5, 5))
+            assert msgspec.msgpack.decode(report, type=LongRunningOrder) == LongRunningOrder(
+                PRIME + 1, JobParameters(5, 5)
+            )
             assert reader.recv_bytes() == report
 
 
 def test_one_part_alone_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = ResidentHub()
-    with hub.answering(HOST) as address, connected(address, TAKES, 1) as taker:
+    relay = LongRunningRelay()
+    with relay.answering(HOST) as address, connected(address, TAKES, 1) as taker:
         taker.send_bytes(b"")
         with connected(address, READS, 2):
-            assert step(hub, 1) is None
-            assert not hub.is_ready
+            assert step(relay, 1) is None
+            assert not relay.is_ready
 
 
 def test_rows_of_another_step_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    hub = ResidentHub()
+    relay = LongRunningRelay()
 
     def batch(mark: int) -> pa.RecordBatch:
         return pa.record_batch({"id": [1], "text": ["x"], MARK: pa.array([mark], pa.int32())})
 
-    with hub.answering(HOST) as address:
-        monkeypatch.setattr("boatlift.spark.tasks.resident.attempt", lambda: 1)
-        part = TakingPart("unit", takes, address)
+    with relay.answering(HOST) as address:
+        monkeypatch.setattr("boatlift.spark.tasks.long_running.attempt", lambda: 1)
+        part = SinkTask("unit", takes, address)
         with pytest.raises(InternalError, match="rows of order 4 came after those of 1"):
             list(part(iter([batch(PRIME), batch(-4)])))
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.kernels.step_state import NO_BOUND, KernelTime, StepTime
+from boatlift.kernels.step_state import NO_WATERMARK, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
-from boatlift.spark.jobs.jobs import bounds_of
+from boatlift.spark.jobs.jobs import watermarks_of
 from boatlift.spark.jobs.state_parts import drop_expired
 from boatlift.spark.jobs.step_times import times_of
 from boatlift.storage.records.payloads import RunsPayload, to_json
@@ -37,27 +37,31 @@ def test_the_clock_rises_with_every_step_also_where_it_stands_or_goes_back() -> 
 
 
 def test_timers_go_by_the_bound_before_and_windows_by_the_bound_after() -> None:
-    takes = [step(0, 1, (NO_BOUND, 100)), step(1, 2, (100, 100)), step(2, 3, (100, 300))]
-    before = [each.time for each in times_of(KernelTime.BOUND_BEFORE, takes, None)]
+    takes = [step(0, 1, (NO_WATERMARK, 100)), step(1, 2, (100, 100)), step(2, 3, (100, 300))]
+    before = [each.time for each in times_of(KernelTime.WATERMARK_BEFORE, takes, None)]
     after = [each.time for each in times_of(KernelTime.BOUND, takes, None)]
-    assert [(each.before, each.now) for each in before] == [(NO_BOUND, NO_BOUND), (NO_BOUND, 100), (100, 100)]
-    assert [(each.before, each.now) for each in after] == [(NO_BOUND, 100), (100, 100), (100, 300)]
+    assert [(each.before, each.now) for each in before] == [
+        (NO_WATERMARK, NO_WATERMARK),
+        (NO_WATERMARK, 100),
+        (100, 100),
+    ]
+    assert [(each.before, each.now) for each in after] == [(NO_WATERMARK, 100), (100, 100), (100, 300)]
 
 
 def test_a_step_whose_messages_carry_no_bound_goes_by_the_newest_that_was_heard_of() -> None:
-    first, tick, third = step(0, 1, (NO_BOUND, 100), None), step(1, 2, None), step(2, 3, (100, 200), None)
-    heard = times_of(KernelTime.BOUND_BEFORE, [first], None)[-1].bounds
-    assert heard == (NO_BOUND, 100)
-    at_tick = times_of(KernelTime.BOUND_BEFORE, [tick], state_of(bounds=heard))[-1]
-    assert (at_tick.time.before, at_tick.time.now, at_tick.bounds) == (NO_BOUND, 100, (100, 100))
-    later = times_of(KernelTime.BOUND_BEFORE, [third], state_of(bounds=at_tick.bounds))[-1]
+    first, tick, third = step(0, 1, (NO_WATERMARK, 100), None), step(1, 2, None), step(2, 3, (100, 200), None)
+    heard = times_of(KernelTime.WATERMARK_BEFORE, [first], None)[-1].bounds
+    assert heard == (NO_WATERMARK, 100)
+    at_tick = times_of(KernelTime.WATERMARK_BEFORE, [tick], state_of(bounds=heard))[-1]
+    assert (at_tick.time.before, at_tick.time.now, at_tick.bounds) == (NO_WATERMARK, 100, (100, 100))
+    later = times_of(KernelTime.WATERMARK_BEFORE, [third], state_of(bounds=at_tick.bounds))[-1]
     assert (later.time.before, later.time.now, later.bounds) == (100, 100, (100, 200))
     skipped = StepInput(1, (Message("e0", 1, None),))
-    assert bounds_of(skipped) is None
+    assert watermarks_of(skipped) is None
 
 
 def test_of_several_bounds_the_earliest_counts() -> None:
-    assert bounds_of(step(0, 1, (5, 30), (10, 20))) == (5, 20)
+    assert watermarks_of(step(0, 1, (5, 30), (10, 20))) == (5, 20)
 
 
 def test_a_kernel_without_time_has_the_clock_and_the_chance_of_its_steps() -> None:

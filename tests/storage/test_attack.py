@@ -10,7 +10,7 @@ import pytest
 
 from boatlift.errors import Finding
 from boatlift.storage.identities import IDENTITIES
-from boatlift.storage.input_log import MEMO_AFTER, InputLog
+from boatlift.storage.input_log import KEY_CHECKPOINT_AFTER, InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import Push
@@ -37,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         token = log.claim(CLAIM)
         inputs = InputLog(store, log.store_id, "orders")
         inputs.claim(token, freed)
-        numbers = [inputs.append([Push(f"{owner} {n}", 1, b"", 0)], b"rows") for n in range(MEMO_AFTER + 1)]
+        numbers = [inputs.append([Push(f"{owner} {n}", 1, b"", 0)], b"rows") for n in range(KEY_CHECKPOINT_AFTER + 1)]
         inputs.free(numbers[-2], 0)
         freed = numbers[-2]
         content = f"state {owner}".encode() * 9

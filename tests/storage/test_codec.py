@@ -200,7 +200,7 @@ def test_a_claim_whose_units_are_none_is_corrupt(units: Any) -> None:
         decode_group(group_of(claim), "log/7")
 
 
-def chosen(**changed: Any) -> dict[str, Any]:
+def determinants(**changed: Any) -> dict[str, Any]:
     return {"type": "chosen", "processor": "numbers", "time": 1, "taken": None, "outcome": None} | changed
 
 
@@ -214,23 +214,26 @@ def with_raw(record: dict[str, Any], value: bytes) -> bytes:
 LISTS, MAPS = b"\x91" * 200_000 + b"\xc0", b"\x81\xa1a" * 200_000 + b"\xc0"
 NO_TEXT = b"\xa2\xff\xfe"
 HOSTILE: dict[str, Any] = {
-    "nested lists": with_raw(chosen(outcome="HERE"), LISTS),
-    "nested maps": with_raw(chosen(outcome="HERE"), MAPS),
-    "nested a little too deeply": with_raw(chosen(outcome="HERE"), b"\x91" * (MOST_NESTED + 1) + b"\xc0"),
-    "no UTF-8": with_raw(chosen(outcome="HERE"), NO_TEXT),
-    "a name that is no UTF-8": with_raw(chosen(processor="HERE"), NO_TEXT),
-    "a key that is no UTF-8": with_raw(chosen(outcome={"HERE": 1}), NO_TEXT),
-    "ext": with_raw(chosen(outcome="HERE"), b"\xd4\x05\x00"),
-    "a timestamp": with_raw(chosen(outcome="HERE"), b"\xd6\xff\x00\x00\x00\x01"),
-    "a timestamp of no year": with_raw(chosen(outcome="HERE"), b"\xc7\x0c\xff" + b"\xff" * 12),
-    "a map with tuples as keys": with_raw(chosen(outcome="HERE"), b"\x81\x92\x01\x02\x03"),
-    "a map with numbers as keys": with_raw(chosen(outcome=["HERE"]), b"\x81\x01\x03"),
-    "bytes": chosen(outcome=b"x"),
-    "a name in markup": chosen(processor="[/bold]"),
-    "no name": chosen(processor=""),
-    **{f"time {time}": chosen(time=time) for time in (-5, 2**63 - 1, 2**63, 2**64 - 1, 1.5, "x", None)},
-    **{f"time {time}": chosen(time=time) for time in ((), (1,), (1, "x"), ("x",), ("x", -1), ("x", "y"), (0, -2))},
-    **{f"taken {taken!r}": chosen(taken=taken) for taken in (-1, 2**63 - 1, "", "[/bold]", 0.5)},
+    "nested lists": with_raw(determinants(outcome="HERE"), LISTS),
+    "nested maps": with_raw(determinants(outcome="HERE"), MAPS),
+    "nested a little too deeply": with_raw(determinants(outcome="HERE"), b"\x91" * (MOST_NESTED + 1) + b"\xc0"),
+    "no UTF-8": with_raw(determinants(outcome="HERE"), NO_TEXT),
+    "a name that is no UTF-8": with_raw(determinants(processor="HERE"), NO_TEXT),
+    "a key that is no UTF-8": with_raw(determinants(outcome={"HERE": 1}), NO_TEXT),
+    "ext": with_raw(determinants(outcome="HERE"), b"\xd4\x05\x00"),
+    "a timestamp": with_raw(determinants(outcome="HERE"), b"\xd6\xff\x00\x00\x00\x01"),
+    "a timestamp of no year": with_raw(determinants(outcome="HERE"), b"\xc7\x0c\xff" + b"\xff" * 12),
+    "a map with tuples as keys": with_raw(determinants(outcome="HERE"), b"\x81\x92\x01\x02\x03"),
+    "a map with numbers as keys": with_raw(determinants(outcome=["HERE"]), b"\x81\x01\x03"),
+    "bytes": determinants(outcome=b"x"),
+    "a name in markup": determinants(processor="[/bold]"),
+    "no name": determinants(processor=""),
+    **{f"time {time}": determinants(time=time) for time in (-5, 2**63 - 1, 2**63, 2**64 - 1, 1.5, "x", None)},
+    **{
+        f"time {time}": determinants(time=time)
+        for time in ((), (1,), (1, "x"), ("x",), ("x", -1), ("x", "y"), (0, -2))
+    },
+    **{f"taken {taken!r}": determinants(taken=taken) for taken in (-1, 2**63 - 1, "", "[/bold]", 0.5)},
     "a frontier of two domains": {"type": "cut", "processors": {"a": (1, ("b", 2))}, "messages": {}},
     "a frontier below nothing": {"type": "cut", "processors": {"a": (-5,)}, "messages": {}},
     "a state without end": {"type": "state", "processor": "a", "frontier": (2**63 - 1,), "content": None},
@@ -246,7 +249,7 @@ HOSTILE: dict[str, Any] = {
     "a claim after all years": {"type": "claim", "host": "h", "pid": 1, "at": 2**62, "program": {}, "environment": {}},
     "a fact in a snapshot": {
         "type": "snapshot", "dataflow": "flow", "program": {}, "environment": {}, "cursors": {}, "committed": {},
-        "facts": [chosen(time=-5)],
+        "facts": [determinants(time=-5)],
     },
 }  # fmt: skip
 
@@ -258,10 +261,15 @@ def test_a_record_that_no_boatlift_writes_is_refused_by_name(record: Any) -> Non
 
 
 def test_what_is_refused_is_refused_for_what_is_wrong_with_it() -> None:
-    for allowed in (chosen(), chosen(time=("a->b", 0)), chosen(time=(0, -1)), chosen(time=10**12)):
+    for allowed in (
+        determinants(),
+        determinants(time=("a->b", 0)),
+        determinants(time=(0, -1)),
+        determinants(time=10**12),
+    ):
         decode_group(group_of(allowed), "log/7")
     most = b"\x91" * MOST_NESTED + b"\xc0"
-    _, (record,) = decode_group(group_of(with_raw(chosen(outcome="HERE"), most)), "log/7")
+    _, (record,) = decode_group(group_of(with_raw(determinants(outcome="HERE"), most)), "log/7")
     assert fault_of_value(msgspec.to_builtins(record)["outcome"]) is None
 
 

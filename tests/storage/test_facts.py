@@ -83,7 +83,7 @@ def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
         GarbageCollection({"p": (3,), "h": (3,)}, {"in": (3,)}, {"p>out": (2,)}),
     ]
     standing = LiveRecords.of(said)
-    assert list(standing.chosen["in"]) == [3, 4]
+    assert list(standing.determinants["in"]) == [3, 4]
     assert list(standing.states["p"]) == [(3,)]
     assert list(standing.sent["p>out"]) == [3, 4]
     assert list(standing.taken["h"]) == [0], "what stands for a state is never collected"
@@ -109,7 +109,7 @@ def test_a_truncation_of_an_arrival_order_keeps_the_events_of_the_prefix():
     said += [StepDigest("p", event, "digest") for event in range(5)]
     said += [LoggedMessage("p>out", time, "m") for time in [("x>p", 1), ("x>p", 2), ("y>p", 0), ("y>p", 1)]]
     live = LiveRecords.of([*said, Truncation({"p": prefix}, {"p>out": prefix})])
-    assert list(live.chosen["p"]) == list(live.results["p"]) == [0, 1, 2]
+    assert list(live.determinants["p"]) == list(live.results["p"]) == [0, 1, 2]
     assert list(live.sent["p>out"]) == [("x>p", 1), ("y>p", 0)]
 
 

@@ -86,7 +86,11 @@ def test_what_was_submitted_is_durable_when_the_callback_comes(log: Log, tmp_pat
         writer.submit(
             [made(time)],
             lambda error: durable.append(
-                set(Log.open(LocalStore.open(tmp_path, create=False), "flow").history.live_records.chosen["numbers"])
+                set(
+                    Log.open(LocalStore.open(tmp_path, create=False), "flow").history.live_records.determinants[
+                        "numbers"
+                    ]
+                )
             ),
         )
     writer.close()
@@ -153,7 +157,7 @@ def test_the_first_failure_fails_everything_not_yet_durable_and_everything_later
     for _, error in answers.told[1:]:
         assert isinstance(error, UnavailableError)
         assert "No space left on device" in str(error)
-    assert sorted(log.history.live_records.chosen["numbers"]) == [0]
+    assert sorted(log.history.live_records.determinants["numbers"]) == [0]
 
 
 def test_a_fenced_writer_says_so_to_everyone(log: Log, tmp_path: Path) -> None:

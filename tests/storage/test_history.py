@@ -42,9 +42,9 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
     history = LogHistory.of([LogHistory.of(records, "flow").snapshot()], "flow")
     for source in ("a", "b"):
         time, cursor = history.cursors.get(source, (-1, {"taken": []}))
-        chosen = history.live_records.chosen.get(source, {})
-        after = [chosen[t].outcome["position"]["start"] for t in sorted(chosen) if t > time]
-        last = max(chosen, default=time)
+        determinants = history.live_records.determinants.get(source, {})
+        after = [determinants[t].outcome["position"]["start"] for t in sorted(determinants) if t > time]
+        last = max(determinants, default=time)
         assert cursor["taken"] + after == [t * 10 for t in range(last + 1)]
         names = history.names[source].new if source in history.names else ()
         assert names == tuple(f"{number}" for number in range(time + 1))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding
 from boatlift.storage import input_log, key_packs, remembered_keys
-from boatlift.storage.input_log import MEMO_AFTER, InputLog
+from boatlift.storage.input_log import KEY_CHECKPOINT_AFTER, InputLog
 from boatlift.storage.input_objects import rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, checksum_of
@@ -91,7 +91,7 @@ def test_who_slept_before_its_claim_is_fenced_though_its_number_is_free_again(st
     oldest = claimed(store, 1)
 
     def others() -> None:
-        for _ in range(MEMO_AFTER):
+        for _ in range(KEY_CHECKPOINT_AFTER):
             oldest.append([pushed("x")], b"x")
         newest = claimed(store, 3)
         newest.free(oldest.last, 0)
@@ -99,13 +99,13 @@ def test_who_slept_before_its_claim_is_fenced_though_its_number_is_free_again(st
 
     with pytest.raises(FencedError, match=r"\[FENCED\]"):
         claimed(Meanwhile(store, "create", "input/", others), 2)  # type: ignore[arg-type]
-    assert claimed(store, 4, MEMO_AFTER + 1).find("x") is not None
+    assert claimed(store, 4, KEY_CHECKPOINT_AFTER + 1).find("x") is not None
 
 
 def test_the_claim_of_an_owner_that_slept_stays_taken(store: LocalStore) -> None:
     older = claimed(store, 1)
     newer = claimed(store, 2)
-    for _ in range(MEMO_AFTER):
+    for _ in range(KEY_CHECKPOINT_AFTER):
         newer.append([pushed("x")], b"x")
     newer.free(newer.last, 0)
     assert len(there(store)) < 10
@@ -117,12 +117,12 @@ def test_the_claim_of_an_owner_that_slept_stays_taken(store: LocalStore) -> None
 
 def test_what_is_free_goes_and_its_keys_stay(store: LocalStore) -> None:
     log = claimed(store)
-    for number in range(MEMO_AFTER):
+    for number in range(KEY_CHECKPOINT_AFTER):
         log.append([pushed(f"k{number}", at=number)], b"rows" * 100)
     last = log.last
     waiting = log.append([pushed("waits", at=1_000)], b"rows")
     log.free(last - 2, 0)
-    assert len(there(store)) > MEMO_AFTER, "one lacks: nothing goes yet"
+    assert len(there(store)) > KEY_CHECKPOINT_AFTER, "one lacks: nothing goes yet"
     log.free(last, remember=100)
     assert there(store) == [1, waiting, waiting + 1]
     for found in (log, claimed(store, 2, last), log_of_readers(store)):
@@ -130,21 +130,21 @@ def test_what_is_free_goes_and_its_keys_stay(store: LocalStore) -> None:
         assert found.find("k99") is None, "older than what is remembered"
         assert found.find("k100") == Push("k100", 1, b"k100", 100, 102)
         assert found.find("waits") is not None
-    assert [part.base for _, part in log.parts(0)] == [MEMO_AFTER]
+    assert [part.base for _, part in log.parts(0)] == [KEY_CHECKPOINT_AFTER]
 
 
 def test_what_is_freed_of_a_log_that_is_read_in_the_whole_stays(store: LocalStore) -> None:
     log = InputLog(store, STORE, "orders", keeps_all=True)
     log.claim(1, 0)
-    for _ in range(MEMO_AFTER + 1):
+    for _ in range(KEY_CHECKPOINT_AFTER + 1):
         log.append([pushed("x")], b"x")
     log.free(log.last, 0)
     assert log.waiting == 0
-    assert len(there(store)) == MEMO_AFTER + 2
+    assert len(there(store)) == KEY_CHECKPOINT_AFTER + 2
 
 
 def test_large_rows_go_soon(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_log, "MEMO_BYTES", 1000)
+    monkeypatch.setattr(input_log, "KEY_CHECKPOINT_BYTES", 1000)
     log = claimed(store)
     for _ in range(3):
         log.free(log.append([pushed("x")], b"x" * 600), 0)
@@ -261,7 +261,7 @@ def test_an_owner_that_was_fenced_does_not_know_what_is_there(store: LocalStore)
 @pytest.mark.parametrize("freed", [0, 3, 300])
 def test_an_object_that_lacks_is_missed(store: LocalStore, freed: int) -> None:
     log = claimed(store)
-    for _ in range(MEMO_AFTER + 50):
+    for _ in range(KEY_CHECKPOINT_AFTER + 50):
         log.append([pushed("x")], b"x")
     log.free(freed, 0)
     store.delete("input/orders/000000000303")
@@ -300,7 +300,7 @@ def test_an_object_of_another_store_or_source_is_refused(store: LocalStore) -> N
 
 def test_a_reader_that_finds_things_deleted_looks_again(store: LocalStore) -> None:
     log = claimed(store)
-    for _ in range(MEMO_AFTER):
+    for _ in range(KEY_CHECKPOINT_AFTER):
         log.append([pushed("x")], b"x")
     reader = log_of(Meanwhile(store, "read", "input/", lambda: log.free(log.last, 0)))  # type: ignore[arg-type]
     reader.load()
@@ -312,7 +312,7 @@ def test_a_reader_that_finds_things_deleted_looks_again(store: LocalStore) -> No
 def test_whatever_happens_what_was_acknowledged_is_there_once(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, acts: list[str], data: st.DataObject
 ) -> None:
-    monkeypatch.setattr(input_log, "MEMO_AFTER", 3)
+    monkeypatch.setattr(input_log, "KEY_CHECKPOINT_AFTER", 3)
     monkeypatch.setattr(remembered_keys, "PACK_AFTER", 3)
     store = LocalStore.open(tmp_path_factory.mktemp("s"), create=True, filesystem=Unsynced())
     owner, token, freed, rows = claimed(store), 1, 0, 0
@@ -403,7 +403,7 @@ def several_owners(store: Store) -> InputLog:
     first = claimed(store)
     last = first.append([pushed("a")], b"rows")
     second = claimed(store, 2)
-    for _ in range(MEMO_AFTER):
+    for _ in range(KEY_CHECKPOINT_AFTER):
         last = second.append([pushed("b")], b"rows")
     second.free(last, 0)
     log = claimed(store, 3, last)

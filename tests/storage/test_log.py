@@ -118,7 +118,7 @@ def test_a_manifest_makes_what_was_before_it_garbage(store: LocalStore) -> None:
     assert log.checkpoint() == 7
     log.append([made(5)])
     before = Log.open(store, "flow")
-    assert sorted(before.history.live_records.chosen["numbers"]) == [3, 4, 5], (
+    assert sorted(before.history.live_records.determinants["numbers"]) == [3, 4, 5], (
         "the last that is garbage, and those after it"
     )
     assert before.manifest == 7

@@ -248,7 +248,7 @@ def test_a_claim_that_loses_its_number_reads_on_and_takes_the_next(store: LocalS
 
     slow = Log.open(Meanwhile(store, "create", "log/", overtake, times=3), "flow")  # type: ignore[arg-type]
     assert slow.claim(CLAIM) == 7
-    assert sorted(slow.history.live_records.chosen["numbers"]) == [0, 1, 2]
+    assert sorted(slow.history.live_records.determinants["numbers"]) == [0, 1, 2]
     with pytest.raises(FencedError):
         fast[-1].append([made(3)])
     slow.append([made(3)])
@@ -298,14 +298,14 @@ def test_after_a_failed_write_the_log_refuses_all_others(tmp_path: Path) -> None
     files = Fails()
     log = claimed(LocalStore.open(tmp_path, create=True, filesystem=files))
     log.append([made(0)])
-    applied = list(log.history.live_records.chosen["numbers"])
+    applied = list(log.history.live_records.determinants["numbers"])
     files.failing = True
     for _ in range(2):
         with pytest.raises(UnavailableError, match=r"\[STORE_FAILED\].*Input/output error"):
             log.append([made(1)])
-    assert list(log.history.live_records.chosen["numbers"]) == applied, "what may not be durable is not applied"
+    assert list(log.history.live_records.determinants["numbers"]) == applied, "what may not be durable is not applied"
     again = Log.open(LocalStore.open(tmp_path, create=False), "flow")
-    assert sorted(again.history.live_records.chosen["numbers"]) in ([0], [0, 1])
+    assert sorted(again.history.live_records.determinants["numbers"]) in ([0], [0, 1])
 
 
 def test_after_a_write_of_unknown_outcome_the_log_refuses_though_the_store_would_not(store: LocalStore) -> None:

@@ -38,7 +38,7 @@ def newest_manifest(store: LocalStore) -> Snapshot:
 
 
 def read_again(store: LocalStore) -> list[int]:
-    return sorted(Log.open(store, "flow").history.live_records.chosen["numbers"])
+    return sorted(Log.open(store, "flow").history.live_records.determinants["numbers"])
 
 
 def test_a_manifest_repeats_no_fact_that_stands_in_an_object(store: LocalStore) -> None:
@@ -188,7 +188,7 @@ def test_the_manifest_of_an_older_owner_is_not_believed(store: LocalStore) -> No
     with pytest.raises(FencedError, match=r"\[FENCED\]"):
         old.checkpoint()
     old.truncate()
-    assert "letters" not in Log.open(store, "flow").history.live_records.chosen
+    assert "letters" not in Log.open(store, "flow").history.live_records.determinants
     assert read_again(store) == list(range(11))
     assert [finding.condition for finding in verify(store)] == [None], "the object of the older owner is left over"
     last = claimed(store, facts_an_object=3)
@@ -220,7 +220,7 @@ def test_a_reader_that_finds_an_object_gone_reads_the_newer_manifest(store: Loca
         log.truncate()
 
     slow: Log = Log.open(Meanwhile(store, "read", "facts/", go_on), "flow")  # type: ignore[arg-type]
-    assert sorted(slow.history.live_records.chosen["numbers"]) == [8]
+    assert sorted(slow.history.live_records.determinants["numbers"]) == [8]
 
 
 def test_a_new_owner_goes_on_with_the_objects_of_the_one_before(store: LocalStore) -> None:

@@ -98,7 +98,7 @@ def test_what_was_given_is_given_again_after_an_earlier_cursor(store: LocalStore
 
 
 def test_what_is_free_goes_and_its_keys_stay(store: LocalStore, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(input_log, "MEMO_AFTER", 2)
+    monkeypatch.setattr(input_log, "KEY_CHECKPOINT_AFTER", 2)
     made = begun(store, scratch)
     for key in ("old", "", "c", "d"):
         made.append([pushed(key, at=0 if key == "old" else 9)], b"x" * 100)

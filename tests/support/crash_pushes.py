@@ -9,11 +9,11 @@ import os
 from typing import Any
 
 import boatlift as bl
-from boatlift.spark.jobs import resident
+from boatlift.spark.jobs import long_running
 from boatlift.storage import input_log, remembered_keys
 
-input_log.MEMO_AFTER = remembered_keys.PACK_AFTER = 4
-resident.STEPS_BEFORE = 1
+input_log.KEY_CHECKPOINT_AFTER = remembered_keys.PACK_AFTER = 4
+long_running.STEPS_BEFORE = 1
 
 flow = bl.Dataflow("pushed")
 ack: Any = os.environ["PUSH_ACK"]

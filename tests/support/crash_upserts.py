@@ -7,7 +7,7 @@ import os
 import boatlift as bl
 from boatlift.storage import input_log
 
-input_log.MEMO_BYTES, input_log.KEY_BYTES = 1000, 0  # keys of pushes wait for no bytes
+input_log.KEY_CHECKPOINT_BYTES, input_log.KEY_BYTES = 1000, 0  # keys of pushes wait for no bytes
 
 flow = bl.Dataflow("upserted")
 schema = "client LONG, slot LONG, id LONG NOT NULL"

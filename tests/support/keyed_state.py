@@ -21,7 +21,7 @@ import xxhash
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.layout import VARIANCES
 from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel, StepOutput
-from boatlift.kernels.step_state import NO_BOUND, STATE, StepState, StepTime
+from boatlift.kernels.step_state import NO_WATERMARK, STATE, StepState, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.jobs.state_parts import drop_expired
 from boatlift.spark.jobs.step_times import times_of
@@ -350,7 +350,7 @@ class Execution:
         """Return the time of a step as the kernel sees it, after the steps before."""
         takes = []
         for number in range(step + 1):
-            bounds = (self.now(number - 1) if number else NO_BOUND, self.now(number))
+            bounds = (self.now(number - 1) if number else NO_WATERMARK, self.now(number))
             sent = RunsPayload((), 0, "", self.now(number), number, bounds=bounds)
             takes.append(StepInput(number, (Message("rows", number, to_json(sent)),)))
         return times_of(self.kernel.time, takes, None)[-1].time

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.records import Claim
-from boatlift.storage.records.standing import FACTS_AN_OBJECT
 from boatlift.storage.store import Store
 from support.facts import CLAIM
 

@@ -160,7 +160,7 @@ class MemoryEngine:
     def _keeps_account(self, sink: str) -> bool:
         return self.plan.sinks[sink].sink.delivery is Delivery.EXACTLY_ONCE
 
-    def call_off(self, unit: str) -> None:
+    def cancel_steps(self, unit: str) -> None:
         pass
 
     def hasten(self) -> None:

@@ -21,7 +21,7 @@ from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.epochs import Structured
+from boatlift.runtime.machine.kinds.epochs import EpochOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.simulation.disk import Disk
@@ -40,7 +40,7 @@ __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 _recovered = Monitor.recovered
 _settled = Monitor.settled
 _cut = DurableFacts.cut
-_upcoming = Structured.upcoming
+_upcoming = EpochOrdered.upcoming
 _upcoming_in_order = ArrivalOrdered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
@@ -48,7 +48,7 @@ _facts_of = step_facts.facts_of
 _close = StateMachine._close
 _take_back = recover._take_back
 _drop_back = MachineProcessor.drop_back
-_call_off = MachineProcessor.call_off
+_call_off = MachineProcessor.cancel_steps
 _report = DurableFacts._report
 
 
@@ -66,7 +66,7 @@ def _closed_but_rows(self: Any, source: Any, positions: Any) -> None:
 
 
 def _whether_complete_or_not(self: Any, chosen: Any, *, hasten: bool) -> Any:
-    with patch.object(Structured, "complete", lambda p: all_times(p.vertex.domain)):
+    with patch.object(EpochOrdered, "complete", lambda p: all_times(p.vertex.domain)):
         return iter(list(_upcoming(self, chosen, hasten=hasten)))
 
 
@@ -95,7 +95,7 @@ _delivered: dict[str, dict[str, set[Any]]] = {}
 Of this life or another, which is too much at worst.
 """
 
-_take = Structured.take
+_take = EpochOrdered.take
 _made = Simulation.__init__
 
 
@@ -154,7 +154,7 @@ class _NeverGrowing:
 def _told(*, notified: bool) -> dict[tuple[Any, str], Any]:
     return {
         (Solving, "allowed"): partialmethod(_allowed_if_delivered, notified=notified),
-        (Structured, "take"): _taken,
+        (EpochOrdered, "take"): _taken,
         (Simulation, "__init__"): _forgotten,
         (incremental, "_Growing"): _NeverGrowing,
     }
@@ -348,7 +348,7 @@ MUTANTS: dict[str, Mutant] = {
         {(StateMachine, "_close"): _closed_but_rows},
     ),
     "waiting": Mutant(
-        "a time is run before all of its messages are there", {(Structured, "upcoming"): _whether_complete_or_not}
+        "a time is run before all of its messages are there", {(EpochOrdered, "upcoming"): _whether_complete_or_not}
     ),
     "discarded": Mutant(
         "a receiver may need what its sender can no longer send", {(Solving, "_limit"): _limit_without_discarded}
@@ -460,7 +460,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "same-life": Mutant(
         "a processor that is called off goes on with the life it had",
-        {(MachineProcessor, "call_off"): _called_off_in_place},
+        {(MachineProcessor, "cancel_steps"): _called_off_in_place},
     ),
     "prepared-lost": Mutant(
         "steps are run as prepared though a failure took what they take",
@@ -471,7 +471,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
-        {(Structured, "stands"): _stands, (MachineProcessor, "stands"): _stands},
+        {(EpochOrdered, "stands"): _stands, (MachineProcessor, "stands"): _stands},
     ),
     "bound": Mutant("a batch takes more rows than its bound", {(BatchEpochs, "_first_end"): _with_all_rows}),
     **MUTANTS_OF_THE_LOG,

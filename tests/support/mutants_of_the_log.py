@@ -43,7 +43,7 @@ def _without_commits(self: LogHistory, record: Any) -> None:
 
 
 def _believed_at_once(self: Deliveries, order: CommitSink, *, unheard: bool) -> None:
-    self._accounts[order.sink] = last_of(order.frontier) - 1
+    self._ledgers[order.sink] = last_of(order.frontier) - 1
     _deliver(self, order, unheard=unheard)
 
 

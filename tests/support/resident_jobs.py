@@ -13,4 +13,4 @@ __all__ = ["is_resident"]
 
 
 def is_resident(spark: SparkSession) -> bool:
-    return any(job._hub.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
+    return any(job._relay.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from boatlift.connectors.push.integrals import numbered
+from boatlift.connectors.push.compacted import numbered
 from boatlift.dataflow import Upserts
 from boatlift.storage.input_objects import rows_in
 from support.push_source import Source
@@ -62,7 +62,7 @@ class Life:
 
     @property
     def is_settled(self) -> bool:
-        log, made = self.source.log, self.source._recorder._integrals  # type: ignore[union-attr]
+        log, made = self.source.log, self.source._recorder._compacted  # type: ignore[union-attr]
         assert made is not None
         return log.is_freed(self.cursor["last"]) and made._thread is None and log.replaceable() is None
 

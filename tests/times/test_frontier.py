@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from boatlift.times import (
     EPOCH,
     LAST,
-    NO_ROUND,
+    NO_ITERATION,
     EpochFrontier,
     Frontier,
     Loop,
@@ -190,12 +190,12 @@ def test_a_loop_goes_on_to_the_next_epoch_only_behind_a_last_round(made, data):
     # One after the other, by the book.
     at = last
     for time in ran[0 if last is None else ran.index(last) + 1 :]:
-        if at is not None and time[0] > at[0] and times.last_round((at[0],)) != at[1]:
+        if at is not None and time[0] > at[0] and times.last_iteration((at[0],)) != at[1]:
             break
         if time not in kept:
             break
         at = time
-    ends = at is not None and times.last_round((at[0],)) == at[1]
+    ends = at is not None and times.last_iteration((at[0],)) == at[1]
     assert grown.last == ((at[0], LAST) if ends else at)
 
 
@@ -204,7 +204,7 @@ def test_what_a_loop_has_not_logged_is_within_exactly_when_it_is_within_what_ext
     """sent(f without L) ⊆ h exactly when f ⊆ h extended by L: the closed form that the solver uses."""
     ran, _, times = made
     # Of frontiers that can be: of rounds that ran, and of ends that are known.
-    known_ends = [(epoch, LAST) for epoch in range(3) if times.last_round((epoch,)) is not None]
+    known_ends = [(epoch, LAST) for epoch in range(3) if times.last_iteration((epoch,)) is not None]
     if all(g.last in {None, *ran, *known_ends} for g in (f, h)):
         assert (f.without(times) <= h) == (f <= h.extend(times))
 
@@ -250,10 +250,10 @@ def test_what_is_known_of_both_has_the_ends_known_of_both():
     one, two = LoopTimes(1, [(0, 0), (1, 0)]), LoopTimes(1, [(0, 0)])
     one.end((0, 0))
     both, either = one & two, one | two
-    assert (list(both), both.last_round((0,))) == ([(0, 0)], None)
-    assert (list(either), either.last_round((0,))) == ([(0, 0), (1, 0)], 0)
+    assert (list(both), both.last_iteration((0,))) == ([(0, 0)], None)
+    assert (list(either), either.last_iteration((0,))) == ([(0, 0), (1, 0)], 0)
     two.end((0, 0))
-    assert (one & two).last_round((0,)) == 0
+    assert (one & two).last_iteration((0,)) == 0
 
 
 def test_times_of_loops_are_dropped_by_frontiers_with_their_ends():
@@ -262,11 +262,11 @@ def test_times_of_loops_are_dropped_by_frontiers_with_their_ends():
     times.end((0, 1))
     times.end((1, 0))
     times.cut(frontier_of(loop, [(1, 0)]))
-    assert (list(times), times.last_round((0,)), times.last_round((1,))) == ([(0, 0), (0, 1), (1, 0)], 1, None)
+    assert (list(times), times.last_iteration((0,)), times.last_iteration((1,))) == ([(0, 0), (0, 1), (1, 0)], 1, None)
     times.forget(frontier_of(loop, [(0, 0)]))
-    assert (list(times), times.last_round((0,))) == ([(0, 1), (1, 0)], 1)
+    assert (list(times), times.last_iteration((0,))) == ([(0, 1), (1, 0)], 1)
     times.forget(frontier_of(loop, [end_of((0,), 1)]))
-    assert (list(times), times.last_round((0,))) == ([(1, 0)], None)
+    assert (list(times), times.last_iteration((0,))) == ([(1, 0)], None)
 
 
 def test_times_of_sequences_are_a_set_that_frontiers_cut():
@@ -288,15 +288,15 @@ def test_an_epoch_that_nothing_entered_is_over():
     times = LoopTimes(1, [(1, 0)])
     empty = LoopFrontier(LOOP)
     assert empty.extend(times) == empty
-    times.end((0, NO_ROUND))
+    times.end((0, NO_ITERATION))
     assert empty.extend(times).last == (1, 0)
     times.end((1, 0))
-    times.end((2, NO_ROUND))
+    times.end((2, NO_ITERATION))
     assert empty.extend(times).last == (2, LAST)
     assert not LoopFrontier(LOOP, (2, LAST)).without(times), "nothing is left of what is all there"
     nested = LoopTimes(2, [(0, 1, 0)])
-    nested.end((0, 0, NO_ROUND))
+    nested.end((0, 0, NO_ITERATION))
     nested.end((0, 1, 0))
     nested.end((0, 1))
-    nested.end((1, NO_ROUND))
+    nested.end((1, NO_ITERATION))
     assert LoopFrontier(Loop(2)).extend(nested).last == (1, LAST, LAST)

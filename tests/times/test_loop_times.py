@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.times import LAST, NO_ROUND, Loop, LoopFrontier, LoopTimes, silence
+from boatlift.times import LAST, NO_ITERATION, Loop, LoopFrontier, LoopTimes, silence
 
-rounds = st.integers(0, 3)
+iterations = st.integers(0, 3)
 
 
 @st.composite
@@ -13,10 +13,10 @@ def ended(draw):
     """A loop within up to two others that ended after a round, and a time before its end."""
     depth = draw(st.integers(1, 3))
     level = draw(st.integers(1, depth))
-    outer = tuple(draw(rounds) for _ in range(level))
-    n = draw(st.integers(NO_ROUND, 2))
-    through = n + 1 + draw(rounds)
-    inner = [draw(st.one_of(rounds, st.just(LAST))) for _ in range(depth - level)]
+    outer = tuple(draw(iterations) for _ in range(level))
+    n = draw(st.integers(NO_ITERATION, 2))
+    through = n + 1 + draw(iterations)
+    inner = [draw(st.one_of(iterations, st.just(LAST))) for _ in range(depth - level)]
     at = next((at for at, number in enumerate(inner) if number == LAST), len(inner))
     inner[at:] = [LAST] * (len(inner) - at)
     return Loop(depth), (*outer, n), (*outer, through, *inner)
@@ -25,7 +25,7 @@ def ended(draw):
 def before(domain, last):
     """The frontier that ends with a round, and all within."""
     *outer, n = last
-    if n == NO_ROUND:
+    if n == NO_ITERATION:
         (below,) = domain.below((*outer, *(0 for _ in range(domain.depth + 1 - len(outer))))) or (None,)
         return LoopFrontier(domain, below)
     return LoopFrontier(domain, (*last, *(LAST for _ in range(domain.depth + 1 - len(last)))))
@@ -51,7 +51,7 @@ def test_what_is_left_goes_no_further(case):
 def test_a_loop_that_nothing_entered():
     """The frontier is within its first round, because what feeds it goes no further."""
     times = LoopTimes(1)
-    times.end((5, NO_ROUND))
+    times.end((5, NO_ITERATION))
     times.cut(LoopFrontier(Loop(), (5, 0)))
     assert list(times) == [(5, 0)]
-    assert times.last_round((5,)) is None
+    assert times.last_iteration((5,)) is None

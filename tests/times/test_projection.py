@@ -31,7 +31,7 @@ from boatlift.times import (
 )
 
 EDGES = Sequence(("a", "b"))
-ROUNDS = list(itertools.product(range(3), range(3)))
+ITERATIONS = list(itertools.product(range(3), range(3)))
 NESTED = list(itertools.product(range(2), range(2), range(2)))
 cuts = st.lists(st.integers(0, 12), unique=True, max_size=5).map(sorted).map(EpochBoundaries)
 
@@ -46,10 +46,10 @@ def up_to(n):
         (IDENTITY, EPOCH, range(6)),
         (IDENTITY, EDGES, list(itertools.product("ab", range(3)))),
         (Enter(Loop(1)), EPOCH, range(6)),
-        (Enter(Loop(2)), Loop(1), ROUNDS),
-        (Feedback(Loop(1)), Loop(1), ROUNDS),
+        (Enter(Loop(2)), Loop(1), ITERATIONS),
+        (Feedback(Loop(1)), Loop(1), ITERATIONS),
         (Feedback(Loop(2)), Loop(2), NESTED),
-        (Leave(Loop(1)), Loop(1), ROUNDS),
+        (Leave(Loop(1)), Loop(1), ITERATIONS),
         (Leave(Loop(2)), Loop(2), NESTED),
         (Then(Enter(Loop(1)), Feedback(Loop(1))), EPOCH, range(5)),
         (ToSequence(EDGES, "a"), EPOCH, range(6)),

@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 
 import boatlift as bl
 from boatlift.spark.jobs import planner
+from boatlift.views.catalyst_plan import CatalystPlan, items
 from boatlift.views.never_fails import never_fails
-from boatlift.views.nodes import PlanNodes, items
 from views.judge import RaisedError, judge
 from views.random_queries import Generated, Table
 
@@ -153,7 +153,7 @@ MAY = [
 
 
 def test_what_never_fails_is_known(interpreting: SparkSession) -> None:
-    nodes = PlanNodes(interpreting)
+    nodes = CatalystPlan(interpreting)
     table = nodes.empty(
         StructType.fromDDL("v BIGINT, n INT, s STRING, x DOUBLE, d DECIMAL(9,2), e DECIMAL(30,2), t TIMESTAMP")
     )

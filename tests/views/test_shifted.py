@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from boatlift.views.nodes import PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, items
 from boatlift.views.shifted import Shifted, shifted
 
 HOUR = 3600 * 10**6
@@ -45,7 +45,7 @@ def zone(request: pytest.FixtureRequest, spark: SparkSession) -> Iterator[str]:
 
 def test_no_value_is_further_from_its_column_than_is_said(spark: SparkSession, zone: str) -> None:
     """Each expression is evaluated by Spark around the shifts of clocks of a year, every 29 minutes."""
-    nodes = PlanNodes(spark)
+    nodes = CatalystPlan(spark)
     begin = datetime(2026, 1, 1, tzinfo=ZoneInfo(zone)).astimezone(UTC)
     times = [
         begin + timedelta(days=day, minutes=29 * number)
@@ -77,7 +77,7 @@ def test_no_value_is_further_from_its_column_than_is_said(spark: SparkSession, z
 
 @pytest.mark.parametrize("expression", ["at + INTERVAL 1 MONTH", "greatest(at, at)", "CAST(at AS STRING)", "hour(at)"])
 def test_what_does_not_keep_the_order_of_a_time_is_none(spark: SparkSession, expression: str) -> None:
-    nodes = PlanNodes(spark)
+    nodes = CatalystPlan(spark)
     (column,) = items(nodes.optimised(nodes.empty(ROWS).selectExpr(f"{expression} AS e")).expressions())
     found = shifted(nodes.unnamed(column))
     assert found is None or expression == "greatest(at, at)"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 import boatlift as bl
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.unique_keys import unique_keys
 
 ORDERS = "id BIGINT, product STRING, at TIMESTAMP, customer STRING, pieces BIGINT"
@@ -108,7 +108,7 @@ LAG = "lag(n) OVER (PARTITION BY customer ORDER BY day)"
     ],
 )
 def test_the_keys_that_a_query_shows(spark: SparkSession, query: str, known: list[str]) -> None:
-    nodes, streams = PlanNodes(spark), {}
+    nodes, streams = CatalystPlan(spark), {}
     for name, (columns, key) in TABLES.items():
         frame = nodes.empty(StructType.fromDDL(columns))
         streams[nodes.rdd_of(frame)] = (frozenset(key),) if key else ()

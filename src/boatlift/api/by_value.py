@@ -11,7 +11,7 @@ from typing import Any
 from boatlift.api.dataflow import Dataflow
 from boatlift.connectors.deliver.sink import DeliveringSink
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.processors import SinkProcessor, SourceProcessor
+from boatlift.dataflow.processors import SinkSpec, SourceSpec
 
 __all__ = ["pickle_by_value"]
 
@@ -37,11 +37,11 @@ def _given(flow: Dataflow) -> Iterator[Any]:
     """Iterate over what the user gave to a dataflow and tasks may call."""
     for processor in flow.processors.values():
         match processor:
-            case SourceProcessor():
+            case SourceSpec():
                 yield processor.source
-            case SinkProcessor(sink=DeliveringSink() as sink):
+            case SinkSpec(sink=DeliveringSink() as sink):
                 yield from sink.functions
-            case SinkProcessor():
+            case SinkSpec():
                 yield processor.sink
             case Operator():
                 yield from processor.functions

@@ -11,12 +11,12 @@ from boatlift.dataflow.policies import Ephemeral
 from boatlift.dataflow.processors import Processor
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import InvalidError
-from boatlift.operators.duplicates.node import Duplicates
-from boatlift.operators.lateness.node import Lateness
-from boatlift.operators.recent.node import Recent
-from boatlift.operators.transform.node import Transform
-from boatlift.operators.view.cuts import Cut, CutsFound, Watermark, Within
-from boatlift.operators.view.node import View
+from boatlift.operators.duplicates.operator import Duplicates
+from boatlift.operators.lateness.operator import Watermark
+from boatlift.operators.recent.operator import Recent
+from boatlift.operators.transform.operator import Transform
+from boatlift.operators.view.cuts import Cut, CutsFound, WatermarkCut, Within
+from boatlift.operators.view.operator import View
 
 __all__ = ["cut_into_operators"]
 
@@ -79,9 +79,9 @@ class _Operators:
     def _operator(self, cut: Cut, below: str) -> str:
         """Add the operator of a cut over the rows of another; return its name."""
         does, policy = cut.does, self._view.policy
-        if isinstance(does, Watermark):
+        if isinstance(does, WatermarkCut):
             name = self._free("watermark")
-            made: Operator = Lateness(name, below, does.column, does.milliseconds, gives_late=False, policy=policy)
+            made: Operator = Watermark(name, below, does.column, does.milliseconds, gives_late=False, policy=policy)
         elif isinstance(does, Within):
             name = self._free("within")
             made = Duplicates(name, below, does.keys, does.milliseconds, policy)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 from boatlift.api.captured import refuse_captured_streams
 from boatlift.api.grouped import Grouped
 from boatlift.api.known_columns import check_query
-from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
+from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state, renamed
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Keyed, Stream
 from boatlift.connectors.ticks import TicksSource
@@ -29,11 +29,11 @@ from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source, Upserts
 from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
-from boatlift.dataflow.processors import Processor, SourceProcessor
+from boatlift.dataflow.processors import Processor, SourceSpec
 from boatlift.errors import InvalidError
-from boatlift.operators.bad_rows.node import BadRows
+from boatlift.operators.bad_rows.operator import BadRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
-from boatlift.operators.view.node import LoopRows, View
+from boatlift.operators.view.operator import LoopRows, View
 from boatlift.operators.view.upserts import held_rows
 
 if TYPE_CHECKING:
@@ -89,16 +89,16 @@ class Dataflow:
         unused: set[str] = set()
         for name, parts in self._added.items():
             others = [each for own, each in self._processors.items() if own not in parts]
-            has_source = any(isinstance(self._processors.get(part), SourceProcessor) for part in parts)
+            has_source = any(isinstance(self._processors.get(part), SourceSpec) for part in parts)
             if has_source and name != TICK and all(parts.isdisjoint(each.reads) for each in others):
                 unused |= parts
         return frozenset(unused)
 
     @property
-    def ticks(self) -> SourceProcessor | None:
+    def ticks(self) -> SourceSpec | None:
         """The source of ticks; None if the dataflow has none."""
         ticks = self._processors.get(TICK)
-        return ticks if isinstance(ticks, SourceProcessor) and isinstance(ticks.source, TicksSource) else None
+        return ticks if isinstance(ticks, SourceSpec) and isinstance(ticks.source, TicksSource) else None
 
     @property
     def has_ticks(self) -> bool:
@@ -133,19 +133,20 @@ class Dataflow:
             logger.warning("nothing reads %s: %s runs without it", name, self.name)
         judges = [each for name, each in self._processors.items() if isinstance(each, BadRows) and name not in unused]
         for fitting in judges:
-            if not any(each.gives_letters and each.upstream == fitting.upstream for each in judges):
+            if not any(each.gives_dead_letters and each.upstream == fitting.upstream for each in judges):
                 raise InvalidError(
                     "EMPTY_DATAFLOW",
                     f"nothing reads the bad rows of {fitting.upstream}: give them to a sink, as in "
                     f"{fitting.name}.bad_rows('bad').sink('bad_out', bl.parquet('bad'))",
                 )
 
+    @renamed(patience="retry_for")
     def source(
         self,
         name: str,
         source: Source,
         *,
-        patience: str = "1 minute",
+        retry_for: str = "1 minute",
         lateness: Mapping[str, str] | None = None,
         bad_rows: Literal["stop", "dead_letters"] = "stop",
     ) -> Stream:
@@ -154,7 +155,7 @@ class Dataflow:
         Args:
             name: The name of the stream.
             source: Where the rows come from.
-            patience: A period, such as `"10 minutes"`: so long the source may be unreachable while the dataflow runs.
+            retry_for: A period, such as `"10 minutes"`: so long the source may be unreachable while the dataflow runs.
                 Other sources go on meanwhile. Then the run ends with the cause.
             lateness: How late rows can be, by the column with their time, as in `{"at": "10 minutes"}`: the stream is
                 then that of `Stream.with_watermark`, and the source itself has the name with `_source` behind it.
@@ -163,42 +164,42 @@ class Dataflow:
                 itself then has the name with `_source` behind it.
 
         Raises:
-            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources; `patience` is no period; `lateness` is
+            InvalidError: `[BAD_OPTION]` one `bl.push` stands for two sources; `retry_for` is no period; `lateness` is
                 not one column and a period; `bad_rows` is none of both, or the source has no bad rows to give.
         """
         if bad_rows not in ("stop", "dead_letters"):
             raise InvalidError("BAD_OPTION", f"{name}: bad_rows is {bad_rows!r}: choose 'stop' or 'dead_letters'")
         with self.adding(name):
-            return self._source(name, source, patience, lateness, bad_rows)
+            return self._source(name, source, retry_for, lateness, bad_rows)
 
     def _source(
-        self, name: str, source: Source, patience: str, lateness: Mapping[str, str] | None, bad_rows: str
+        self, name: str, source: Source, retry_for: str, lateness: Mapping[str, str] | None, bad_rows: str
     ) -> Stream:
         if bad_rows == "dead_letters":
-            return self._sorted_out(checked_name(name), source, patience, lateness)
+            return self._sorted_out(checked_name(name), source, retry_for, lateness)
         if (upserts := source.capabilities.upserts) is not None:
             if lateness is not None:
                 raise InvalidError(
                     "BAD_OPTION", f"{name}: rows that replace one another have no lateness: leave it out, or upsert"
                 )
-            given = self._add_source(f"{checked_name(name)}_source", source, patience)
+            given = self._add_source(f"{checked_name(name)}_source", source, retry_for)
             self._upserted[name] = given.name, upserts
             query = held_rows(upserts.key, upserts.order, upserts.deletes)
             return self.add(View(name, (given.name,), query, Lazy()))
         if lateness is not None:
             column, late_by = lateness_of(name, lateness)
-            given = self._add_source(f"{checked_name(name)}_source", source, patience)
+            given = self._add_source(f"{checked_name(name)}_source", source, retry_for)
             return given.with_watermark(name, column, late_by)
-        return self._add_source(name, source, patience)
+        return self._add_source(name, source, retry_for)
 
-    def _add_source(self, name: str, source: Source, patience: str) -> Stream:
-        others = [each for each in self._processors.values() if isinstance(each, SourceProcessor)]
+    def _add_source(self, name: str, source: Source, retry_for: str) -> Stream:
+        others = [each for each in self._processors.values() if isinstance(each, SourceSpec)]
         pushable = source.capabilities.pushable
         if pushable is not None and any(each.source.capabilities.pushable is pushable for each in others):
             raise InvalidError("BAD_OPTION", f"{name} is a source under another name already: make another bl.push")
-        return self.add(SourceProcessor(checked_name(name), source, seconds_in(patience, "patience")))
+        return self.add(SourceSpec(checked_name(name), source, seconds_in(retry_for, "retry_for")))
 
-    def _sorted_out(self, name: str, source: Source, patience: str, lateness: Mapping[str, str] | None) -> Stream:
+    def _sorted_out(self, name: str, source: Source, retry_for: str, lateness: Mapping[str, str] | None) -> Stream:
         """Add a source that hands on bad rows, and return the stream of its other rows."""
         sorts = source.capabilities.bad_rows
         if sorts is None:
@@ -209,10 +210,10 @@ class Dataflow:
             )
         late = None if lateness is None else lateness_of(name, lateness)
         sorting = sorts.sorting_out()
-        given = self._add_source(f"{name}_source", sorting, patience)
+        given = self._add_source(f"{name}_source", sorting, retry_for)
         assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
         own = name if late is None else checked_name(f"{name}_fitting")
-        made = BadRows(own, given.name, sorting.capabilities.bad_rows, gives_letters=False, policy=Ephemeral())
+        made = BadRows(own, given.name, sorting.capabilities.bad_rows, gives_dead_letters=False, policy=Ephemeral())
         fitting = self.add(made)
         return fitting if late is None else fitting.with_watermark(name, *late)
 
@@ -287,7 +288,7 @@ class Dataflow:
         body: Callable[..., DataFrame],
         *,
         output: str,
-        max_rounds: int = ...,
+        max_iterations: int = ...,
         keep_every: str = ...,
         policy: Lazy | Eager | History | None = ...,
         deterministic: bool | None = ...,
@@ -300,19 +301,20 @@ class Dataflow:
         body: Mapping[str, Callable[..., DataFrame]],
         *,
         output: Mapping[str, str],
-        max_rounds: int = ...,
+        max_iterations: int = ...,
         keep_every: str = ...,
         policy: Lazy | Eager | History | None = ...,
         deterministic: bool | None = ...,
     ) -> dict[str, Stream]: ...
 
+    @renamed(max_rounds="max_iterations")
     def iterate(
         self,
         name: str,
         body: Callable[..., DataFrame] | Mapping[str, Callable[..., DataFrame]],
         *,
         output: str | Mapping[str, str],
-        max_rounds: int = 1000,
+        max_iterations: int = 1000,
         keep_every: str = "10 seconds",
         policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
@@ -328,7 +330,7 @@ class Dataflow:
                 the name of a stream. Or several functions, by the names of the streams that they make: then a parameter
                 is the name of one of these streams, or of one outside, in any order.
             output: The columns of the rows, such as `"a LONG, b LONG"`; of several streams by their names.
-            max_rounds: A step that takes more rounds fails with `[LOOP_TOO_LONG]`.
+            max_iterations: A step that takes more rounds fails with `[LOOP_TOO_LONG]`.
             keep_every: A period: so long after a step began its rounds so far are kept, and then again. A step that is
                 killed after that goes on from there.
             policy: What a crash may cost.
@@ -338,10 +340,10 @@ class Dataflow:
             The stream of the rows; of several bodies the streams by name.
 
         Raises:
-            InvalidError: as `sql`; `[BAD_OPTION]` `max_rounds` is less than 1; `[BAD_VIEW]` bodies and outputs have
+            InvalidError: as `sql`; `[BAD_OPTION]` `max_iterations` is less than 1; `[BAD_VIEW]` bodies and outputs have
                 other names.
         """
-        loop = loop_of(name, output, max_rounds, keep_every)
+        loop = loop_of(name, output, max_iterations, keep_every)
         if not isinstance(body, Mapping):
             if not isinstance(output, str):
                 raise InvalidError("BAD_VIEW", f"{name} has one body: declare its output as in output='a LONG, b LONG'")
@@ -449,7 +451,7 @@ class Dataflow:
         if own in self.unused:
             raise InvalidError("BAD_OPTION", f"nothing reads {name}, so {self.name} runs without it: give it a sink")
         processor = self._processors.get(own)
-        pushable = processor.source.capabilities.pushable if isinstance(processor, SourceProcessor) else None
+        pushable = processor.source.capabilities.pushable if isinstance(processor, SourceSpec) else None
         if pushable is None:
             raise InvalidError(
                 "BAD_OPTION", f"{name} is no source of {self.name} that rows can be pushed to: see bl.push"

@@ -11,12 +11,12 @@ from boatlift.api.options import checked_name, policy_of_state, policy_without_s
 from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.aggregate.operator import Aggregate
 from boatlift.operators.custom.contract import StatefulOperator
-from boatlift.operators.custom.node import Custom
-from boatlift.operators.process.node import Process, ProcessForm, TimerTime
-from boatlift.operators.reduce.node import Reduce
-from boatlift.operators.window.node import Window, WindowAggregate
+from boatlift.operators.custom.operator import Custom
+from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
+from boatlift.operators.reduce.operator import Reduce
+from boatlift.operators.window.operator import Window, WindowAggregate
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, GroupedData

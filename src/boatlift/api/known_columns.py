@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from boatlift.connectors import foreach
 from boatlift.dataflow.plan import Plan, replanned
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.errors import InvalidError
-from boatlift.operators.view.node import View
+from boatlift.operators.view.operator import View
 from boatlift.spark.session.on_demand import begun_session
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
             before.update(processor.reads)
     part = {name: each for name, each in flow.processors.items() if name in before}
     sink = f"{_LOOK}{stream}"
-    part[sink] = SinkProcessor(sink, stream, foreach(_nothing))
+    part[sink] = SinkSpec(sink, stream, foreach(_nothing))
     program = compile_program(spark, replanned(Plan(flow.name, {}, {}, {}, {}, {}), part), ON_SPARK)
     try:
         columns = program.units[program.plan.unit_of_sink(sink).name].columns
@@ -74,14 +74,14 @@ def check_query(view: View, processors: Mapping[str, Processor]) -> None:
     from pyspark.sql.types import StructType
 
     from boatlift.operators.view.queried import queried
-    from boatlift.views.nodes import PlanNodes
+    from boatlift.views.catalyst_plan import CatalystPlan
 
-    nodes, schemas = PlanNodes(spark), dict[str, StructType]()
+    nodes, schemas = CatalystPlan(spark), dict[str, StructType]()
 
     def schema_of(name: str) -> StructType:
         if name not in schemas:
             read = processors[name]
-            schemas[name] = read.source.schema(spark) if isinstance(read, SourceProcessor) else analysed(read).schema
+            schemas[name] = read.source.schema(spark) if isinstance(read, SourceSpec) else analysed(read).schema
         return schemas[name]
 
     def analysed(processor: Processor) -> DataFrame:
@@ -95,7 +95,7 @@ def check_query(view: View, processors: Mapping[str, Processor]) -> None:
 def _is_plain(view: View, processors: Mapping[str, Processor]) -> bool:
     """Return whether a view is SQL over sources, and over such views."""
     return isinstance(view.query, str) and all(
-        isinstance(read, SourceProcessor) or (isinstance(read, View) and _is_plain(read, processors))
+        isinstance(read, SourceSpec) or (isinstance(read, View) and _is_plain(read, processors))
         for read in (processors[name] for name in view.streams)
     )
 

@@ -3,14 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from boatlift.dataflow.period import lateness_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
-from boatlift.operators.view.node import LoopRows
+from boatlift.operators.view.operator import LoopRows
 
-__all__ = ["checked_name", "lateness_of", "loop_of", "policy_of_batch", "policy_of_state", "policy_without_state"]
+__all__ = [
+    "checked_name",
+    "lateness_of",
+    "loop_of",
+    "policy_of_batch",
+    "policy_of_state",
+    "policy_without_state",
+    "renamed",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -24,6 +37,28 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidError("BAD_NAME", f"{name!r} is no name: use up to 64 letters, digits, - and _, a letter first")
     return name
+
+
+def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Refuse options by their old names, and say the new ones.
+
+    Args:
+        names: Old name to new name.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the function was called with an old name.
+    """
+
+    def refusing(function: Callable[P, R]) -> Callable[P, R]:
+        @wraps(function)
+        def called(*args: P.args, **options: P.kwargs) -> R:
+            for old in names.keys() & options.keys():
+                raise InvalidError("BAD_OPTION", f"{function.__name__} has no option {old}: write {names[old]}=…")
+            return function(*args, **options)
+
+        return called
+
+    return refusing
 
 
 def policy_without_state(name: str, policy: object, default: Policy) -> Policy:
@@ -82,22 +117,24 @@ def _without_epochs(name: str, policy: Policy) -> Policy:
     return policy
 
 
-def loop_of(name: str, output: str | Mapping[str, str], max_rounds: object, keep_every: str) -> LoopRows:
+def loop_of(name: str, output: str | Mapping[str, str], max_iterations: object, keep_every: str) -> LoopRows:
     """Return a loop.
 
     Args:
         name: The loop.
         output: Its columns, or those of each of its streams.
-        max_rounds: More rounds than this are refused.
+        max_iterations: More rounds than this are refused.
         keep_every: A period: so long after a step began its rounds are kept.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the number of rounds is none, or the period is no period.
     """
-    if not isinstance(max_rounds, int) or max_rounds < 1:
-        raise InvalidError("BAD_OPTION", f"{name} has max_rounds={max_rounds!r}: write a whole number from 1 on")
+    if not isinstance(max_iterations, int) or max_iterations < 1:
+        raise InvalidError(
+            "BAD_OPTION", f"{name} has max_iterations={max_iterations!r}: write a whole number from 1 on"
+        )
     outputs = {"": output} if isinstance(output, str) else output
-    return LoopRows(tuple(outputs.items()), max_rounds, lateness_in(keep_every, "keep_every") / 1000)
+    return LoopRows(tuple(outputs.items()), max_iterations, lateness_in(keep_every, "keep_every") / 1000)
 
 
 def lateness_of(name: str, given: object) -> tuple[str, str]:

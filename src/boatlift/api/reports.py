@@ -31,13 +31,13 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
     from boatlift.api.registry import ON_SPARK
     from boatlift.api.running import session_of
     from boatlift.spark.compile.program import compile_program
-    from boatlift.spark.jobs.residence import residences, slots_left
+    from boatlift.spark.jobs.long_running_eligibility import long_running, slots_left
 
     spark = session_of(flow, spark)
     pickle_by_value(flow)
     program = compile_program(spark, divided, ON_SPARK)
     try:
-        why = residences(program.units, program.plan, spark)
+        why = long_running(program.units, program.plan, spark)
         return plan_of(program.plan, program.identity, program.queries, why, slots_left(program.plan))
     finally:
         program.close()

@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
+from boatlift.api.options import renamed
 from boatlift.api.registry import ON_SPARK
 from boatlift.api.reports import status
 from boatlift.dataflow import Plan, plan
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 _DEFAULTS = RunOptions()
 
 
+@renamed(resident="long_running")
 def run(
     flow: Dataflow,
     store: str | Path | Store,
@@ -44,7 +46,7 @@ def run(
     skip: Collection[tuple[str, int | str]] = (),
     set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
-    resident: bool = True,
+    long_running: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -67,9 +69,9 @@ def run(
             store keeps each with its place and the reason (`boatlift bad-rows`), and that is put on the record.
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk, for
             whichever processor, unless the open epoch of a batch cannot end without it.
-        resident: Whether small steps that come quickly may share a job that lives. Such a job answers in milliseconds,
-            and holds a slot of Spark's as long as steps come; results are the same without it. `boatlift plan` says
-            which units can have one.
+        long_running: Whether small steps that come quickly may share a long-running job. Such a job answers in
+            milliseconds, and holds a slot of Spark's as long as steps come; results are the same without it.
+            `boatlift plan` says which units can have one.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
@@ -78,7 +80,7 @@ def run(
         BoatliftError: The cause of the end. The same call goes on from there.
     """
     spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, resident)
+    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
     pickle_by_value(flow)
     run_plan(plan(flow), _opened(store), spark, options)
 
@@ -155,6 +157,7 @@ class Running:
         return f"<{self._name} {how}>"
 
 
+@renamed(resident="long_running")
 def start(
     flow: Dataflow,
     store: str | Path | Store,
@@ -164,7 +167,7 @@ def start(
     skip: Collection[tuple[str, int | str]] = (),
     set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
-    resident: bool = True,
+    long_running: bool = True,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
@@ -173,7 +176,7 @@ def start(
     An error that ends it is logged as it happens, which Python prints to standard error if logging is not set up.
     """
     spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, resident)
+    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
     pickle_by_value(flow)
     with raising_jvm_died():
         return Running(_host(plan(flow), _opened(store), spark, options), flow.name, store)
@@ -198,7 +201,7 @@ def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
     options.on_progress(Progress("compile", planned.dataflow, -1))
-    engine = SparkEngine(spark, planned, ON_SPARK, resident=options.resident)
+    engine = SparkEngine(spark, planned, ON_SPARK, long_running=options.long_running)
     options.on_progress(Progress("recover", planned.dataflow, -1))
     return Host(engine, store, options)
 

@@ -9,28 +9,28 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 
 from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.known_columns import columns_of
-from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
+from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state, renamed
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.period import lateness_in, seconds_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
-from boatlift.dataflow.processors import SinkProcessor
+from boatlift.dataflow.processors import SinkSpec
 from boatlift.errors import InvalidError
-from boatlift.operators.bad_rows.node import BadRows
-from boatlift.operators.changes.node import Changes
-from boatlift.operators.duplicates.node import Duplicates
-from boatlift.operators.final.node import Final
-from boatlift.operators.gather.node import Gather
-from boatlift.operators.lateness.node import Lateness
-from boatlift.operators.lookup.node import Lookup, Table
-from boatlift.operators.merge.node import Merge
-from boatlift.operators.recent.node import Recent
-from boatlift.operators.recompute.node import Recompute
-from boatlift.operators.transform.node import Transform
-from boatlift.operators.union.node import Union
-from boatlift.operators.view.node import View
+from boatlift.operators.bad_rows.operator import BadRows
+from boatlift.operators.changes.operator import Changes
+from boatlift.operators.duplicates.operator import Duplicates
+from boatlift.operators.final.operator import Final
+from boatlift.operators.gather.operator import Gather
+from boatlift.operators.lateness.operator import Watermark
+from boatlift.operators.lookup.operator import Lookup, Table
+from boatlift.operators.merge.operator import Merge
+from boatlift.operators.recent.operator import Recent
+from boatlift.operators.recompute.operator import Recompute
+from boatlift.operators.transform.operator import Transform
+from boatlift.operators.union.operator import Union
+from boatlift.operators.view.operator import View
 from boatlift.operators.view.upserts import newest_rows
-from boatlift.operators.window.node import Window
+from boatlift.operators.window.operator import Window
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -160,7 +160,7 @@ class Stream:
         columns_named(self, "with_watermark", (column,))
         milliseconds = lateness_in(late_by, f"{name}: late_by")
         chosen = policy_of_state(name, policy, "the bound of event time")
-        made = Lateness(checked_name(name), self.name, column, milliseconds, gives_late=False, policy=chosen)
+        made = Watermark(checked_name(name), self.name, column, milliseconds, gives_late=False, policy=chosen)
         return self.dataflow.add(made)
 
     def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
@@ -178,7 +178,7 @@ class Stream:
             InvalidError: `[BAD_OPTION]` the stream is not that of `with_watermark`; `[BAD_POLICY]`, `[BAD_NAME]`.
         """
         timely = self.dataflow.processors.get(self.name)
-        if not isinstance(timely, Lateness) or timely.gives_late:
+        if not isinstance(timely, Watermark) or timely.gives_late:
             raise InvalidError(
                 "BAD_OPTION",
                 f"{name}: {self.name} drops no late rows: call late_rows on what with_watermark(…) returns",
@@ -202,17 +202,17 @@ class Stream:
         """
         processors = self.dataflow.processors
         fitting = processors.get(self.name)
-        if isinstance(fitting, Lateness) and not fitting.gives_late:
+        if isinstance(fitting, Watermark) and not fitting.gives_late:
             fitting = processors.get(fitting.upstream)
-        if not isinstance(fitting, BadRows) or fitting.gives_letters:
+        if not isinstance(fitting, BadRows) or fitting.gives_dead_letters:
             raise InvalidError(
                 "BAD_OPTION",
                 f"{name}: {self.name} is no source that sorts out bad rows: call bad_rows on what "
                 "flow.source(…, bad_rows='dead_letters') returns",
             )
         chosen = policy_of_state(name, policy, "the number of letters")
-        letters = replace(fitting, name=checked_name(name), gives_letters=True, policy=chosen)
-        return self.dataflow.add(letters, self.name)
+        dead_letters = replace(fitting, name=checked_name(name), gives_dead_letters=True, policy=chosen)
+        return self.dataflow.add(dead_letters, self.name)
 
     def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
         """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.
@@ -323,13 +323,14 @@ class Stream:
         made = tuple(Table(checked_name(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
         return flow.add(Lookup(checked_name(name), self.name, made, chosen))
 
+    @renamed(max_rounds="max_iterations")
     def iterate(
         self,
         name: str,
         body: Callable[..., DataFrame],
         *,
         output: str,
-        max_rounds: int = 1000,
+        max_iterations: int = 1000,
         keep_every: str = "10 seconds",
         policy: Lazy | Eager | History | None = None,
         deterministic: bool | None = None,
@@ -346,10 +347,8 @@ class Stream:
         """
         if not callable(body):
             raise InvalidError("BAD_VIEW", f"{name} has several bodies: write flow.iterate({name!r}, …)")
-        streams = (self.name, *list(signature(body).parameters)[2:])
-        return self.dataflow.add_view(
-            name, streams, body, policy, deterministic, loop_of(name, output, max_rounds, keep_every)
-        )
+        loop, streams = loop_of(name, output, max_iterations, keep_every), list(signature(body).parameters)[2:]
+        return self.dataflow.add_view(name, (self.name, *streams), body, policy, deterministic, loop)
 
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
@@ -483,7 +482,7 @@ class Stream:
         with self.dataflow.adding(name):
             if policy is not None:
                 before = self.gather(checked_name(f"{checked_name(name)}_gathered"), policy=policy).name
-            self.dataflow.add(SinkProcessor(checked_name(name), before, sink))
+            self.dataflow.add(SinkSpec(checked_name(name), before, sink))
 
     if not TYPE_CHECKING:
 

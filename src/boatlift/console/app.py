@@ -54,7 +54,7 @@ def run(
     skip: Repeated = (),
     set_aside: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
-    not_resident: Annotated[bool, Parameter(negative=())] = False,
+    short_jobs: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -78,7 +78,7 @@ def run(
             be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
-        not_resident: Give each small step a job of its own, also where many could share one that holds a slot.
+        short_jobs: Give each small step a job of its own, also where many could share one that holds a slot.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -112,7 +112,7 @@ def run(
             skip=skips,
             set_aside=set_aside,
             bytes_in_flight=most_bytes,
-            resident=not not_resident,
+            long_running=not short_jobs,
             spark=spark,
             on_progress=live.show,
         )

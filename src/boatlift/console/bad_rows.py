@@ -16,12 +16,17 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
     found = rows_set_aside(path, source)
     if as_json:
         for bad in found:
-            row = {"source": bad.source, "step": bad.step, "place": bad.place, "letter": json.loads(bad.letter)}
+            row = {
+                "source": bad.source,
+                "step": bad.step,
+                "place": bad.place,
+                "dead_letter": json.loads(bad.dead_letter),
+            }
             print(json.dumps(row, ensure_ascii=False))
         return
     rows = table("source", "step", "place", "row", "reason")
     for bad in found:
-        letter = json.loads(bad.letter)
-        text = letter.get("text", letter.get("value"))
-        rows.add_row(bad.source, f"{bad.step:,}", bad.place, "" if text is None else text, letter["reason"])
+        dead_letter = json.loads(bad.dead_letter)
+        text = dead_letter.get("text", dead_letter.get("value"))
+        rows.add_row(bad.source, f"{bad.step:,}", bad.place, "" if text is None else text, dead_letter["reason"])
     show(rows)

@@ -15,8 +15,8 @@ from rich.table import Table
 
 from boatlift.api.dataflow import Dataflow
 from boatlift.console.stages import Stages
+from boatlift.runtime.host.ownership_term import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.tenure import MESSAGES_AHEAD
 
 __all__ = ["Live"]
 

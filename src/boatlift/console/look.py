@@ -47,18 +47,18 @@ def show_rows(
     if is_of_a_query(planned, store, processor):
         planned = compile_program(begin(), planned, ON_SPARK).plan
     for step in source_steps(planned, store, processor, time):
-        frame, letters = _rows_of(planned.sources[step.source].source, begin(), step.position)
+        frame, dead_letters = _rows_of(planned.sources[step.source].source, begin(), step.position)
         if as_json:
             whole = F.to_json(F.struct("*"), {"ignoreNullFields": "false"})
-            for shown in (frame, letters):
+            for shown in (frame, dead_letters):
                 for (row,) in () if shown is None else shown.limit(at_most).select(whole).collect():
                     print(row)
             continue
         print(f"{step.source}, step {step.step}:")
         frame.show(at_most, truncate=False)
-        if letters is not None and not letters.isEmpty():
+        if dead_letters is not None and not dead_letters.isEmpty():
             print(f"{step.source}, step {step.step}, bad rows:")
-            letters.show(at_most, truncate=False)
+            dead_letters.show(at_most, truncate=False)
 
 
 def _rows_of(source: Source, spark: SparkSession, position: Json) -> tuple[DataFrame, DataFrame | None]:
@@ -69,4 +69,4 @@ def _rows_of(source: Source, spark: SparkSession, position: Json) -> tuple[DataF
     sorting = sorts.sorting_out()
     assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
     rows = sorting.load(spark, position)
-    return fitting(rows), sorting.capabilities.bad_rows.letters(rows.where(F.col(BAD_ROW).isNotNull()))
+    return fitting(rows), sorting.capabilities.bad_rows.dead_letters(rows.where(F.col(BAD_ROW).isNotNull()))

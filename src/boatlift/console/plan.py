@@ -32,18 +32,18 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         show(*_trees(report.processors))
         _show_units(report)
         _show_queries(report)
-        _show_residences(report)
+        _show_long_running(report)
         _show_log(report)
         _show_orders(report)
         _show_ordered(report)
         _show_costs(report)
         for name, words in report.many_files.items():
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
-        loose = "; ".join(_loose(name, report.processors[name]) for name in report.at_least_once)
-        show(f"\nAt least once: {loose or 'nothing; every source and sink is exactly-once'}")
+        at_least_once = "; ".join(_at_least_once(name, report.processors[name]) for name in report.at_least_once)
+        show(f"\nAt least once: {at_least_once or 'nothing; every source and sink is exactly-once'}")
 
 
-def _loose(name: str, about: Mapping[str, Any]) -> str:
+def _at_least_once(name: str, about: Mapping[str, Any]) -> str:
     """Return the words for a connector that is at-least-once: some receivers make it exactly-once."""
     if (condition := about.get("exactly_once_if")) is not None:
         return f"{name} (exactly once if {condition})"
@@ -73,13 +73,13 @@ def _show_queries(report: ProgramReport) -> None:
             show(f"  {number}. {words}")
 
 
-def _show_residences(report: ProgramReport) -> None:
+def _show_long_running(report: ProgramReport) -> None:
     """Print which units may have a job that lives, and why others have none."""
-    resident = [name for name in report.jobs if name not in report.own_jobs]
+    long_running = [name for name in report.jobs if name not in report.own_jobs]
     left = "one is" if report.slots_left == 1 else f"{report.slots_left} are"
     show(
         "\nSmall steps that come quickly share a job that lives, and holds a slot of Spark's, if "
-        f"{left} left to others: {', '.join(resident) or 'of no unit'}"
+        f"{left} left to others: {', '.join(long_running) or 'of no unit'}"
     )
     for name, why in report.own_jobs.items():
         show(f"  not of {name}: {why}")

@@ -19,6 +19,8 @@ from boatlift.errors import InvalidError
 
 __all__ = ["refused_arguments"]
 
+_RENAMED = {"--not-resident": "--short-jobs"}
+
 
 @contextmanager
 def refused_arguments(commands: Iterable[str]) -> Iterator[None]:
@@ -50,6 +52,8 @@ def _flaw(error: CycloptsError, command: str, commands: Iterable[str]) -> str:
             return f"{command} needs a value for {name}"
         case UnknownOptionError(token=token):
             given = token.keyword or token.value
+            if given in _RENAMED:
+                return f"{command} has no option {given}: write {_RENAMED[given]}"
             known = [name for each in error.argument_collection for name in each.names]
             return f"{command} has no option {given}{_near(given, known)}"
         case UnknownCommandError(unused_tokens=[given, *_]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from boatlift.api.dataflow import Dataflow
 from boatlift.console.notices import notice
-from boatlift.dataflow.processors import SourceProcessor
+from boatlift.dataflow.processors import SourceSpec
 from boatlift.runtime.host.progress import Progress
 
 __all__ = ["Stages"]
@@ -22,9 +22,7 @@ class Stages:
     def __init__(self, flow: Dataflow, *, quiet: bool, available_now: bool) -> None:
         self._quiet, self._available_now = quiet, available_now
         self._sources = {
-            name
-            for name, each in flow.processors.items()
-            if isinstance(each, SourceProcessor) and name not in flow.unused
+            name for name, each in flow.processors.items() if isinstance(each, SourceSpec) and name not in flow.unused
         }
         self._idle: set[str] = set()
         self._waits = False

@@ -33,7 +33,7 @@ from boatlift.dataflow.contracts import (
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit
 
@@ -71,11 +71,11 @@ __all__ = [
     "Sink",
     "SinkCapabilities",
     "SinkContext",
-    "SinkProcessor",
+    "SinkSpec",
     "SortsOutBadRows",
     "Source",
     "SourceCapabilities",
-    "SourceProcessor",
+    "SourceSpec",
     "Staged",
     "Stager",
     "StoreBacked",

@@ -10,7 +10,7 @@ from typing import Protocol
 from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.policies import History, Policy
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.dataflow.rows import Rows
 from boatlift.dataflow.units import Unit, units_of
 from boatlift.errors import InvalidError
@@ -34,7 +34,7 @@ class Graph(Protocol):
         """The processors of sources that nothing reads: they are no part of a plan."""
 
     @property
-    def ticks(self) -> SourceProcessor | None:
+    def ticks(self) -> SourceSpec | None:
         """The source of ticks, also if nothing reads it yet; None if the dataflow has none."""
 
     def check(self) -> None:
@@ -60,11 +60,11 @@ class Plan:
 
     dataflow: str
     processors: Mapping[str, Processor]
-    sources: Mapping[str, SourceProcessor]
+    sources: Mapping[str, SourceSpec]
     units: Mapping[str, Unit]
-    sinks: Mapping[str, SinkProcessor]
+    sinks: Mapping[str, SinkSpec]
     rows: Mapping[str, Rows]
-    ticks: SourceProcessor | None = None
+    ticks: SourceSpec | None = None
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
@@ -120,8 +120,8 @@ def plan(dataflow: Graph) -> Plan:
             `[BAD_UNION]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`.
     """
     processors = {name: each for name, each in dataflow.processors.items() if name not in dataflow.unused}
-    sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
-    sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
+    sources = {p.name: p for p in processors.values() if isinstance(p, SourceSpec)}
+    sinks = {p.name: p for p in processors.values() if isinstance(p, SinkSpec)}
     if not sources or not sinks:
         missing = "sink" if dataflow.processors else "source"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
@@ -143,9 +143,9 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     return _divided(before.dataflow, processors, before.ticks)
 
 
-def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceProcessor | None) -> Plan:
-    sources = {p.name: p for p in processors.values() if isinstance(p, SourceProcessor)}
-    sinks = {p.name: p for p in processors.values() if isinstance(p, SinkProcessor)}
+def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec | None) -> Plan:
+    sources = {p.name: p for p in processors.values() if isinstance(p, SourceSpec)}
+    sinks = {p.name: p for p in processors.values() if isinstance(p, SinkSpec)}
     read = {each for processor in processors.values() for each in processor.reads}
     unread = next((each for each in processors if each not in read and each not in sinks), None)
     if unread is not None:
@@ -153,7 +153,7 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceProces
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
 
 
-def _refuse_common_places(sinks: Mapping[str, SinkProcessor]) -> None:
+def _refuse_common_places(sinks: Mapping[str, SinkSpec]) -> None:
     owners: dict[str, str] = {}
     for name, processor in sinks.items():
         for place in processor.sink.capabilities.places:
@@ -168,8 +168,8 @@ def _refuse_common_places(sinks: Mapping[str, SinkProcessor]) -> None:
 def _rows(processors: Mapping[str, Processor]) -> dict[str, Rows]:
     rows: dict[str, Rows] = {}
     for name, processor in processors.items():
-        if isinstance(processor, SourceProcessor):
+        if isinstance(processor, SourceSpec):
             rows[name] = processor.rows
-        elif not isinstance(processor, SinkProcessor):
+        elif not isinstance(processor, SinkSpec):
             rows[name] = processor.rows([rows[read] for read in processor.reads])
     return rows

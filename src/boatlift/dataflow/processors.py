@@ -12,20 +12,20 @@ from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.rows import Rows
 
-__all__ = ["Processor", "SinkProcessor", "SourceProcessor", "describe_policy"]
+__all__ = ["Processor", "SinkSpec", "SourceSpec", "describe_policy"]
 
 
 @dataclass(frozen=True, slots=True)
-class SourceProcessor:
+class SourceSpec:
     """A source: takes rows from outside; each of its times is a recorded position.
 
     Attributes:
-        patience: The seconds for which it may be unreachable before the run ends.
+        retry_for: The seconds for which it may be unreachable before the run ends.
     """
 
     name: str
     source: Source
-    patience: float = 60.0
+    retry_for: float = 60.0
 
     @property
     def policy(self) -> Policy:
@@ -44,7 +44,7 @@ class SourceProcessor:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkProcessor:
+class SinkSpec:
     """A sink: hands results to the outside; the outside alone knows what it holds."""
 
     name: str
@@ -62,7 +62,7 @@ class SinkProcessor:
         return (self.upstream,)
 
 
-Processor = SourceProcessor | SinkProcessor | Operator
+Processor = SourceSpec | SinkSpec | Operator
 
 
 def describe_policy(policy: Policy) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Ephemeral, History, Policy
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 
 __all__ = ["Part", "Unit", "goes_into", "units_of"]
 
@@ -61,7 +61,7 @@ class Unit:
 
     name: str
     body: Part | str
-    sinks: tuple[SinkProcessor, ...]
+    sinks: tuple[SinkSpec, ...]
     materialised: bool
 
     @property
@@ -111,7 +111,7 @@ class Unit:
         return any(each.records_answers for each in self.operators)
 
     @property
-    def takes_by_choice(self) -> bool:
+    def chooses_inputs(self) -> bool:
         """True if the choice of a step's messages is a determinant of the unit, recorded once the step is done."""
         return self.timing is not Timing.EPOCHS
 
@@ -169,8 +169,8 @@ def _units_of(processors: Mapping[str, Processor], apart: Collection[str]) -> di
     parts: dict[str, Part] = {}
     units: dict[str, Unit] = {}
     for name, processor in processors.items():
-        sinks = tuple(each for each in readers[name] if isinstance(each, SinkProcessor))
-        if isinstance(processor, SourceProcessor):
+        sinks = tuple(each for each in readers[name] if isinstance(each, SinkSpec))
+        if isinstance(processor, SourceSpec):
             # A source can be read again by each of its readers, so that its rows are never materialised, only staged.
             if sinks:
                 units[f"{name}:rows"] = Unit(f"{name}:rows", name, sinks, materialised=False)

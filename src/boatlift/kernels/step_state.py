@@ -12,7 +12,7 @@ import msgspec
 
 from boatlift.kernels.answers import Answers
 from boatlift.kernels.exchange import ALONE, Exchange
-from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
+from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
@@ -22,7 +22,7 @@ from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["NO_BOUND", "NO_TIME", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
+__all__ = ["NO_TIME", "NO_WATERMARK", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
 
 V = TypeVar("V")
 
@@ -30,7 +30,7 @@ STATE = ""
 """The name of the part of a state that has one."""
 
 
-NO_BOUND = -(1 << 62)
+NO_WATERMARK = -(1 << 62)
 """The bound of a stream that has had no row yet: earlier than every time."""
 
 
@@ -41,9 +41,9 @@ class KernelTime(Enum):
     """No time passes."""
     CLOCK = "clock"
     """The recorded clock of steps: it is later at each step than at the step before."""
-    BOUND_BEFORE = "bound before"
+    WATERMARK_BEFORE = "bound before"
     """The bound of event time by which the rows of the step were judged: that after the step before."""
-    BOUND = "bound"
+    WATERMARK = "bound"
     """The bound of event time that the step's own rows have moved."""
 
 
@@ -51,7 +51,7 @@ class StepTime(msgspec.Struct, frozen=True, array_like=True):
     """The time of a step, which a replay sees again. All but `seed` are in milliseconds since 1970.
 
     Attributes:
-        before: The time that had passed after the step before; -1 before the first, `NO_BOUND` of event time.
+        before: The time that had passed after the step before; -1 before the first, `NO_WATERMARK` of event time.
         now: The time that has passed at this step (`KernelTime`): it never goes back.
         seed: The seed of the step's random numbers.
         clock: The recorded clock of the step.
@@ -83,7 +83,7 @@ class StepState:
         first: Whether this is the first step that the processor takes.
         clock: The recorded clock of the step.
         exchange: The way to the other tasks of the step.
-        rounds: Where the rounds of a loop are kept while the step runs.
+        iterations: Where the rounds of a loop are kept while the step runs.
         expiries: Part to the column by which its rows expire; rows of other parts never do.
         answers: The answers of the outside, of a kernel that records them.
         passed: Part to the time that had passed for it after the step before, in milliseconds since 1970: a view's
@@ -97,7 +97,7 @@ class StepState:
     first: bool = False
     clock: StepTime = NO_TIME
     exchange: Exchange = ALONE
-    rounds: KeptRounds = NOT_KEPT
+    iterations: LoopCheckpoint = NOT_KEPT
     expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
     answers: Answers | None = None
     passed: Mapping[str, int] = field(default_factory=dict)

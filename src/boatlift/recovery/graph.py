@@ -38,7 +38,7 @@ class Vertex:
             whatever stands here. So are the positions of a source, unless it is not deterministic.)
         domain: Its time domain. In a sequence domain it keeps state: its place in the arrival order.
         coarse: True if the processor chooses where its epochs end. Without these choices its frontiers mean nothing.
-        account: Of a sink: True if the sink tells which times it holds. If not, a record of each is its account, and
+        ledger: Of a sink: True if the sink tells which times it holds. If not, a record of each is its account, and
             what it has shown may come again.
     """
 
@@ -47,7 +47,7 @@ class Vertex:
     deterministic: bool = True
     domain: Domain[Any] = EPOCH
     coarse: bool = False
-    account: bool = True
+    ledger: bool = True
 
     @property
     def notified(self) -> bool:

@@ -69,7 +69,7 @@ class Monitor:
             raise InternalError("INTERNAL", f"{source} does not choose what its epochs hold")
         if not frontier <= reported.collected:
             reported.collected = reported.collected | frontier
-            reported.choices.forget(frontier)
+            reported.determinants.forget(frontier)
             self._changed(source)
 
     def durable_determinants(self, processor: str, time: Any) -> None:
@@ -252,8 +252,8 @@ class Monitor:
         asked = (sink, tuple(prefixes))
         if asked not in self._releases:
             larger = [f for f in prefixes if not f <= held]
-            account = self._graph.vertices[sink].account
-            found = self._largest(sink, held, larger) if account else self._certain(sink, larger)
+            ledger = self._graph.vertices[sink].ledger
+            found = self._largest(sink, held, larger) if ledger else self._certain(sink, larger)
             self._releases[asked] = found or next((f for f in reversed(prefixes) if f <= held), None)
         return self._releases[asked]
 

@@ -32,7 +32,7 @@ class Reported:
         checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is
             collected; of a sink the frontier that the outside holds, alone.
         collected: Of a source or a batch: the times whose positions or epoch boundaries are gone.
-        choices: The times whose determinants are durable; in a sequence domain, the numbers of the events.
+        determinants: The times whose determinants are durable; in a sequence domain, the numbers of the events.
         order: In a sequence domain: the arrival order.
         logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
         durable_ends, ends: In a loop: the last rounds that are durable, or known to this incarnation.
@@ -45,9 +45,9 @@ class Reported:
     __slots__ = (
         "_vertex",
         "checkpoints",
-        "choices",
         "collected",
         "completed",
+        "determinants",
         "durable_ends",
         "ends",
         "floor",
@@ -63,7 +63,7 @@ class Reported:
         self._vertex = vertex
         self.checkpoints: list[AnyFrontier] = [] if vertex.kind is Kind.SOURCE else [nothing]
         self.collected: EpochFrontier = Frontier.up_to(-1)
-        self.choices: MutableTimes = TimeSet() if isinstance(vertex.domain, Sequence) else no_times(vertex.domain)
+        self.determinants: MutableTimes = TimeSet() if isinstance(vertex.domain, Sequence) else no_times(vertex.domain)
         self.order = order
         self.logged: dict[str, MutableTimes] = {}
         self.in_flight: dict[str, MutableTimes] = {}
@@ -80,15 +80,15 @@ class Reported:
         return self.stable if self.floor is None else self.stable & self.floor
 
     def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return a frontier in the domain of `choices`: in a sequence domain, by numbers of events."""
+        """Return a frontier in the domain of `determinants`: in a sequence domain, by numbers of events."""
         return frontier if self.order is None else Frontier.up_to(self.order.within(frontier) - 1)
 
     def choice(self, time: Any) -> bool:
         """Add a time whose determinants are durable; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
-        if gone or time in self.choices or self.chooses_at(self.collectable).contains(time):
+        if gone or time in self.determinants or self.chooses_at(self.collectable).contains(time):
             return False
-        self.choices.add(time)
+        self.determinants.add(time)
         return True
 
     def ended(self, time: LoopTime) -> None:
@@ -102,7 +102,7 @@ class Reported:
         if upto is None:
             self.ended(time)
             self.durable_ends.add(time)
-        for times in (self.choices, *self.logged.values()):
+        for times in (self.determinants, *self.logged.values()):
             if upto is None:
                 _end(times, time)
             else:
@@ -135,7 +135,7 @@ class Reported:
     def forget(self) -> None:
         """Drop collectable knowledge, but for the checkpoint that a rollback starts from."""
         garbage = self.collectable
-        self.choices.forget(self.chooses_at(garbage))
+        self.determinants.forget(self.chooses_at(garbage))
         if self.order is not None:
             self.collected = self.collected | Frontier.up_to(self.order.within(garbage) - 1)
         if self._vertex.divides:
@@ -162,7 +162,7 @@ class Reported:
             fixed: f(p), widened: no log goes beyond it.
             failed: The memory of p is gone.
         """
-        self.choices.cut(self.chooses_at(fixed))
+        self.determinants.cut(self.chooses_at(fixed))
         if self.order is not None:
             self.order.cut(self.order.within(fixed))
         if self._vertex.kind is Kind.STATEFUL:
@@ -187,7 +187,7 @@ class Reported:
             outputs=graph.outputs[self._vertex.name],
             checkpoints=self.checkpoints,
             collected=self.collected,
-            determinants=self.choices,
+            determinants=self.determinants,
             order=self.order,
             logged=self.logged,
             in_flight=self.in_flight,

@@ -1,8 +1,8 @@
 """The contract between a host and what executes its steps: Spark, or an engine in memory.
 
 An engine executes; it decides nothing. Any worker thread may call any method. Two runs of one unit, and two commits of
-one sink, are never under way at the same time. `prepare`, `call_off`, `kept` and `probe` may be called while a run of
-the same unit is under way.
+one sink, are never under way at the same time. `prepare`, `cancel_steps`, `kept` and `probe` may be called while a run
+of the same unit is under way.
 
 **Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
 machine passes payloads on without looking into them. A run is a file in scratch, and one in the store, too, once the
@@ -159,7 +159,7 @@ class Engine(Protocol):
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Return the cursor after a position; pure."""
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         """Return, at once, how many of these steps, from the first on, are better executed as one job: 1 or more."""
 
     def prepare(self, order: Prepare) -> None:
@@ -221,7 +221,7 @@ class Engine(Protocol):
     def hasten(self) -> None:
         """Take note of a clean stop: a run of several steps may end after the step under way."""
 
-    def call_off(self, unit: str) -> None:
+    def cancel_steps(self, unit: str) -> None:
         """Make a unit's run end soon, with an error that the host drops; the run may have ended already."""
 
     def cancel(self) -> None:

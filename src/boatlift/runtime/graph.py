@@ -26,11 +26,11 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["GraphNode", "edge_name", "position_of", "program_from", "program_of", "source_record"]
+__all__ = ["RecoveryNode", "edge_name", "position_of", "program_from", "program_of", "source_record"]
 
 
 @dataclass(frozen=True, slots=True)
-class GraphNode:
+class RecoveryNode:
     """A processor as far as time and recovery go.
 
     Attributes:
@@ -42,7 +42,7 @@ class GraphNode:
         repeats: True if executing a step again, with the same determinants, gives the same rows; of a source, if it can
             be read again.
         answers: True if it asks the outside, and the answers are recorded.
-        account: Of a sink: True if it tells which steps it holds.
+        ledger: Of a sink: True if it tells which steps it holds.
     """
 
     name: str
@@ -53,7 +53,7 @@ class GraphNode:
     batch: bool = False
     repeats: bool = True
     answers: bool = False
-    account: bool = True
+    ledger: bool = True
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
@@ -64,12 +64,12 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
         policies: The policies of some units, in place of their own.
     """
     other = policies or {}
-    nodes = [GraphNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
+    nodes = [RecoveryNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
     for name, unit in plan.units.items():
         kind = Kind.STATEFUL if unit.keeps_state else Kind.STATELESS
         arrival, batch = unit.timing is Timing.ARRIVAL, unit.timing is Timing.BATCH
         nodes.append(
-            GraphNode(
+            RecoveryNode(
                 name,
                 unit.reads,
                 kind,
@@ -81,12 +81,12 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
             )
         )
     for name, sink in plan.sinks.items():
-        account = sink.sink.delivery is Delivery.EXACTLY_ONCE
-        nodes.append(GraphNode(name, (plan.unit_of_sink(name).name,), Kind.SINK, account=account))
+        ledger = sink.sink.delivery is Delivery.EXACTLY_ONCE
+        nodes.append(RecoveryNode(name, (plan.unit_of_sink(name).name,), Kind.SINK, ledger=ledger))
     return program_from(nodes)
 
 
-def program_from(nodes: Iterable[GraphNode]) -> Program:
+def program_from(nodes: Iterable[RecoveryNode]) -> Program:
     """Return processors with their time domains, and edges with the projections that follow.
 
     A processor in arrival order has the times of a sequence. For its receivers they are epochs again: one for each
@@ -97,7 +97,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
     orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
     cuts = {node.name: EpochBoundaries() for node in nodes if node.batch}
 
-    def projection(sender: str, node: GraphNode) -> Projection:
+    def projection(sender: str, node: RecoveryNode) -> Projection:
         if node.ordered:
             into: Projection = ToSequence(orders[node.name].domain, edge_name(sender, node.name))
         elif node.batch:
@@ -114,7 +114,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
         domain: Any = orders[node.name].domain if node.ordered else EPOCH
         ends_recorded = not node.batch or isinstance(node.policy, History)
         repeats = node.repeats and ends_recorded and not node.answers
-        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch, account=node.account))
+        vertices.append(Vertex(node.name, node.kind, repeats, domain, coarse=node.batch, ledger=node.ledger))
     edges = [
         Edge(edge_name(sender, node.name), sender, node.name, projection(sender, node))
         for node in nodes
@@ -123,7 +123,7 @@ def program_from(nodes: Iterable[GraphNode]) -> Program:
     return Program(RecoveryGraph(vertices, edges), _regimes(nodes), orders, cuts)
 
 
-def _regimes(nodes: list[GraphNode]) -> dict[str, Durability]:
+def _regimes(nodes: list[RecoveryNode]) -> dict[str, Durability]:
     """Return what each processor makes durable.
 
     A processor that is not deterministic makes its messages durable in place of its determinants; the end of a batch's

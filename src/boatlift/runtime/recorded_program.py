@@ -12,7 +12,7 @@ from boatlift.dataflow.identity import ProcessorRecord, processors_of
 from boatlift.errors import DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.division import policy_of
-from boatlift.runtime.graph import GraphNode, program_from
+from boatlift.runtime.graph import RecoveryNode, program_from
 from boatlift.runtime.machine import Program
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.division import UnitRecord, units_in
@@ -42,16 +42,16 @@ def recorded_program(identity: Mapping[str, Any]) -> Program:
         ) from error
 
 
-def _nodes(identity: Mapping[str, Any]) -> list[GraphNode]:
+def _nodes(identity: Mapping[str, Any]) -> list[RecoveryNode]:
     processors, units = processors_of(identity), units_in(identity)
     nodes = [
-        GraphNode(key.removeprefix("source "), (), Kind.SOURCE, repeats=not about.get("forgets", False))
+        RecoveryNode(key.removeprefix("source "), (), Kind.SOURCE, repeats=not about.get("forgets", False))
         for key, about in identity.items()
         if key.startswith("source ")
     ]
     nodes += [_node(name, unit, [processors[each] for each in unit.operators]) for name, unit in units.items()]
     nodes += [
-        GraphNode(sink, (name,), Kind.SINK, account=identity[f"sink {sink}"].get("account", True))
+        RecoveryNode(sink, (name,), Kind.SINK, ledger=identity[f"sink {sink}"].get("ledger", True))
         for name, unit in units.items()
         for sink in unit.outputs.values()
     ]
@@ -61,9 +61,9 @@ def _nodes(identity: Mapping[str, Any]) -> list[GraphNode]:
     return nodes
 
 
-def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> GraphNode:
+def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> RecoveryNode:
     timings = {Timing(each.timing) for each in operators}
-    return GraphNode(
+    return RecoveryNode(
         name,
         tuple(unit.inputs.values()),
         Kind.STATEFUL if any(each.keeps_state for each in operators) else Kind.STATELESS,

@@ -36,14 +36,14 @@ class Deliveries:
         die: Callable[[], None],
     ) -> None:
         self._world, self._owner, self._commit, self._answer, self._die = world, owner, commit, answer, die
-        self._accounts = {sink: recorded.get(sink, -1) for sink in world.without_account}
+        self._ledgers = {sink: recorded.get(sink, -1) for sink in world.without_ledger}
         self._under_way: set[str] = set()
         self._incarnations: dict[str, int] = {}
 
     @property
     def held(self) -> dict[str, AnyFrontier]:
         """Sink to the times that it holds."""
-        return {sink: Frontier.up_to(step) for sink, step in self._accounts.items()}
+        return {sink: Frontier.up_to(step) for sink, step in self._ledgers.items()}
 
     def place(self, order: instructions.CommitSink, *, unheard: bool) -> None:
         """Deliver the next step of an order and record it, unless the sink was reopened since.
@@ -57,7 +57,7 @@ class Deliveries:
         sink = order.sink
         if order.incarnation < self._incarnations.get(sink, 0):
             return
-        at, came = self._accounts[sink] + 1, dict(order.steps)
+        at, came = self._ledgers[sink] + 1, dict(order.steps)
         self._under_way.add(sink)
         if at in came:
             self._world.deliver(self._owner, sink, at, came[at])
@@ -79,7 +79,7 @@ class Deliveries:
     def _recorded(self, order: instructions.CommitSink, at: int, error: BaseException | None) -> None:
         if error is not None:
             return
-        self._accounts[order.sink] = self._world.recorded[order.sink] = at
+        self._ledgers[order.sink] = self._world.recorded[order.sink] = at
         if at < last_of(order.frontier):
             self._answer(order)
         else:

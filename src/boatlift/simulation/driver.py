@@ -52,7 +52,7 @@ class SimulatedDriver:
     Args:
         disk: Survives the driver.
         world: The outside.
-        chance: Draws the schedule.
+        rng: Draws the schedule.
         settings: Of the machine.
         tell: Takes every act, for the trace.
 
@@ -65,9 +65,9 @@ class SimulatedDriver:
     """
 
     def __init__(
-        self, disk: Disk, world: World, chance: random.Random, settings: Settings, tell: Callable[[object], None]
+        self, disk: Disk, world: World, rng: random.Random, settings: Settings, tell: Callable[[object], None]
     ) -> None:
-        self._world, self._chance, self._tell = world, chance, tell
+        self._world, self._rng, self._tell = world, rng, tell
         self.finished = False
         self.timeout = self.nothing = self.twice = self.dies_between = False
         self.outstanding: list[instructions.Instruction | events.Event | _Delete] = []
@@ -84,9 +84,9 @@ class SimulatedDriver:
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
-        accounts = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_account}
-        world.recorded.update(accounts)
-        self._deliveries = Deliveries(world, self.owner, accounts, self._commit, self._later, disk.die)
+        ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
+        world.recorded.update(ledgers)
+        self._deliveries = Deliveries(world, self.owner, ledgers, self._commit, self._later, disk.die)
         self.held = {**world.open_sinks(self.owner, eager), **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
         self.told: list[list[instructions.Instruction]] = []
@@ -187,18 +187,18 @@ class SimulatedDriver:
             return None
         if self._acts_since_failure < self.settings.late:
             late, early = self._answers_to_earlier_lives()
-            if late and self._chance.random() < LATE:
-                return self._chance.choice(late)
+            if late and self._rng.random() < LATE:
+                return self._rng.choice(late)
             others = [at for at in range(count) if at not in early]
-            if others and early and self._chance.random() < LATE:
-                return self._chance.choice(others)
-        at = self._chance.randrange(count)
+            if others and early and self._rng.random() < LATE:
+                return self._rng.choice(others)
+        at = self._rng.randrange(count)
         if at < len(self.outstanding) and self._stalls(self.outstanding[at]):
             others = [n for n in range(count) if n == len(self.outstanding) or not self._stalls(self.outstanding[n])]
-            at = self._chance.choice(others) if others else at
+            at = self._rng.choice(others) if others else at
         for _ in range(TRIES):
             if at < len(self.outstanding) and self._waits(self.outstanding[at]):
-                at = self._chance.randrange(count)
+                at = self._rng.randrange(count)
         return at
 
     def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
@@ -237,12 +237,12 @@ class SimulatedDriver:
             case events.LogDurable() if self._acts < self.settings.unheard:
                 return True
             case events.LogDurable() | events.Persisted():
-                return self._chance.random() < self.settings.slow
+                return self._rng.random() < self.settings.slow
             case instructions.SetTimer() | instructions.ProbeRows():
-                return self._chance.random() < self.settings.slow
+                return self._rng.random() < self.settings.slow
             case instructions.Execute(processor):
                 starts = processor in self._failed and self._acts_since_failure < self.settings.restart
-                return (starts or processor in self.settings.sluggish) and self._chance.random() < SLUGGISH
+                return (starts or processor in self.settings.sluggish) and self._rng.random() < SLUGGISH
             case _:
                 return False
 
@@ -254,7 +254,7 @@ class SimulatedDriver:
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
             case instructions.PollSource(source, incarnation):
-                if self.nothing or (source in self._partnered and self._chance.random() < self.settings.idle):
+                if self.nothing or (source in self._partnered and self._rng.random() < self.settings.idle):
                     self.nothing = False
                     self.outstanding += [
                         events.SourceWoken(source),
@@ -271,10 +271,10 @@ class SimulatedDriver:
             case instructions.SetTimer(processor, incarnation, deadline):
                 self._answer(todo, events.TimerFired(processor, incarnation, deadline))
             case instructions.ProbeRows(processor, incarnation, message):
-                if self._chance.random() < TWICE:
+                if self._rng.random() < TWICE:
                     self.hear(events.ProbeFailed(processor, incarnation, message))
                 else:
-                    probe = events.RowProbe(None, self._chance.random() < 0.5, rows_of(message.payload))
+                    probe = events.RowProbe(None, self._rng.random() < 0.5, rows_of(message.payload))
                     self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
             case instructions.Persist():
                 self._world.keep(todo.payloads)
@@ -283,7 +283,7 @@ class SimulatedDriver:
                 self._run(todo)
             case instructions.CommitSink():
                 self._place(todo)
-            case instructions.ReopenSink(sink) if sink in self._world.without_account:
+            case instructions.ReopenSink(sink) if sink in self._world.without_ledger:
                 self._deliveries.reopen(todo)
             case instructions.ReopenSink():
                 self.outstanding.append(self._world.ask(self.owner, todo))
@@ -298,7 +298,7 @@ class SimulatedDriver:
                 if self._collected % LOOKS == 1:
                     self._fail_everything()
             case instructions.Cancel():
-                if self._chance.random() < 0.5:
+                if self._rng.random() < 0.5:
                     self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
             case instructions.Prepare():
                 pass
@@ -309,7 +309,7 @@ class SimulatedDriver:
 
     def _answer(self, question: instructions.SetTimer | instructions.ProbeRows, answer: events.Event) -> None:
         """Answer a question of a batch, and sometimes once more later."""
-        if self._chance.random() < TWICE:
+        if self._rng.random() < TWICE:
             self.outstanding.append(question)
         self.hear(answer)
 
@@ -355,13 +355,13 @@ class SimulatedDriver:
         self._commit.manifest(written)
 
     def _place(self, order: instructions.CommitSink) -> None:
-        if order.sink in self._world.without_account:
+        if order.sink in self._world.without_ledger:
             self._deliveries.place(order, unheard=self.timeout)
             self.timeout = False
             return
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
         if self.dies_between and many > 1:
-            left = self._chance.randint(1, many - 1)
+            left = self._rng.randint(1, many - 1)
 
             def die() -> None:
                 nonlocal left
@@ -376,15 +376,15 @@ class SimulatedDriver:
             return
         self.timeout = False
         self.outstanding.append(events.CommitUnknown(order.sink, order.incarnation, order.frontier))
-        if self._chance.random() < 0.5:
+        if self._rng.random() < 0.5:
             self._world.place(self.owner, order, self._disk.die)
-        elif self._chance.random() < 0.5:
+        elif self._rng.random() < 0.5:
             self.outstanding.append(order)  # the commit is still on its way
 
     def _fail_everything(self) -> None:
         """Fail everything: a recovery must not need what was just collected."""
         history = Log.open(self._disk, DATAFLOW).history
-        recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in self._world.without_account}
+        recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in self._world.without_ledger}
         machine = machine_of(tuple(history.live_records.facts()), {**self._world.held, **recorded}, self.settings)
         memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
         for order in machine.start():
@@ -410,7 +410,7 @@ def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings:
         collect_after=settings.collect_after,
         messages_ahead=settings.messages_ahead,
         bytes_ahead=settings.bytes_ahead,
-        together=settings.together,
+        steps_per_job=settings.steps_per_job,
         clock_of=clock_of,
         size_of=lambda payload: int(payload is not None),
     )

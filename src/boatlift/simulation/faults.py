@@ -43,38 +43,38 @@ class Fault:
         return f"after {self.at} acts {self.kind.value} ({', '.join(self.who) or self.detail})"
 
 
-def random_faults(chance: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
+def random_faults(rng: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
     """Return a few faults; some come soon after another.
 
     Args:
-        chance: Draws them.
+        rng: Draws them.
         names: All processors, senders first.
         acts: About how many acts there will be.
     """
-    if chance.random() < 0.1:
-        return _faults_of_a_young_driver(chance, names)
+    if rng.random() < 0.1:
+        return _faults_of_a_young_driver(rng, names)
     faults: list[Fault] = []
     at = 0
-    in_a_row = chance.random() < 0.4
-    for _ in range(chance.choice((3, 4, 5)) if in_a_row else chance.choice((2, 3, 3, 4, 5, 6))):
-        soon = faults and (in_a_row or chance.random() < 0.3)
-        at = at + chance.choice((1, 3, 9, 20)) if soon else chance.randint(0, acts)
+    in_a_row = rng.random() < 0.4
+    for _ in range(rng.choice((3, 4, 5)) if in_a_row else rng.choice((2, 3, 3, 4, 5, 6))):
+        soon = faults and (in_a_row or rng.random() < 0.3)
+        at = at + rng.choice((1, 3, 9, 20)) if soon else rng.randint(0, acts)
         weights = (1, 1, 1, 0, 9, 1, 0, 0) if in_a_row else (3, 3, 3, 2, 8, 2, 1, 1)
-        kind = chance.choices(tuple(FaultKind), weights=weights)[0]
-        faults.append(Fault(at, kind, chance.getrandbits(16), _some(chance, names) if kind is FaultKind.FAIL else ()))
+        kind = rng.choices(tuple(FaultKind), weights=weights)[0]
+        faults.append(Fault(at, kind, rng.getrandbits(16), _some(rng, names) if kind is FaultKind.FAIL else ()))
     return tuple(sorted(faults, key=lambda fault: fault.at))
 
 
-def _faults_of_a_young_driver(chance: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
+def _faults_of_a_young_driver(rng: random.Random, names: Sequence[str]) -> tuple[Fault, ...]:
     """Return a failure before any fact is known to be durable, and the end of the driver soon after."""
-    at = chance.randint(4, 40)
-    first = Fault(at, FaultKind.FAIL, 0, _some(chance, names))
-    at += chance.randint(1, 12)
-    kind = chance.choice((FaultKind.CRASH, FaultKind.CRASH_IN_ACT))
-    return first, Fault(at, kind, chance.getrandbits(16))
+    at = rng.randint(4, 40)
+    first = Fault(at, FaultKind.FAIL, 0, _some(rng, names))
+    at += rng.randint(1, 12)
+    kind = rng.choice((FaultKind.CRASH, FaultKind.CRASH_IN_ACT))
+    return first, Fault(at, kind, rng.getrandbits(16))
 
 
-def faults_up_a_chain(chance: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:
+def faults_up_a_chain(rng: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:
     """Return three failures in a row, up a chain of processors.
 
     First a processor in the middle fails; while it replays, the one before; then the one in the middle again, or those
@@ -82,15 +82,15 @@ def faults_up_a_chain(chance: random.Random, chain: Sequence[str], acts: int) ->
     after the third.
     """
     before, middle, *behind = chain
-    at = chance.randint(acts // 4, acts)
-    first = Fault(at, FaultKind.FAIL, 0, (middle, *(chance.sample(behind, k=1) if chance.random() < 0.7 else ())))
-    at += chance.randint(1, 16)
+    at = rng.randint(acts // 4, acts)
+    first = Fault(at, FaultKind.FAIL, 0, (middle, *(rng.sample(behind, k=1) if rng.random() < 0.7 else ())))
+    at += rng.randint(1, 16)
     second = Fault(at, FaultKind.FAIL, 0, (before,))
-    at += chance.randint(1, 80)
-    third = Fault(at, FaultKind.FAIL, 0, (middle, *(name for name in behind if chance.random() < 0.7)))
+    at += rng.randint(1, 80)
+    third = Fault(at, FaultKind.FAIL, 0, (middle, *(name for name in behind if rng.random() < 0.7)))
     return first, second, third
 
 
-def _some(chance: random.Random, names: Sequence[str]) -> tuple[str, ...]:
-    count = chance.choice((1, 1, 1, 2, max(1, len(names) // 2)))
-    return tuple(sorted(chance.sample(names, k=min(count, len(names)))))
+def _some(rng: random.Random, names: Sequence[str]) -> tuple[str, ...]:
+    count = rng.choice((1, 1, 1, 2, max(1, len(names) // 2)))
+    return tuple(sorted(rng.sample(names, k=min(count, len(names)))))

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from typing import Any
 
 from boatlift.runtime.machine import instructions
-from boatlift.simulation.nodes import NOTHING, Nodes
+from boatlift.simulation.processors import NOTHING, Nodes
 from boatlift.simulation.recipes import Recipe, Role
 
 __all__ = ["Memory", "clock_of", "digest_of", "rows_of"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from boatlift.dataflow import batch_of
 from boatlift.simulation.memory import rows_of
-from boatlift.simulation.nodes import NOTHING, SimulatedNode
+from boatlift.simulation.processors import NOTHING, SimulatedProcessor
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
@@ -45,10 +45,10 @@ def judge(world: World) -> None:
                 )
 
 
-def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
+def _survivors(world: World) -> dict[str, dict[Any, SimulatedProcessor]]:
     """Return, by processor and time, the nodes that led to the effects."""
     visible = (digest for effects in world.effects.values() for effect in effects.values() for _, _, digest in effect)
-    survived: dict[str, dict[Any, SimulatedNode]] = defaultdict(dict)
+    survived: dict[str, dict[Any, SimulatedProcessor]] = defaultdict(dict)
     for node in world.nodes.past_of(visible):
         other = survived[node.processor].setdefault(node.time, node)
         if other != node:
@@ -70,7 +70,7 @@ def _survivors(world: World) -> dict[str, dict[Any, SimulatedNode]]:
     return survived
 
 
-def _check_steps_without_input(world: World, survived: dict[str, dict[Any, SimulatedNode]]) -> None:
+def _check_steps_without_input(world: World, survived: dict[str, dict[Any, SimulatedProcessor]]) -> None:
     """Check that sources that meet have the same steps, and that each step has input of one of them."""
     for group in set(world.recipe.common_steps().values()):
         steps = {len(world.chosen[source]) for source in group}
@@ -87,7 +87,9 @@ def _check_steps_without_input(world: World, survived: dict[str, dict[Any, Simul
 class _Execution:
     """All that a program computes, given its choices."""
 
-    def __init__(self, world: World, survived: dict[str, dict[Any, SimulatedNode]], ends: dict[str, list[Any]]) -> None:
+    def __init__(
+        self, world: World, survived: dict[str, dict[Any, SimulatedProcessor]], ends: dict[str, list[Any]]
+    ) -> None:
         recipe, self._nodes = world.recipe, world.nodes
         self._recipe, self._survived, self._ends = recipe, survived, ends
         self._sent: dict[str, Messages] = {wire.name: {} for wire in recipe.wires}
@@ -157,7 +159,7 @@ class _Execution:
     def _run(self, name: str, time: Any, effect: Iterable[tuple[str, Any, str]], state: str | None) -> str | None:
         part, known, taken = self._recipe.parts[name], self._survived[name].get(time), tuple(effect)
         choice = None if part.deterministic or known is None else known.choice
-        node = SimulatedNode(name, time, choice, taken, state)
+        node = SimulatedProcessor(name, time, choice, taken, state)
         # What was chosen and led to nothing visible is not known; nor is what came of it, and whether it went on.
         led_by = {digest for _, _, digest in taken} | {state}
         unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
@@ -168,7 +170,7 @@ class _Execution:
         self._send(name, time, node, unknown=unknown)
         return node.digest if part.keeps else None
 
-    def _check_silence(self, node: SimulatedNode) -> None:
+    def _check_silence(self, node: SimulatedProcessor) -> None:
         """Check that a step that led to no effect was executed, and chose to send nothing."""
         more = self._is_partial(
             node.processor
@@ -181,7 +183,7 @@ class _Execution:
                 f"{node.processor} never sent nothing at {node.time}: what it sent is lost, or it never ran"
             )
 
-    def _took(self, ran: SimulatedNode, node: SimulatedNode) -> bool:
+    def _took(self, ran: SimulatedProcessor, node: SimulatedProcessor) -> bool:
         """Return whether a node took the same.
 
         A message whose sender's last steps led to no effect may be missing here.
@@ -204,7 +206,7 @@ class _Execution:
         """Return whether the last steps of a processor, or of a sender of it, are not known."""
         return name in self._short or self._is_partial(name)
 
-    def _send(self, name: str, time: Any, node: SimulatedNode, *, unknown: bool = False) -> None:
+    def _send(self, name: str, time: Any, node: SimulatedProcessor, *, unknown: bool = False) -> None:
         digest, hesitates = node.digest, self._recipe.parts[name].hesitates
         for wire in self._recipe.outputs(name):
             if sends(self._recipe, wire, time, digest) and not (unknown and (hesitates or wire.back)):
@@ -290,9 +292,9 @@ class _Execution:
                 first[self._epoch(wire, time)].append((wire.name, time, digest))
         states: dict[str, str | None] = {}
         for epoch in sorted(first):
-            self._rounds(head, (epoch,), sorted(first[epoch]), states)
+            self._iterations(head, (epoch,), sorted(first[epoch]), states)
 
-    def _rounds(
+    def _iterations(
         self, head: str, around: tuple[int, ...], effect: list[tuple[str, Any, str]], states: dict[str, str | None]
     ) -> list[tuple[str, Any, str]]:
         """Execute rounds until no message comes back, and return the messages that leave for the loop around.
@@ -307,17 +309,17 @@ class _Execution:
         (back,) = (wire for wire in self._recipe.inputs(head) if wire.back)
         leaves = [w for w in self._recipe.outputs(body) if not w.back and self._recipe.parts[w.target].depth]
         left: list[tuple[str, Any, str]] = []
-        round_ = 0
+        iteration = 0
         while effect:
-            time = (*around, round_)
+            time = (*around, iteration)
             states[head] = self._run(head, time, effect, states.get(head))
             (through,) = self._recipe.outputs(head)
             passed = [(through.name, time, self._sent[through.name][time])]
             if through.target != body:
-                passed = self._rounds(through.target, time, passed, states)
+                passed = self._iterations(through.target, time, passed, states)
             states[body] = self._run(body, time, sorted(passed), states.get(body))
             left += [(wire.name, time, self._sent[wire.name][time]) for wire in leaves]
             came = self._sent[back.name].get(time)
             effect = [] if came is None else [(back.name, time, came)]
-            round_ += 1
+            iteration += 1
         return left

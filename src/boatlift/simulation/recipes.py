@@ -29,9 +29,9 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["COUNTING", "LOOP_ROUNDS", "Recipe", "RecipePart", "Role", "Wire", "random_durability", "random_recipe"]
+__all__ = ["COUNTING", "LOOP_ITERATIONS", "Recipe", "RecipePart", "Role", "Wire", "random_durability", "random_recipe"]
 
-LOOP_ROUNDS = 3
+LOOP_ITERATIONS = 3
 
 PROBED = 0.4
 """The share of batches whose rows are probed."""
@@ -48,7 +48,7 @@ TIMED = 0.3
 LOGGED = 0.25
 """The share of processors without state that keep their inputs."""
 
-LOOSE = 0.5
+AT_LEAST_ONCE = 0.5
 """The share of programs that have sinks without an account, and of their sinks that keep none."""
 
 
@@ -85,7 +85,7 @@ class RecipePart:
         skips: It sends nothing at every time whose number divides by this; 0: it always sends.
         hesitates: Its choice decides whether it sends.
         depth: The number of loops that it is in.
-        account: A sink tells what it holds; else the log is its account.
+        ledger: A sink tells what it holds; else the log is its account.
     """
 
     name: str
@@ -96,7 +96,7 @@ class RecipePart:
     skips: int = 0
     hesitates: bool = False
     depth: int = 0
-    account: bool = True
+    ledger: bool = True
 
     @property
     def swallows(self) -> bool:
@@ -110,7 +110,7 @@ class RecipePart:
             (self.durability.messages, "messages durable"),
             (self.skips, f"sends nothing at every {self.skips}."),
             (self.hesitates, "sends or not by choice"),
-            (not self.account, "keeps no account"),
+            (not self.ledger, "keeps no account"),
         )
         policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.durability.policy}"
         return f"{self.name}: {self.role.value}{policy}" + "".join(f", {what}" for holds, what in traits if holds)
@@ -156,12 +156,12 @@ class Recipe:
             common.update(dict.fromkeys(together, together))
         return common
 
-    def with_other_durabilities(self, chance: random.Random) -> Recipe:
+    def with_other_durabilities(self, rng: random.Random) -> Recipe:
         """Return the same program with other policies."""
-        parts = {name: replace(part, durability=random_durability(chance, part)) for name, part in self.parts.items()}
-        return replace(self, parts=parts).with_histories(chance)
+        parts = {name: replace(part, durability=random_durability(rng, part)) for name, part in self.parts.items()}
+        return replace(self, parts=parts).with_histories(rng)
 
-    def with_histories(self, chance: random.Random) -> Recipe:
+    def with_histories(self, rng: random.Random) -> Recipe:
         """Return the same program in which some processors without state keep their inputs; those with state may, too.
 
         Choices are then recorded: the ends of a batch's epochs, in place of what it sends.
@@ -170,58 +170,58 @@ class Recipe:
         for name, part in self.parts.items():
             durability, works = part.durability, part.role not in {Role.SOURCE, Role.SINK}
             chooses = not part.deterministic and not durability.recorded
-            if works and not (part.keeps or chooses) and chance.random() < LOGGED:
+            if works and not (part.keeps or chooses) and rng.random() < LOGGED:
                 ends = batch_of(durability.policy) if part.role is Role.BATCH else None
                 kept = replace(durability, policy=History(ends), recorded=True)
                 parts[name] = replace(part, durability=kept)
         return replace(self, parts=parts)
 
-    def with_probes(self, chance: random.Random) -> Recipe:
+    def with_probes(self, rng: random.Random) -> Recipe:
         """Return the same program in which the rows of some batches are probed."""
         parts = dict(self.parts)
         for name, part in self.parts.items():
             policy = part.durability.policy
-            if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < PROBED:
+            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < PROBED:
                 probed = replace(policy, when="count(*) > 0")
                 parts[name] = replace(part, durability=replace(part.durability, policy=probed))
         return replace(self, parts=parts)
 
-    def with_bounds_of_rows(self, chance: random.Random) -> Recipe:
+    def with_bounds_of_rows(self, rng: random.Random) -> Recipe:
         """Return the same program in which some batches end with so many rows, whatever else ends them or not."""
         parts = dict(self.parts)
         for name, part in self.parts.items():
             policy = part.durability.policy
-            if part.role is Role.BATCH and isinstance(policy, Batch) and chance.random() < BOUNDED:
-                others = Batch() if chance.random() < ALONE else policy
-                bounded = replace(others, rows=chance.randint(1, 4))
+            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < BOUNDED:
+                others = Batch() if rng.random() < ALONE else policy
+                bounded = replace(others, rows=rng.randint(1, 4))
                 parts[name] = replace(part, durability=replace(part.durability, policy=bounded))
         return replace(self, parts=parts)
 
-    def with_checkpoints_by_the_clock(self, chance: random.Random) -> Recipe:
+    def with_checkpoints_by_the_clock(self, rng: random.Random) -> Recipe:
         """Return the same program in which some states become durable by the clock, too, or by the clock alone."""
         parts = dict(self.parts)
         for name, part in self.parts.items():
             policy = part.durability.policy
-            if isinstance(policy, Lazy) and chance.random() < TIMED:
-                timed = replace(policy, seconds=chance.choice((0.1, 1.0)))
+            if isinstance(policy, Lazy) and rng.random() < TIMED:
+                timed = replace(policy, seconds=rng.choice((0.1, 1.0)))
                 parts[name] = replace(part, durability=replace(part.durability, policy=timed))
         return replace(self, parts=parts)
 
-    def with_data_in_flight(self, chance: random.Random) -> Recipe:
+    def with_data_in_flight(self, rng: random.Random) -> Recipe:
         """Return the same program in which some checkpoints keep all data in flight, and some none."""
         parts = dict(self.parts)
         for name, part in self.parts.items():
             policy = part.durability.policy
             if isinstance(policy, Lazy):
-                other = replace(policy, in_flight=chance.choice(("behind", "behind", True, False)))
+                other = replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
                 parts[name] = replace(part, durability=replace(part.durability, policy=other))
         return replace(self, parts=parts)
 
-    def with_sinks_without_account(self, chance: random.Random) -> Recipe:
+    def with_sinks_without_ledger(self, rng: random.Random) -> Recipe:
         """Return the same program in which some sinks keep no account of what they hold."""
-        share = LOOSE if chance.random() < LOOSE else 0.0
+        share = AT_LEAST_ONCE if rng.random() < AT_LEAST_ONCE else 0.0
         parts = {
-            name: replace(part, account=not (part.role is Role.SINK and chance.random() < share))
+            name: replace(part, ledger=not (part.role is Role.SINK and rng.random() < share))
             for name, part in self.parts.items()
         }
         return replace(self, parts=parts)
@@ -248,7 +248,7 @@ class Recipe:
         kind = {Role.SOURCE: Kind.SOURCE, Role.SINK: Kind.SINK}.get(
             part.role, Kind.STATEFUL if part.keeps else Kind.STATELESS
         )
-        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH, part.account)
+        return Vertex(part.name, kind, part.deterministic, domain, part.role is Role.BATCH, part.ledger)
 
     def _projection(self, wire: Wire, orders: dict[str, ArrivalOrder], cuts: dict[str, EpochBoundaries]) -> Projection:
         source, target = self.parts[wire.source], self.parts[wire.target]
@@ -300,46 +300,44 @@ class _Stream:
     numbered: bool = True
 
 
-def random_recipe(chance: random.Random, *, epochs: int | None = None) -> Recipe:
+def random_recipe(rng: random.Random, *, epochs: int | None = None) -> Recipe:
     """Return a random program of one to three sources and a handful of processors."""
-    length = chance.randint(4, 12)
-    making = _Making(chance, epochs or length)
-    for n in range(chance.choices((1, 2, 3), weights=(10, 8, 2))[0]):
-        unkept = chance.random() < 0.25
+    length = rng.randint(4, 12)
+    making = _Making(rng, epochs or length)
+    for n in range(rng.choices((1, 2, 3), weights=(10, 8, 2))[0]):
+        unkept = rng.random() < 0.25
         durability = Durability(recorded=not unkept)
         making.add(
             RecipePart(f"source{n}", Role.SOURCE, deterministic=not unkept, durability=durability), [], dense=True
         )
-    if chance.random() < 0.15:
+    if rng.random() < 0.15:
         return replace(making.chain(), chain=("p0", "p1", "p2"))
-    if len(making.streams) > 1 and chance.random() < 0.5:
+    if len(making.streams) > 1 and rng.random() < 0.5:
         making.meeting("meeting")
-    for n in range(chance.choice((1, 2, 3, 3, 4, 4))):
+    for n in range(rng.choice((1, 2, 3, 3, 4, 4))):
         making.random_part(f"p{n}")
     return making.finished()
 
 
-def random_durability(chance: random.Random, part: RecipePart) -> Durability:
+def random_durability(rng: random.Random, part: RecipePart) -> Durability:
     """Return a durability that a processor can have; the policy of a batch stays."""
     if part.role in {Role.SOURCE, Role.SINK}:
         return part.durability
     if part.role is Role.BATCH:
         policy = batch_of(part.durability.policy) or Batch()
-        return replace(part.durability, policy=policy, recorded=part.deterministic or chance.random() < 0.5)
-    recorded = chance.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
+        return replace(part.durability, policy=policy, recorded=part.deterministic or rng.random() < 0.5)
+    recorded = rng.random() < 0.6 or (part.role is Role.ORDERED and not part.keeps)
     policies: list[Policy] = [Ephemeral(), Batch()]
     if part.keeps:
-        policies = [Lazy(every=chance.randint(1, 4)), Lazy(every=chance.randint(1, 4)), Lazy(every=None), Eager()]
+        policies = [Lazy(every=rng.randint(1, 4)), Lazy(every=rng.randint(1, 4)), Lazy(every=None), Eager()]
         if recorded or (part.deterministic and part.role is not Role.ORDERED):
             policies.append(History())
-    return Durability(
-        chance.choice(policies), recorded, messages=chance.random() < 0.2, with_state=chance.random() < 0.1
-    )
+    return Durability(rng.choice(policies), recorded, messages=rng.random() < 0.2, with_state=rng.random() < 0.1)
 
 
 class _Making:
-    def __init__(self, chance: random.Random, epochs: int) -> None:
-        self.chance, self.epochs = chance, epochs
+    def __init__(self, rng: random.Random, epochs: int) -> None:
+        self.rng, self.epochs = rng, epochs
         self.parts: dict[str, RecipePart] = {}
         self.wires: list[Wire] = []
         self.streams: list[_Stream] = []
@@ -355,23 +353,23 @@ class _Making:
 
     def meeting(self, name: str) -> None:
         """Add a processor that takes from two sources or more, at the times of both."""
-        inputs = self.chance.sample(self.streams, k=self.chance.randint(2, len(self.streams)))
-        part = RecipePart(name, Role.STRUCTURED, self.chance.random() < 0.6, self.chance.random() < 0.8)
+        inputs = self.rng.sample(self.streams, k=self.rng.randint(2, len(self.streams)))
+        part = RecipePart(name, Role.STRUCTURED, self.rng.random() < 0.6, self.rng.random() < 0.8)
         self.add(self._with_durability(part), inputs, dense=True)
 
     def random_part(self, name: str) -> None:
-        chance = self.chance
-        first = chance.choice(self.streams)
-        role = chance.choices(
+        rng = self.rng
+        first = rng.choice(self.streams)
+        role = rng.choices(
             (Role.STRUCTURED, Role.ORDERED, Role.BATCH, Role.HEAD), weights=(12, 6 if first.numbered else 0, 4, 3)
         )[0]
         others = [s for s in self.streams if s.name != first.name and s.length == first.length]
         if role is Role.ORDERED:
             others = [s for s in self.streams if s.name != first.name and s.numbered]
             if others:
-                both = [first, chance.choice(others)]
-                keeps = chance.random() < 0.7  # a merge keeps no state: its order repeats it
-                part = RecipePart(name, role, keeps=keeps, deterministic=not keeps or chance.random() < 0.7)
+                both = [first, rng.choice(others)]
+                keeps = rng.random() < 0.7  # a merge keeps no state: its order repeats it
+                part = RecipePart(name, role, keeps=keeps, deterministic=not keeps or rng.random() < 0.7)
                 known = all(s.dense for s in both)
                 length = sum(s.length for s in both) if known else -len(self.parts)  # a length that no other stream has
                 self.add(self._with_durability(part), both, dense=True, length=length)
@@ -381,12 +379,12 @@ class _Making:
         if role is Role.HEAD:
             self._loop(name, first)
             return
-        inputs = [first, *chance.sample(others, k=min(len(others), chance.choice((0, 0, 1))))]
-        part = RecipePart(name, Role.STRUCTURED, chance.random() < 0.6, chance.random() < 0.7)
+        inputs = [first, *rng.sample(others, k=min(len(others), rng.choice((0, 0, 1))))]
+        part = RecipePart(name, Role.STRUCTURED, rng.random() < 0.6, rng.random() < 0.7)
         part = replace(
             self._with_durability(part),
-            skips=chance.choice((0, 0, 0, 2, 3)),
-            hesitates=not part.deterministic and chance.random() < 0.4,
+            skips=rng.choice((0, 0, 0, 2, 3)),
+            hesitates=not part.deterministic and rng.random() < 0.4,
         )
         dense = not part.swallows and all(s.dense for s in inputs)
         stream = self.add(part, inputs, dense=dense, length=first.length)
@@ -397,17 +395,15 @@ class _Making:
         """Add a batch over a processor of epochs; return False if the sender is in a loop."""
         if self.parts[first.name].role in {Role.HEAD, Role.BODY}:
             return False
-        durability = Durability(
-            Batch(epochs=self.chance.randint(1, 3), seconds=self.chance.choice((0.0, 0.0, 0.0, 1.0)))
-        )
-        part = RecipePart(name, Role.BATCH, deterministic=self.chance.random() < 0.6, durability=durability)
+        durability = Durability(Batch(epochs=self.rng.randint(1, 3), seconds=self.rng.choice((0.0, 0.0, 0.0, 1.0))))
+        part = RecipePart(name, Role.BATCH, deterministic=self.rng.random() < 0.6, durability=durability)
         own = self.parts[first.name].role is Role.BATCH  # then its epochs are of those, however many there are
         self.add(self._with_durability(part), [first], dense=False, length=-len(self.parts) if own else first.length)
         return True
 
     def _loop(self, name: str, first: _Stream) -> None:
         """Add a loop of a head and a body, and sometimes another loop between them."""
-        inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.chance.random() < 0.4 else []
+        inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.rng.random() < 0.4 else []
         stream = first
         for kind, role, depth in (("head", Role.HEAD, 1), *inner, ("body", Role.BODY, 1)):
             stream = self._looping(f"{name}{kind}", role, depth, stream)
@@ -417,29 +413,29 @@ class _Making:
         self.streams.append(stream)
 
     def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
-        chance = self.chance
-        part = RecipePart(name, role, chance.random() < 0.5, chance.random() < 0.7, depth=depth)
+        rng = self.rng
+        part = RecipePart(name, role, rng.random() < 0.5, rng.random() < 0.7, depth=depth)
         made = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
         self.streams.remove(made)
         return made
 
     def _with_durability(self, part: RecipePart) -> RecipePart:
-        return replace(part, durability=random_durability(self.chance, part))
+        return replace(part, durability=random_durability(self.rng, part))
 
     def chain(self) -> Recipe:
         """Return a chain: a processor with unrecorded choices.
 
         One that keeps messages longer than its state; one that needs both.
         """
-        chance, stream = self.chance, self.streams[0]
-        unrecorded = Durability(Lazy(every=chance.randint(1, 2)), recorded=False)
-        logged = Durability(Lazy(every=chance.randint(2, 4)), chance.random() < 0.5, messages=chance.random() < 0.7)
-        behind = Durability(Lazy(every=chance.choice((1, 2, 4, None))), recorded=chance.random() < 0.5)
-        middle = chance.random() < 0.6  # whether it keeps state, or its messages alone
+        rng, stream = self.rng, self.streams[0]
+        unrecorded = Durability(Lazy(every=rng.randint(1, 2)), recorded=False)
+        logged = Durability(Lazy(every=rng.randint(2, 4)), rng.random() < 0.5, messages=rng.random() < 0.7)
+        behind = Durability(Lazy(every=rng.choice((1, 2, 4, None))), recorded=rng.random() < 0.5)
+        middle = rng.random() < 0.6  # whether it keeps state, or its messages alone
         if not middle:
             logged = Durability(recorded=logged.recorded, messages=True)
         for n, durability in enumerate((unrecorded, logged, behind)):
-            keeps, deterministic = n != 1 or middle, n > 0 and chance.random() < 0.6
+            keeps, deterministic = n != 1 or middle, n > 0 and rng.random() < 0.6
             stream = self.add(
                 RecipePart(f"p{n}", Role.STRUCTURED, keeps, deterministic, durability), [stream], dense=True
             )
@@ -458,6 +454,6 @@ class _Making:
                 )
         read = {wire.source for wire in self.wires if not wire.back}
         for stream in [stream for stream in self.streams if not self._keeps_no_rows(stream)]:
-            if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.chance.random() < 0.2):
+            if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.rng.random() < 0.2):
                 self.add(RecipePart(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -28,23 +28,23 @@ class Settings:
         idle: How often a source that has partners answers a poll that it has nothing.
     """
 
-    def __init__(self, chance: random.Random, recipe: Recipe, *, checked: bool) -> None:
+    def __init__(self, rng: random.Random, recipe: Recipe, *, checked: bool) -> None:
         self.recipe = recipe
         self.checked = checked
-        self.collect_after = chance.choice((1, 4, 16))
-        self.messages_ahead = chance.choice((4, 12, 32))
-        self.slow = chance.choice((0.0, 0.0, 0.7, 0.95))
-        self.unheard = chance.choice((0, 0, 40))
-        self.restart = chance.choice((0, 10, 30))
-        self.most = chance.choice((1, 1, 2, 5))
-        self.late = chance.choice((0, 20, 60))
-        share = chance.choice((0.0, 0.0, 0.3))
-        self.sluggish = frozenset(name for name in recipe.parts if chance.random() < share)
-        self.idle = chance.choice((0.0, 0.3, 0.7, 0.9))
-        begin = chance.randint(0, 80)
-        self.bytes_ahead = chance.choice((3, 1000, 1000))
-        self.stalled = (chance.choice(list(recipe.parts)), begin, begin + chance.choice((0, 60, 200)))
+        self.collect_after = rng.choice((1, 4, 16))
+        self.messages_ahead = rng.choice((4, 12, 32))
+        self.slow = rng.choice((0.0, 0.0, 0.7, 0.95))
+        self.unheard = rng.choice((0, 0, 40))
+        self.restart = rng.choice((0, 10, 30))
+        self.most = rng.choice((1, 1, 2, 5))
+        self.late = rng.choice((0, 20, 60))
+        share = rng.choice((0.0, 0.0, 0.3))
+        self.sluggish = frozenset(name for name in recipe.parts if rng.random() < share)
+        self.idle = rng.choice((0.0, 0.3, 0.7, 0.9))
+        begin = rng.randint(0, 80)
+        self.bytes_ahead = rng.choice((3, 1000, 1000))
+        self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))
 
-    def together(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
+    def steps_per_job(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
         """As `StateMachine` has it."""
         return min(self.most, len(takes))

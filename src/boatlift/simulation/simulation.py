@@ -53,7 +53,7 @@ class Simulation:
         self.recipe = self.recipe.with_bounds_of_rows(random.Random(f"rows {seed}"))
         self.recipe = self.recipe.with_checkpoints_by_the_clock(random.Random(f"timed {seed}"))
         self.recipe = self.recipe.with_data_in_flight(random.Random(f"in flight {seed}"))
-        self.recipe = self.recipe.with_sinks_without_account(random.Random(f"sinks {seed}"))
+        self.recipe = self.recipe.with_sinks_without_ledger(random.Random(f"sinks {seed}"))
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:

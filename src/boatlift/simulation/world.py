@@ -11,8 +11,8 @@ from typing import Any
 from boatlift.errors import FencedError
 from boatlift.runtime.machine import events, instructions
 from boatlift.simulation.memory import digest_of
-from boatlift.simulation.nodes import Nodes, SimulatedNode
-from boatlift.simulation.recipes import LOOP_ROUNDS, Recipe, Role, Wire
+from boatlift.simulation.processors import Nodes, SimulatedProcessor
+from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
 from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedMessage, Truncation, payloads_of, stands
 from boatlift.times import AnyFrontier, Frontier, last_of
 
@@ -32,7 +32,7 @@ class World:
         items: Source to the number of its items.
         chosen: Processor to time to its durable choice, collected or not.
         held: Sink to the frontier that it holds; without an account, the times that were delivered.
-        without_account: The sinks that keep no account of what they hold.
+        without_ledger: The sinks that keep no account of what they hold.
         recorded: Each of these to the last time that is recorded durably.
         effects: Sink to time to the messages that became visible.
         failed: The processors that failed alone at some time.
@@ -42,16 +42,16 @@ class World:
             its own.
     """
 
-    def __init__(self, recipe: Recipe, chance: random.Random, *, digests: bool = True) -> None:
-        self.recipe, self._chance, self.digests = recipe, chance, digests
+    def __init__(self, recipe: Recipe, rng: random.Random, *, digests: bool = True) -> None:
+        self.recipe, self._rng, self.digests = recipe, rng, digests
         self.nodes = Nodes()
         sources = [name for name, part in recipe.parts.items() if part.role is Role.SOURCE]
         sinks = [name for name, part in recipe.parts.items() if part.role is Role.SINK]
-        self.items = {name: chance.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
+        self.items = {name: rng.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
         self.chosen: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
-        self.without_account = {name for name in sinks if not recipe.parts[name].account}
-        self.recorded = dict.fromkeys(self.without_account, -1)
+        self.without_ledger = {name for name in sinks if not recipe.parts[name].ledger}
+        self.recorded = dict.fromkeys(self.without_ledger, -1)
         self.effects: dict[str, dict[Any, Effect]] = {name: {} for name in sinks}
         self.failed: set[str] = set()
         self.acknowledged: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sources}
@@ -98,8 +98,8 @@ class World:
         if number >= self.recipe.epochs:
             return events.SourceIdle(order.source, order.incarnation, order.time, ended=True)
         left = self.items[order.source] - start
-        end = start + (left if number == self.recipe.epochs - 1 else self._chance.randint(0, min(left, 4)))
-        node = SimulatedNode(order.source, number, (start, end), (), None)
+        end = start + (left if number == self.recipe.epochs - 1 else self._rng.randint(0, min(left, 4)))
+        node = SimulatedProcessor(order.source, number, (start, end), (), None)
         positions = {"number": number, "end": end, "node": self.nodes.add(node)}
         return events.EpochClosed(order.source, order.incarnation, order.time, positions)
 
@@ -115,7 +115,7 @@ class World:
             void: The steps were cancelled meanwhile, or another owner has come: their input may be gone.
         """
         ran: list[events.StepDone] = []
-        for take in order.takes[: self._chance.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
+        for take in order.takes[: self._rng.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
             ran.append(self._execute(order, take, ran[-1].state if ran else order.state, void=void))
         ran[-1] = replace(ran[-1], over=len(ran) < len(order.takes))
         return ran
@@ -130,8 +130,8 @@ class World:
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
         choice = take.determinant
         if choice is None and not part.deterministic:
-            choice = self._chance.getrandbits(16)
-        node = SimulatedNode(order.processor, take.time, choice, effect_of(take.inputs), state)
+            choice = self._rng.getrandbits(16)
+        node = SimulatedProcessor(order.processor, take.time, choice, effect_of(take.inputs), state)
         digest = self.nodes.add(node)
         sent = {
             w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, take.time, digest)
@@ -151,7 +151,7 @@ class World:
         self._owner = owner
         self._eager = eager if self._eager is None else self._eager & eager
         self._lives.clear()
-        return {name: frontier for name, frontier in self.held.items() if name not in self.without_account}
+        return {name: frontier for name, frontier in self.held.items() if name not in self.without_ledger}
 
     def fences(self, owner: int) -> bool:
         """Return whether a newer owner has come."""
@@ -238,7 +238,7 @@ def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
     Round a loop while its hash has it, a few rounds at most, within others fewer.
     """
     if wire.back:
-        return time[-1] < LOOP_ROUNDS - recipe.parts[wire.source].depth and int(digest, 16) % 3 != 0
+        return time[-1] < LOOP_ITERATIONS - recipe.parts[wire.source].depth and int(digest, 16) % 3 != 0
     part = recipe.parts[wire.source]
     if part.hesitates and int(digest, 16) % 3 == 0:
         return False

@@ -58,10 +58,10 @@ class SparkEngine:
         spark: The session.
         plan: The dataflow, in units.
         registry: The operators that Spark can execute.
-        resident: Whether small steps that come quickly may share a job that lives, and holds a slot.
+        long_running: Whether small steps that come quickly may share a job that lives, and holds a slot.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, resident: bool = True) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, long_running: bool = True) -> None:
         self._spark = spark
         self._registry = registry
         self._program = compile_program(spark, plan, registry)
@@ -70,7 +70,7 @@ class SparkEngine:
         self._background = Background()
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
-        self._resident = resident
+        self._long_running = long_running
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -116,7 +116,14 @@ class SparkEngine:
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
         self._jobs = Jobs(
-            self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._resident
+            self._spark,
+            self.plan,
+            self._inputs,
+            planner,
+            self._group,
+            self._files,
+            self._background,
+            self._long_running,
         )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         self._input_logs.open(beginning)
@@ -138,9 +145,9 @@ class SparkEngine:
         context = SinkContext(self.plan.dataflow, sink, self._store_id, self._token, unit.output, unit.columns.changes)
         return self.plan.sinks[sink].sink.open(context)
 
-    def call_off(self, unit: str) -> None:
+    def cancel_steps(self, unit: str) -> None:
         """Make a unit's job end soon."""
-        self._steps[unit].call_off()
+        self._steps[unit].cancel_steps()
         self._group.end(unit)
 
     def cancel(self) -> None:
@@ -226,9 +233,9 @@ class SparkEngine:
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         """Return how many of these steps are better executed as one job."""
-        return 1 if self._apart[unit] else self._steps[unit].together(takes)
+        return 1 if self._apart[unit] else self._steps[unit].steps_per_job(takes)
 
     def prepare(self, order: Prepare) -> None:
         """Get ready for steps that may come next."""

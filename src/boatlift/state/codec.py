@@ -29,7 +29,7 @@ class ValueCodec(Protocol[V, S]):
           give the same values, bit for bit. So compaction cannot be seen.
         - `fields_of` and `encode` are functions of the values alone, so that the bytes of a step's run are one of its
           rows.
-        - A row that `says_nothing` changes nothing when it is merged with any other; with `oldest`, when it is merged
+        - A row that `is_zero` changes nothing when it is merged with any other; with `oldest`, when it is merged
           with any later one.
     """
 
@@ -86,7 +86,7 @@ class ValueCodec(Protocol[V, S]):
             One row a key.
         """
 
-    def says_nothing(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
+    def is_zero(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
         """Return which rows may be left out of a merged run; None if there are none.
 
         Args:

@@ -84,7 +84,7 @@ def merge_runs(
 
 
 def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, oldest: bool = False) -> KeyedRows[V]:
-    """Merge rows by key; rows that say nothing are left out (`ValueCodec.says_nothing`)."""
+    """Merge rows by key; rows that say nothing are left out (`ValueCodec.is_zero`)."""
     merged = pieces[0]
     if len(pieces) > 1:
         hashes = np.concatenate([piece.hash for piece in pieces])
@@ -93,7 +93,7 @@ def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, old
         values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
         firsts = grouping.order[grouping.starts]
         merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
-    nothing = codec.says_nothing(merged.values, oldest=oldest)
+    nothing = codec.is_zero(merged.values, oldest=oldest)
     return merged if nothing is None else filtered(codec, merged, ~nothing)
 
 

@@ -24,13 +24,13 @@ class KeptBadRow(NamedTuple):
     Attributes:
         source, step: The source, and the step that takes the row.
         place: The row's place in the input.
-        letter: The row's dead letter, a JSON object.
+        dead_letter: The row's dead letter, a JSON object.
     """
 
     source: str
     step: int
     place: str
-    letter: str
+    dead_letter: str
 
 
 def keep_bad_rows(store: Store, source: str, step: int, rows: Sequence[BadRow]) -> bool:
@@ -52,4 +52,4 @@ def kept_bad_rows(store: Store, source: str = "") -> Iterator[KeptBadRow]:
     for name in store.list(f"{BAD_ROWS}{source}/" if source else BAD_ROWS):
         of, step = name.removeprefix(BAD_ROWS).split("/")
         for row in decode_bad_rows(store.read(name), name):
-            yield KeptBadRow(of, int(step), row.place, row.letter)
+            yield KeptBadRow(of, int(step), row.place, row.dead_letter)

@@ -24,10 +24,10 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import DataError, FencedError, InvalidError
+from boatlift.storage.compacted_parts import CompactedParts, LogSpan, checksum_in, read_known, sum_of
 from boatlift.storage.input_objects import InputPart, number_in
-from boatlift.storage.integral_parts import IntegralParts, LogSpan, checksum_in, read_known, sum_of
 from boatlift.storage.key_packs import KeyPacks
-from boatlift.storage.records.codec import InputObject, Integral, Push, checksum_of, decode_input, encode_input
+from boatlift.storage.records.codec import CompactedSegment, InputObject, Push, checksum_of, decode_input, encode_input
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.remembered_keys import RememberedKeys
 from boatlift.storage.store import Store
@@ -36,11 +36,11 @@ __all__ = ["CLAIM", "INPUT", "InputLog"]
 
 INPUT = "input/"
 
-CLAIM, MEMO, ROWS, KEYS = "claim", "memo", "rows", "keys"
+CLAIM, KEY_CHECKPOINT, ROWS, KEYS = "claim", "key_checkpoint", "rows", "keys"
 
 CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 
-MEMO_AFTER, MEMO_BYTES = 256, 64 << 20
+KEY_CHECKPOINT_AFTER, KEY_CHECKPOINT_BYTES = 256, 64 << 20
 """So many objects, or bytes, must be free before a memo repeats their keys and they are deleted; more if there are many
 keys."""
 
@@ -71,7 +71,7 @@ class InputLog:
         waiting: The bytes of all objects that are not free.
         keeps_rows: Whether later owners read the appended rows.
         begun: Whether rows can be appended, and keys looked up.
-        integral_parts: The objects with the rows of integrals.
+        compacted_parts: The objects with the rows of integrals.
         key_packs: The objects with packed keys.
         keys: The keys that are remembered.
     """
@@ -82,7 +82,7 @@ class InputLog:
         self._store, self.store_id, self.source = store, store_id, source
         self.keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
-        self.integral_parts = IntegralParts(store, store_id, source)
+        self.compacted_parts = CompactedParts(store, store_id, source)
         self.key_packs = KeyPacks(store, store_id, source)
         self._held: frozenset[str] = frozenset()
         self._changing = threading.Lock()
@@ -91,11 +91,11 @@ class InputLog:
 
     def _forget(self) -> None:
         self.last = self.waiting = 0
-        self._base = self._memo = self._freed = self._gone = self._free_bytes = 0
+        self._base = self._key_checkpoint = self._freed = self._gone = self._free_bytes = 0
         self._claims: tuple[int, ...] = ()
         self._parts: dict[int, InputPart] = {}
         self._present: set[int] = set()
-        self._integrals: tuple[Integral, ...] = ()
+        self._compacted: tuple[CompactedSegment, ...] = ()
         self.keys = RememberedKeys()
 
     @property
@@ -104,9 +104,9 @@ class InputLog:
         return self._claims
 
     @property
-    def integrals(self) -> tuple[Integral, ...]:
+    def compacted(self) -> tuple[CompactedSegment, ...]:
         """What stands for the rows of the first objects, one span behind the other."""
-        return self._integrals
+        return self._compacted
 
     def load(self, freed: int = 0) -> None:
         """Read the log.
@@ -118,7 +118,7 @@ class InputLog:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
         """
         numbers = self._numbers()
-        self.integral_parts.look()
+        self.compacted_parts.look()
         self.key_packs.look()
         for tries_left in reversed(range(READ_ATTEMPTS)):
             try:
@@ -141,8 +141,10 @@ class InputLog:
                 return
             self.last = max(numbers)
             self._present, self._freed = numbers, freed
-            self._memo = memo = self._read(self.last).memo
-            begin = 1 + (self._read(memo).freed if memo else 0)  # without a memo no object was deleted
+            self._key_checkpoint = key_checkpoint = self._read(self.last).key_checkpoint
+            begin = 1 + (
+                self._read(key_checkpoint).freed if key_checkpoint else 0
+            )  # without a memo no object was deleted
             for number in range(begin, self.last + 1):
                 if number not in numbers:
                     raise DataError("MISSING_OBJECT", f"{self._name(number)} is not there: {RESTORE}")
@@ -181,13 +183,13 @@ class InputLog:
             DataError: `[INPUT_MISSING]` the integrals stand for later rows, too.
         """
         with self._changing:
-            if self._integrals and self._integrals[-1].last > last:
+            if self._compacted and self._compacted[-1].last > last:
                 raise DataError(
                     "INPUT_MISSING",
                     f"the rows pushed to {self.source} up to object {last} are part of an integral up to object "
-                    f"{self._integrals[-1].last}: {RESTORE}",
+                    f"{self._compacted[-1].last}: {RESTORE}",
                 )
-            named = [(part.name, part.size) for each in self._integrals for part in each.parts]
+            named = [(part.name, part.size) for each in self._compacted for part in each.parts]
             named += [(self._name(number), part.size) for number, part in self._parts.items() if number <= last]
             self._held = frozenset(name for name, _ in named)
         return [(self._file(name), size) for name, size in named]
@@ -201,13 +203,13 @@ class InputLog:
         with self._changing:
             numbers = tuple(number for number in self._parts if number <= self._freed)
             size, keys = sum(self._parts[number].size for number in numbers), self.keys.unpacked
-            many = len(numbers) >= max(MEMO_AFTER, keys // MEMO_AFTER)
-            if not self.keeps_all or not (many or size >= max(MEMO_BYTES, KEY_BYTES * keys)):
+            many = len(numbers) >= max(KEY_CHECKPOINT_AFTER, keys // KEY_CHECKPOINT_AFTER)
+            if not self.keeps_all or not (many or size >= max(KEY_CHECKPOINT_BYTES, KEY_BYTES * keys)):
                 return None
-            kept = list(self._integrals)
+            kept = list(self._compacted)
             while kept and kept[-1].size <= size:
                 size += kept.pop().size
-            return LogSpan(kept[-1].last + 1 if kept else 1, self._integrals[len(kept) :], numbers)
+            return LogSpan(kept[-1].last + 1 if kept else 1, self._compacted[len(kept) :], numbers)
 
     def numbers_within(self, first: int, last: int) -> list[int]:
         """Return the numbers of the objects with rows in a range, both ends included."""
@@ -229,13 +231,13 @@ class InputLog:
         """
         while True:
             with self._changing:
-                integrals, numbers = self._integrals, [number for number in self._parts if number <= last]
+                compacted, numbers = self._compacted, [number for number in self._parts if number <= last]
             try:
-                for part in (part for each in integrals for part in each.parts):
-                    self.integral_parts.check(part)
-                return sum_of([*(each.digest for each in integrals), *map(self.checksum, numbers)])
+                for part in (part for each in compacted for part in each.parts):
+                    self.compacted_parts.check(part)
+                return sum_of([*(each.digest for each in compacted), *map(self.checksum, numbers)])
             except DataError as error:
-                if error.condition != "INPUT_MISSING" or integrals == self._integrals:
+                if error.condition != "INPUT_MISSING" or compacted == self._compacted:
                     raise  # else an integral has taken their place meanwhile
 
     def path(self, number: int) -> Path:
@@ -315,7 +317,7 @@ class InputLog:
             void = len(kept) < len(self.keys)
             self._freed = self.last if void else self._freed
         if void:
-            self._write_memo(kept, self.last)
+            self._write_key_checkpoint(kept, self.last)
             self._tidy()
 
     def remember(self, since: int, up_to: int | None = None, *, full: bool = False) -> None:
@@ -337,7 +339,7 @@ class InputLog:
             keys = self.keys.newest(since)
         assert self._token is not None, "claim comes first"
         keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
-        self._write_memo(keys, self._gone)
+        self._write_key_checkpoint(keys, self._gone)
         self._drop_packs()  # and nothing else: parts of an integral may be written meanwhile
 
     def free(self, number: int, remember: int) -> None:
@@ -353,11 +355,11 @@ class InputLog:
                 self.waiting, self._free_bytes = self.waiting - size, self._free_bytes + size
             self._freed = max(self._freed, number)
             keys = self.keys.unpacked
-            many = self._freed - self._gone >= max(MEMO_AFTER, keys // MEMO_AFTER)
-            wanted = not self.keeps_all and (many or self._free_bytes >= max(MEMO_BYTES, KEY_BYTES * keys))
+            many = self._freed - self._gone >= max(KEY_CHECKPOINT_AFTER, keys // KEY_CHECKPOINT_AFTER)
+            wanted = not self.keeps_all and (many or self._free_bytes >= max(KEY_CHECKPOINT_BYTES, KEY_BYTES * keys))
             kept = self.keys.newest(remember) if wanted else None
         if kept is not None:
-            self._write_memo(kept, self._freed)
+            self._write_key_checkpoint(kept, self._freed)
             self._tidy()
 
     def read_rows(self, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
@@ -372,11 +374,11 @@ class InputLog:
             found = decode_input(read_known(self._store, self._name(number), checksum), self._name(number))
             yield found.base, found.rows
 
-    def replace(self, integral: Integral, remember: int) -> None:
+    def replace(self, compacted: CompactedSegment, remember: int) -> None:
         """Let an integral, whose parts are durable, take the place of all that its span has; delete that.
 
         Args:
-            integral: The integral; its span ends with an object that is free.
+            compacted: The integral; its span ends with an object that is free.
             remember: Keys that are older than this (milliseconds since 1970) may be forgotten.
 
         Raises:
@@ -384,10 +386,10 @@ class InputLog:
             UnavailableError: `[STORE_FAILED]`.
         """
         with self._changing:
-            assert integral.last <= self._freed
-            kept = tuple(each for each in self._integrals if each.last < integral.first)
+            assert compacted.last <= self._freed
+            kept = tuple(each for each in self._compacted if each.last < compacted.first)
             keys = self.keys.newest(remember)
-        self._write_memo(keys, integral.last, (*kept, integral))
+        self._write_key_checkpoint(keys, compacted.last, (*kept, compacted))
         self._tidy()
 
     def release(self) -> None:
@@ -413,13 +415,15 @@ class InputLog:
         owner = self._token if token is None else token
         assert owner is not None, "claim comes first"
         number = self.last + 1
-        memo = number if kind == MEMO else self._memo
-        return InputObject(self.store_id, self.source, number, owner, self._base, memo, kind, **content)
+        key_checkpoint = number if kind == KEY_CHECKPOINT else self._key_checkpoint
+        return InputObject(self.store_id, self.source, number, owner, self._base, key_checkpoint, kind, **content)
 
-    def _write_memo(self, keys: RememberedKeys, freed: int, integrals: tuple[Integral, ...] | None = None) -> None:
-        named = self._integrals if integrals is None else integrals
+    def _write_key_checkpoint(
+        self, keys: RememberedKeys, freed: int, compacted: tuple[CompactedSegment, ...] | None = None
+    ) -> None:
+        named = self._compacted if compacted is None else compacted
         content: dict[str, Any] = {"pushes": keys.pushes, "packed": keys.packed, "integrals": named}
-        self._write(self._object(MEMO, claims=self._claims, freed=freed, **content))
+        self._write(self._object(KEY_CHECKPOINT, claims=self._claims, freed=freed, **content))
         with self._changing:
             self.key_packs.open(keys.packed)  # lets go of those that it does not name, before they are deleted
 
@@ -451,13 +455,13 @@ class InputLog:
             self.waiting += len(content) if found.number > self._freed else 0
         elif found.kind != KEYS:
             self._claims = found.claims
-        if found.kind == MEMO:
-            self.keys, self._memo = RememberedKeys(found.pushes, found.packed), found.number
+        if found.kind == KEY_CHECKPOINT:
+            self.keys, self._key_checkpoint = RememberedKeys(found.pushes, found.packed), found.number
             self._free_bytes = self._free_bytes if found.freed == self._gone else 0
-            self._gone, self._integrals = found.freed, found.integrals
+            self._gone, self._compacted = found.freed, found.compacted
             self._parts = {number: part for number, part in self._parts.items() if number > found.freed}
         self._base = found.base + found.count
-        if found.number > self._memo:  # a memo has repeated the others
+        if found.number > self._key_checkpoint:  # a memo has repeated the others
             self.keys.add(found.pushes)
 
     def _read(self, number: int) -> InputObject:
@@ -478,13 +482,13 @@ class InputLog:
         No part of an integral is being written meanwhile.
         """
         with self._changing:
-            kept = self._held.union(part.name for each in self._integrals for part in each.parts)
+            kept = self._held.union(part.name for each in self._compacted for part in each.parts)
             covered = {number for number in self._present if number <= self._gone}.difference(self._claims)
             gone = {number for number in covered if self._name(number) not in kept}
             self._present -= gone
         for number in sorted(gone):
             self._store.delete(self._name(number))
-        self.integral_parts.keep(kept)
+        self.compacted_parts.keep(kept)
         self._drop_packs()
 
     def _drop_packs(self) -> None:

@@ -112,12 +112,12 @@ class KeyPacks:
         """List the packs that are there now."""
         self._present = {*self._store.list(self.prefix)}
 
-    def write(self, token: int, memo: int, pushes: Sequence[Push]) -> PackedKeys:
+    def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
         """Make a pack durable.
 
         Args:
             token: The owner.
-            memo: The number of the memo that will name it.
+            key_checkpoint: The number of the memo that will name it.
             pushes: The pushes of the pack. Each has a key of its own.
 
         Raises:
@@ -132,7 +132,7 @@ class KeyPacks:
         ends = np.cumsum([len(block) for block in blocks], dtype="<u8").tobytes()
         checksums = b"".join(map(xxhash.xxh3_128_digest, blocks))
         head = encode_pack_head(PackHead(*self._log, hashes[order].astype("<u4").tobytes(), ends, checksums))
-        name = f"{self.prefix}{token:012}-{memo:012}"
+        name = f"{self.prefix}{token:012}-{key_checkpoint:012}"
         self._store.create(name, b"".join([head, *blocks]))
         self._present.add(name)
         made = PackedKeys(name, len(pushes), len(head), checksum_of(head), max(push.at for push in pushes))

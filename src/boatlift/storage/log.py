@@ -20,16 +20,16 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
+from boatlift.storage.clean_shutdown import drop_older_marks, mark_of
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED
 from boatlift.storage.log_reader import FACTS, Group, LogReader, name_of
 from boatlift.storage.names import NAMES
 from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
 from boatlift.storage.records.division import without_units
+from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.names import NAMES_AN_OBJECT, NamesObjectSize, StandingNames
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped
-from boatlift.storage.records.standing import FACTS_AN_OBJECT
-from boatlift.storage.stops import drop_older_marks, mark_of
+from boatlift.storage.records.seen_names import NAMES_AN_OBJECT, NamesObjectSize, StandingNames
 from boatlift.storage.store import Store
 
 __all__ = ["CLAIM_ATTEMPTS", "Log"]
@@ -153,7 +153,7 @@ class Log(LogReader):
     def append(self, records: Sequence[Record]) -> int:
         """Make records durable, all of them or none, and apply them to `history`.
 
-        A group that ends with `Stopped` is marked beside the log (`storage/stops.py`), so that its loss is seen.
+        A group that ends with `Stopped` is marked beside the log (`storage/clean_shutdown.py`): its loss is seen.
 
         Returns:
             The number of their object.

@@ -12,17 +12,17 @@ from dataclasses import dataclass
 import msgspec
 
 from boatlift.errors import DataError
+from boatlift.storage.clean_shutdown import last_mark, newest_mark
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities
 from boatlift.storage.names import names_of, objects_of
 from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group
 from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT, FactObjects
 from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.names import StandingNames
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot
-from boatlift.storage.records.standing import FACTS_AN_OBJECT, StandingFacts
-from boatlift.storage.stops import last_mark, newest_mark
+from boatlift.storage.records.seen_names import StandingNames
 from boatlift.storage.store import Store
 
 __all__ = ["FACTS", "FIRST", "LOG", "Group", "LogReader", "name_of", "number_of"]
@@ -170,7 +170,7 @@ class LogReader:
         return Group(header, records, checksum_of(content), len(content))
 
     def _reset(self) -> None:
-        self._standing = StandingFacts(self._facts_an_object)
+        self._standing = FactObjects(self._facts_an_object)
         self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._standing))
         self.objects_of_facts: set[str] = set()
         self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from boatlift.errors import DataError
 from boatlift.storage.records.codec import checksum_of, decode_names
 from boatlift.storage.records.damage import RESTORE
-from boatlift.storage.records.names import StandingNames
 from boatlift.storage.records.records import NamesObject, TakenNames
+from boatlift.storage.records.seen_names import StandingNames
 from boatlift.storage.store import Store
 
 __all__ = ["NAMES", "names_of", "objects_of"]

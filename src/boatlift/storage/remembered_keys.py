@@ -74,13 +74,13 @@ class RememberedKeys:
             return False
         return next(islice(self._pushes.values(), PACK_AFTER // 2 - 1, None)).number <= up_to
 
-    def packed_up_to(self, number: int, packs: KeyPacks, token: int, memo: int) -> RememberedKeys:
+    def packed_up_to(self, number: int, packs: KeyPacks, token: int, key_checkpoint: int) -> RememberedKeys:
         """Return the same keys; those that were recorded up to a number are in a pack if they are many.
 
         Args:
             number: The number.
             packs: Writes the pack.
-            token, memo: See `KeyPacks.write`.
+            token, key_checkpoint: See `KeyPacks.write`.
 
         Raises:
             UnavailableError: `[STORE_FAILED]`.
@@ -88,5 +88,5 @@ class RememberedKeys:
         count = sum(1 for _ in takewhile(lambda push: push.number <= number, self._pushes.values()))
         if count < PACK_AFTER // 2:
             return self
-        pack = packs.write(token, memo, self.pushes[:count])
+        pack = packs.write(token, key_checkpoint, self.pushes[:count])
         return RememberedKeys(self.pushes[count:], (*self.packed, pack))

@@ -10,9 +10,10 @@ import xxhash
 from boatlift.errors import BoatliftError, Finding
 from boatlift.storage.bad_rows import BAD_ROWS
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
+from boatlift.storage.clean_shutdown import STOPS, last_mark, mark_of
+from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.identities import IDENTITIES
 from boatlift.storage.input_log import INPUT
-from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import FACTS, LOG, name_of
@@ -24,7 +25,6 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
-from boatlift.storage.stops import STOPS, last_mark, mark_of
 from boatlift.storage.store import Store
 from boatlift.storage.verify_input import verify_input
 
@@ -72,8 +72,8 @@ def verify(store: Store) -> Iterator[Finding]:
 def _newest_inputs(live: LiveRecords) -> dict[str, int]:
     """Return, by source, the number of the newest object of its input log that a recorded step rests on, if known."""
     newest = {
-        source: max((input_log_of(fact.outcome) for fact in chosen.values()), default=0)
-        for source, chosen in live.chosen.items()
+        source: max((input_log_of(fact.outcome) for fact in determinants.values()), default=0)
+        for source, determinants in live.determinants.items()
     }
     return {source: number for source, number in newest.items() if number}
 
@@ -123,7 +123,7 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
     needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
     begin = name_of(log.manifest)
     for name in store.list(""):
-        kept = name.startswith((INPUT, INTEGRALS, KEYS_FOLDER, STOPS, BAD_ROWS))
+        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
         belongs = kept or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
             yield Finding(name, None, f"{name} is left over: no live record names it")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from boatlift.errors import BoatliftError, Finding
+from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.input_log import CLAIM, INPUT, InputLog
-from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.records.codec import decode_input
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.store import Store
@@ -40,7 +40,7 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
             yield Finding(f"{INPUT}{source}", error.condition, error.message)
             continue
         yield from _lost_claims(store, log)
-        yield from _integrals(store, log)
+        yield from _compacted(store, log)
         yield from _packs(store, log)
         if log.last < taken.get(source, 0):
             name = f"{INPUT}{source}/{taken[source]:012}"
@@ -60,15 +60,15 @@ def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
             yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log had: {RESTORE}")
 
 
-def _integrals(store: Store, log: InputLog) -> Iterator[Finding]:
+def _compacted(store: Store, log: InputLog) -> Iterator[Finding]:
     """Yield each part of an integral that is gone or damaged, and each that is left over."""
-    parts = {part.name: part for each in log.integrals for part in each.parts}
+    parts = {part.name: part for each in log.compacted for part in each.parts}
     for part in parts.values():
         try:
-            log.integral_parts.read(part)
+            log.compacted_parts.read(part)
         except BoatliftError as error:
             yield Finding(part.name, error.condition, error.message)
-    for name in store.list(f"{INTEGRALS}{log.source}/"):
+    for name in store.list(f"{COMPACTED}{log.source}/"):
         if name not in parts:
             yield Finding(name, None, f"{name} is left over: no live record names it")
 

@@ -13,7 +13,7 @@ from boatlift.times.laws import check_projection
 from boatlift.times.loop import Loop, LoopTime, end_of
 from boatlift.times.loop_frontier import LoopFrontier
 from boatlift.times.loop_projections import Enter, Feedback, Leave
-from boatlift.times.loop_times import NO_ROUND, LoopTimes, silence
+from boatlift.times.loop_times import NO_ITERATION, LoopTimes, silence
 from boatlift.times.of_domain import all_times, frontier_of, no_times
 from boatlift.times.order import ArrivalOrder
 from boatlift.times.projection import IDENTITY, Identity, Projection, Then
@@ -38,7 +38,7 @@ __all__ = [
     "EPOCH",
     "IDENTITY",
     "LAST",
-    "NO_ROUND",
+    "NO_ITERATION",
     "AnyFrontier",
     "ArrivalOrder",
     "Coarse",

@@ -26,7 +26,7 @@ class Enter:
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return all rounds of the times of a frontier."""
-        return LoopFrontier(self._inner, max((self._rounds(t) for t in frontier.maximal), default=None))
+        return LoopFrontier(self._inner, max((self._iterations(t) for t in frontier.maximal), default=None))
 
     def arrives(self, time: Any) -> LoopTime:
         """Return the first round of a time."""
@@ -35,14 +35,14 @@ class Enter:
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return all times up to the first round of the last time; all its rounds if that time stands for an end."""
         last = max((self.arrives(t) for t in frontier.maximal), default=None)
-        return LoopFrontier(self._inner, self._rounds(last[:-1]) if last is not None and last[-2] == LAST else last)
+        return LoopFrontier(self._inner, self._iterations(last[:-1]) if last is not None and last[-2] == LAST else last)
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return the times whose first round is within."""
         outer = _outer_of(self._inner)
         return frontier_of(outer, (_untupled(time[:-1], outer) for time in frontier.maximal))
 
-    def _rounds(self, time: Any) -> LoopTime:
+    def _iterations(self, time: Any) -> LoopTime:
         return (*_tuple(time), LAST)
 
     def __repr__(self) -> str:

@@ -12,9 +12,9 @@ from boatlift.times.time_set import TimeSet
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["NO_ROUND", "LoopTimes", "silence"]
+__all__ = ["NO_ITERATION", "LoopTimes", "silence"]
 
-NO_ROUND = -1
+NO_ITERATION = -1
 """The number of the last round of a loop that no message entered."""
 
 
@@ -22,19 +22,19 @@ def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopT
     """Return the parts of "no round came after this one" that hold up to a time before the end of the loop.
 
     Args:
-        last: (e, i), or of nested loops (e, i, j); i may be NO_ROUND.
+        last: (e, i), or of nested loops (e, i, j); i may be NO_ITERATION.
         limit: A time after that round, before the end of its loop.
 
     Returns:
-        The loops within that no message entered, as (e, i, NO_ROUND); the times without a message.
+        The loops within that no message entered, as (e, i, NO_ITERATION); the times without a message.
     """
     *outer, n = last
     through = limit[len(outer)]
     if len(last) == len(limit):
-        return [], [(*outer, round_) for round_ in range(n + 1, through + 1)]
-    ends = [(*outer, round_, NO_ROUND) for round_ in range(n + 1, through)]
-    within = (*outer, through, NO_ROUND)
-    if all(round_ == LAST for round_ in limit[len(last) :]):
+        return [], [(*outer, iteration) for iteration in range(n + 1, through + 1)]
+    ends = [(*outer, iteration, NO_ITERATION) for iteration in range(n + 1, through)]
+    within = (*outer, through, NO_ITERATION)
+    if all(iteration == LAST for iteration in limit[len(last) :]):
         return [*ends, within], []
     more, times = silence(within, limit)
     return [*ends, *more], times
@@ -49,27 +49,27 @@ class LoopTimes:
     Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if one is known to.
     """
 
-    __slots__ = ("_depth", "_lasts", "_rounds")
+    __slots__ = ("_depth", "_iterations", "_lasts")
 
     def __init__(self, depth: int = 1, times: Iterable[LoopTime] = ()) -> None:
         self._depth = depth
-        self._rounds: dict[LoopTime, TimeSet] = {}
+        self._iterations: dict[LoopTime, TimeSet] = {}
         self._lasts: dict[LoopTime, int] = {}
         for time in times:
             self.add(time)
 
     def add(self, time: LoopTime) -> None:
         """Add a time."""
-        self._rounds.setdefault(time[:-1], TimeSet()).add(time[-1])
+        self._iterations.setdefault(time[:-1], TimeSet()).add(time[-1])
 
     def end(self, time: LoopTime) -> None:
         """Record the last round of a loop: (e, i) of epoch e; (e, i, j) of round i, in a nested loop.
 
-        (e, NO_ROUND) records that there was no round.
+        (e, NO_ITERATION) records that there was no round.
         """
         self._lasts[time[:-1]] = time[-1]
 
-    def last_round(self, prefix: LoopTime) -> int | None:
+    def last_iteration(self, prefix: LoopTime) -> int | None:
         """Return the last round within an epoch, or within a round of an outer loop, if it is known."""
         return self._lasts.get(prefix)
 
@@ -95,27 +95,27 @@ class LoopTimes:
             return time
         if not self._lasts:
             return None
-        at = next((at for at in range(1, len(time)) if self._lasts.get(time[:at]) == NO_ROUND), None)
+        at = next((at for at in range(1, len(time)) if self._lasts.get(time[:at]) == NO_ITERATION), None)
         return None if at is None or any(time[at:]) else end_of(time[:at], self._depth)
 
     def reach(self, time: LoopTime) -> LoopTime:
         """Return the last round up to which the set holds all rounds from `time` on, in one loop."""
         *outer, n = time
-        rounds = None if n == LAST else self._rounds.get(time[:-1])
-        return time if rounds is None else (*outer, max(n, rounds.reach(n)))
+        iterations = None if n == LAST else self._iterations.get(time[:-1])
+        return time if iterations is None else (*outer, max(n, iterations.reach(n)))
 
     def before(self, time: LoopTime) -> LoopTime | None:
         """Return the last round of the loop whose end `time` stands for; None if it is not known."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
-        if last == NO_ROUND:
+        if last == NO_ITERATION:
             return next(iter(Loop(self._depth).below((*time[:level], *(0 for _ in time[level:])))), None)
         return None if last is None else end_of((*time[:level], last), self._depth)
 
     def was_never(self, time: LoopTime) -> bool:
         """Return whether no message entered the loop whose end a time stands for."""
         level = next(at for at, n in enumerate(time) if n == LAST)
-        return self._lasts.get(time[:level]) == NO_ROUND
+        return self._lasts.get(time[:level]) == NO_ITERATION
 
     def forget(self, frontier: AnyFrontier) -> None:
         """Drop every time, and every end of rounds, within a frontier."""
@@ -140,7 +140,7 @@ class LoopTimes:
 
     def _keep(self, kept: Callable[[LoopTime], bool]) -> None:
         times = [time for time in self if kept(time)]
-        self._rounds.clear()
+        self._iterations.clear()
         for time in times:
             self.add(time)
         self._lasts = {outer: n for outer, n in self._lasts.items() if kept(end_of(outer, self._depth))}
@@ -156,11 +156,11 @@ class LoopTimes:
         return made
 
     def __contains__(self, time: object) -> bool:
-        return isinstance(time, tuple) and time[-1] in self._rounds.get(time[:-1], ())
+        return isinstance(time, tuple) and time[-1] in self._iterations.get(time[:-1], ())
 
     def __iter__(self) -> Iterator[LoopTime]:
-        for prefix in sorted(self._rounds):
-            yield from ((*prefix, n) for n in self._rounds[prefix])
+        for prefix in sorted(self._iterations):
+            yield from ((*prefix, n) for n in self._iterations[prefix])
 
     def __bool__(self) -> bool:
-        return any(self._rounds.values())
+        return any(self._iterations.values())

@@ -13,7 +13,7 @@ from typing import Any
 from boatlift.times.domain import EPOCH, LAST, Domain
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
 from boatlift.times.loop import Loop
-from boatlift.times.loop_times import NO_ROUND
+from boatlift.times.loop_times import NO_ITERATION
 from boatlift.times.of_domain import frontier_of
 from boatlift.times.sequence import Sequence
 
@@ -47,7 +47,7 @@ def domain_of(time: Any) -> Domain[Any] | None:
         return EPOCH if 0 <= time <= LAST else None
     if len(time) == 2 and isinstance(time[0], str) and isinstance(time[1], int):
         return _SEQUENCE if 0 <= time[1] <= LAST else None
-    rounds = len(time) > 1 and all(isinstance(n, int) and NO_ROUND <= n <= LAST for n in time)
+    rounds = len(time) > 1 and all(isinstance(n, int) and NO_ITERATION <= n <= LAST for n in time)
     return Loop(len(time) - 1) if rounds else None
 
 
@@ -98,7 +98,7 @@ def last_epoch(times: Iterable[Time]) -> int:
 def last_number(maximal: Maximal) -> int:
     """Return the number of a frontier's last step: the epoch, or in a sequence the event; -1 if there is none.
 
-    Rounds of loops are not numbered: -1.
+    Iterations of loops are not numbered: -1.
     """
     frontier = read_frontier(maximal)
     if isinstance(frontier.domain, Sequence):

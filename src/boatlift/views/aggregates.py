@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from boatlift.kernels.aggregate.layout import Function, Layout
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
 __all__ = ["AggregateParts", "KeptAggregates", "KeptFunction", "LayoutOf", "aggregate_parts"]
 
@@ -101,7 +101,7 @@ def _raises(mode: Any) -> bool:
     return str(mode.toString()) != "TRY"
 
 
-def aggregate_parts(node: Node, nodes: PlanNodes) -> AggregateParts | None:
+def aggregate_parts(node: Node, nodes: CatalystPlan) -> AggregateParts | None:
     """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions.
 
     A key that is a struct is replaced by its fields, and put together again in the result.
@@ -135,7 +135,7 @@ def aggregate_parts(node: Node, nodes: PlanNodes) -> AggregateParts | None:
     )
 
 
-def _fields_of(key: Expression, nodes: PlanNodes) -> list[Expression] | None:
+def _fields_of(key: Expression, nodes: CatalystPlan) -> list[Expression] | None:
     """Return the fields of a struct, then whether it is NULL if it may be; None of another type."""
     fields = nodes.fields(key)
     if fields is None or not key.nullable():
@@ -143,14 +143,14 @@ def _fields_of(key: Expression, nodes: PlanNodes) -> list[Expression] | None:
     return [*fields, nodes.is_null(key)]
 
 
-def _struct_of(key: Expression, fields: Sequence[Expression], nodes: PlanNodes) -> Expression:
+def _struct_of(key: Expression, fields: Sequence[Expression], nodes: CatalystPlan) -> Expression:
     """Return a struct, put together of what `_fields_of` gives."""
     names = list(key.dataType().fieldNames())
     struct = nodes.struct(names, fields[: len(names)])
     return nodes.only_if(nodes.negated(fields[-1]), struct) if key.nullable() else struct
 
 
-def _kept_function(call: Any, nodes: PlanNodes) -> KeptFunction | None:
+def _kept_function(call: Any, nodes: CatalystPlan) -> KeptFunction | None:
     """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
     function = call.aggregateFunction()
     arguments = items(function.children())

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace, shifted
 
 __all__ = ["Bound", "Bounds", "Expires"]
@@ -95,7 +95,7 @@ class Bounds:
         columns: Stream to its column with the time that its bound is about.
     """
 
-    def __init__(self, nodes: PlanNodes, streams: Mapping[int, str], columns: Mapping[str, str]) -> None:
+    def __init__(self, nodes: CatalystPlan, streams: Mapping[int, str], columns: Mapping[str, str]) -> None:
         self._nodes, self._streams, self._columns = nodes, streams, columns
 
     def of(self, node: Node) -> dict[ColumnPlace, Bound]:

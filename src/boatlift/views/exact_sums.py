@@ -17,7 +17,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import DoubleType
 
 from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, settle, to_double
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
 __all__ = ["ExactAggregate", "averages", "sums", "with_exact_sums"]
 
@@ -35,7 +35,7 @@ class ExactAggregate:
     results: tuple[Expression, ...]
 
 
-def with_exact_sums(node: Node, nodes: PlanNodes) -> ExactAggregate | None:
+def with_exact_sums(node: Node, nodes: CatalystPlan) -> ExactAggregate | None:
     """Return an aggregate whose sums and averages of floating point are exact; None if it has none.
 
     Args:

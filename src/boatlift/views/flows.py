@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from boatlift.views.nodes import Expression, Node, PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
 __all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult", "named_schema"]
 
@@ -54,4 +54,4 @@ def named_schema(columns: Sequence[Expression], schema_of: SchemaOf) -> pa.Schem
         schema_of: Returns their schema, named by their place.
     """
     fields = zip(schema_of(columns), columns, strict=True)
-    return pa.schema([field.with_name(PlanNodes.name_of(column)) for field, column in fields])
+    return pa.schema([field.with_name(CatalystPlan.name_of(column)) for field, column in fields])

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 
 from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 from boatlift.views.joins import collated
-from boatlift.views.nodes import Expression, PlanNodes, items
 
 __all__ = ["InTaskExpressions"]
 
@@ -37,7 +37,7 @@ class InTaskExpressions:
         type_of: Returns the type of an expression's values as tasks see them.
     """
 
-    nodes: PlanNodes
+    nodes: CatalystPlan
     type_of: Callable[[Expression], pa.DataType]
 
     def of(self, expression: Expression, places: Mapping[int, int]) -> InTask | None:

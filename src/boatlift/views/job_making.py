@@ -22,25 +22,25 @@ from boatlift.kernels.aggregate.first_values import part_of
 from boatlift.kernels.aggregate.node import PARTIALS
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.distinct import COUNTS, DistinctNode
-from boatlift.kernels.network.first import FIRST_ROWS, FirstNode
 from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
 from boatlift.kernels.network.network import Feed
 from boatlift.kernels.network.node import Node
 from boatlift.kernels.network.not_in import NotInNode
 from boatlift.kernels.network.outer import OuterJoinNode, keys_of
+from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.kernels.network.semi import KEYS, ROWS, SemiJoinNode
 from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode
-from boatlift.kernels.network.touched import TouchedNode
+from boatlift.kernels.network.top_n import FIRST_ROWS, TopNNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.aggregates import KeptAggregates, KeptFunction
 from boatlift.views.bounds import Bound, Expires
+from boatlift.views.catalyst_plan import CatalystPlan, Expression
 from boatlift.views.flows import Flow, Linear, SchemaOf, StageResult, named_schema
 from boatlift.views.form import Form
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE
 from boatlift.views.never_fails import never_fails
-from boatlift.views.nodes import Expression, PlanNodes
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import FrameInput, PlacedNode, ViewJob, all_of
 
@@ -91,7 +91,7 @@ def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) 
     return len(arguments) - 1
 
 
-def jobs_of(query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> list[ViewJob]:
+def jobs_of(query: Query, nodes: CatalystPlan, view: str, schema_of: SchemaOf) -> list[ViewJob]:
     """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
 
     Args:
@@ -128,7 +128,7 @@ class _Job:
 
 
 class _JobMaking:
-    def __init__(self, query: Query, nodes: PlanNodes, view: str, schema_of: SchemaOf) -> None:
+    def __init__(self, query: Query, nodes: CatalystPlan, view: str, schema_of: SchemaOf) -> None:
         self._query, self._nodes, self._view, self._schema_of = query, nodes, view, schema_of
         self._named = partial(named_schema, schema_of=schema_of)
         self._never_fails = partial(never_fails, nodes=nodes)
@@ -206,7 +206,7 @@ class _JobMaking:
         body = stage.loop
         assert body is not None
         feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
-        node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_rounds, body.keep_every)
+        node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_iterations, body.keep_every)
         return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:
@@ -311,7 +311,7 @@ class _JobMaking:
         if stage.sessions is not None:
             self._sessions(job, stage, feeds[0], stage.sessions)
             return
-        node = TouchedNode(self._view, stage.place, tuple(rows), len(stage.keys[0]))
+        node = RecomputeKeysNode(self._view, stage.place, tuple(rows), len(stage.keys[0]))
         job.place(stage, node, feeds, expiries=_expiries(stage, kept))
 
     def _sessions(self, job: _Job, stage: Stage, feed: Feed, session: Expires) -> None:
@@ -328,7 +328,7 @@ class _JobMaking:
         column, order = stage.first.order
         feed = self._feed(job, flow, [*own, *keys, column])
         rows = self._named(own)
-        node = FirstNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
+        node = TopNNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
         job.place(stage, node, [feed], expiries=_expiries(stage, {FIRST_ROWS: (0, own)}))
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from boatlift.kernels.network.semi import Gives
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.form import Form
 from boatlift.views.never_fails import never_fails
-from boatlift.views.nodes import Expression, Node, PlanNodes
 
 __all__ = ["JOIN_GIVES", "SIDES_ALONE", "JoinForm", "collated", "join_form", "words"]
 
@@ -53,7 +53,7 @@ class JoinForm:
     condition: Expression | None = None
 
 
-def join_form(node: Node, nodes: PlanNodes, *, of_all_rows: bool = False) -> JoinForm:
+def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> JoinForm:
     """Return how a join is computed.
 
     A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a row
@@ -89,7 +89,7 @@ def join_form(node: Node, nodes: PlanNodes, *, of_all_rows: bool = False) -> Joi
 
 
 def _conditional_keys(
-    keys: tuple[tuple[Expression, ...], ...], condition: Expression, join: Node, nodes: PlanNodes
+    keys: tuple[tuple[Expression, ...], ...], condition: Expression, join: Node, nodes: CatalystPlan
 ) -> tuple[tuple[Expression, ...], ...] | None:
     """Return the keys of a join with its condition in them; None if a part of the condition reads both sides."""
     both = list(keys)
@@ -108,7 +108,7 @@ def collated(keys: Sequence[Expression]) -> bool:
 
 
 def _name(node: Node) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", PlanNodes.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", CatalystPlan.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
 
 
 def words(keys: Sequence[Any]) -> str:

@@ -25,11 +25,11 @@ from boatlift.kernels.network.semi import SemiJoinNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.views.aggregates import LayoutOf, aggregate_parts
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.flows import Flow, SchemaOf, named_schema
 from boatlift.views.form import Form
 from boatlift.views.in_task import InTaskExpressions
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
 
 __all__ = ["LoopBody", "LoopInput", "LoopKit", "loop_body", "recursion_body"]
 
@@ -58,14 +58,14 @@ class LoopBody:
         circuit: What a task computes at each round.
         inputs: The inputs of the circuit.
         result: Which rows are the result.
-        most_rounds: More rounds than this are refused.
+        most_iterations: More rounds than this are refused.
         keep_every: The seconds after which the rounds of a step are kept.
     """
 
     circuit: Circuit
     inputs: tuple[LoopInput, ...]
     result: Result
-    most_rounds: int
+    most_iterations: int
     keep_every: float = 10.0
 
 
@@ -81,20 +81,20 @@ class LoopKit:
         flow: Returns the rows of a node outside of the loop.
     """
 
-    nodes: PlanNodes
+    nodes: CatalystPlan
     view: str
     schema_of: SchemaOf
     layout_of: LayoutOf
     flow: Callable[[Node], Flow]
 
 
-def loop_body(plan: Node, loop_rdd: int, most_rounds: int, kit: LoopKit) -> LoopBody:
+def loop_body(plan: Node, loop_rdd: int, most_iterations: int, kit: LoopKit) -> LoopBody:
     """Return the body of a loop whose plan makes the rows of the next round.
 
     Args:
         plan: The plan.
         loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_rounds: More rounds than this are refused.
+        most_iterations: More rounds than this are refused.
         kit: The query around it.
 
     Raises:
@@ -106,15 +106,15 @@ def loop_body(plan: Node, loop_rdd: int, most_rounds: int, kit: LoopKit) -> Loop
 
     making = _BodyMaking(kit, is_loop)
     result = making.of(plan)
-    return making.body(result, kit.nodes.output(plan), Result.FIXED_POINT, most_rounds)
+    return making.body(result, kit.nodes.output(plan), Result.FIXED_POINT, most_iterations)
 
 
-def recursion_body(union_loop: Node, most_rounds: int, kit: LoopKit) -> LoopBody:
+def recursion_body(union_loop: Node, most_iterations: int, kit: LoopKit) -> LoopBody:
     """Return the body of WITH RECURSIVE: each round's rows are made of those of the last, and the result is all rows.
 
     Args:
         union_loop: The node.
-        most_rounds: More rounds than this are refused, unless the query has a limit of its own.
+        most_iterations: More rounds than this are refused, unless the query has a limit of its own.
         kit: The query around it.
 
     Raises:
@@ -128,10 +128,10 @@ def recursion_body(union_loop: Node, most_rounds: int, kit: LoopKit) -> LoopBody
     making = _BodyMaking(kit, is_loop)
     anchor, recursion = making.input(union_loop.anchor(), once=True), making.of(union_loop.recursion())
     own = union_loop.maxDepth()
-    limit = int(own.get()) if not own.isEmpty() else most_rounds
+    limit = int(own.get()) if not own.isEmpty() else most_iterations
     most = sys.maxsize if limit < 0 else limit + 1  # Spark counts no level for the anchor, and one that has no rows
     result = making.added(Sum((anchor.number, recursion.number)), union_loop)
-    return making.body(result, kit.nodes.output(union_loop), Result.ALL_ROUNDS, most)
+    return making.body(result, kit.nodes.output(union_loop), Result.ALL_ITERATIONS, most)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,7 @@ class _BodyMaking:
         self._once: set[int] = set()
         self._operations: list[Operation] = []
 
-    def body(self, result: _Placed, loop: Sequence[Expression], which: Result, most_rounds: int) -> LoopBody:
+    def body(self, result: _Placed, loop: Sequence[Expression], which: Result, most_iterations: int) -> LoopBody:
         """Return the body with a result."""
 
         def numbered(place: int) -> int:
@@ -175,7 +175,7 @@ class _BodyMaking:
             tuple(map(renumbered, self._operations)),
             numbered(result.number),
         )
-        return LoopBody(circuit, tuple(self._inputs), which, most_rounds)
+        return LoopBody(circuit, tuple(self._inputs), which, most_iterations)
 
     def of(self, node: Node) -> _Placed:
         """Return the place with the columns of a node, in its order."""

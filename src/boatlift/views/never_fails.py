@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.views.nodes import Expression, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 
 __all__ = ["never_fails"]
 
@@ -32,7 +32,7 @@ _DIVISIONS = frozenset({"Divide", "Remainder", "Pmod"})
 _MOST_DIGITS = 38
 
 
-def never_fails(expression: Expression, nodes: PlanNodes) -> bool:
+def never_fails(expression: Expression, nodes: CatalystPlan) -> bool:
     """Return whether an expression has a value for every row.
 
     Args:
@@ -69,7 +69,7 @@ def _has_room(expression: Expression) -> bool:
     return name in ("float", "double")
 
 
-def _divides_by_a_number(expression: Expression, kind: str, nodes: PlanNodes) -> bool:
+def _divides_by_a_number(expression: Expression, kind: str, nodes: CatalystPlan) -> bool:
     divisor = items(expression.children())[1]
     if nodes.kind(divisor) != "Literal" or divisor.value() is None:
         return False
@@ -78,7 +78,7 @@ def _divides_by_a_number(expression: Expression, kind: str, nodes: PlanNodes) ->
     return fits and float(divisor.value()) != 0.0
 
 
-def _casts_all(cast: Expression, nodes: PlanNodes) -> bool:
+def _casts_all(cast: Expression, nodes: CatalystPlan) -> bool:
     if str(cast.evalMode().toString()) != "ANSI":
         return True
     given, result = _type(cast.child()), _type(cast)

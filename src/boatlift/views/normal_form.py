@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from boatlift.errors import InvalidError
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.rewriting import NodeRewriting
 from boatlift.views.unique_keys import unique_ids
 
@@ -20,7 +20,7 @@ _LIMITS = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 """The nodes of a LIMIT."""
 
 
-def normal_form(plan: Node, nodes: PlanNodes, view: str) -> Node:
+def normal_form(plan: Node, nodes: CatalystPlan, view: str) -> Node:
     """Return a plan that gives the same rows, each node of which the analyser takes.
 
     Args:
@@ -35,7 +35,7 @@ def normal_form(plan: Node, nodes: PlanNodes, view: str) -> Node:
 
 
 class _Forming:
-    def __init__(self, nodes: PlanNodes, view: str) -> None:
+    def __init__(self, nodes: CatalystPlan, view: str) -> None:
         self._nodes, self._view = NodeRewriting(nodes.spark), view
 
     def in_places(self, node: Node) -> Node:

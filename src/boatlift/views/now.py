@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import has_calendar_days, interval_in
 
 __all__ = ["NOW", "TemporalCondition", "temporal_condition"]
@@ -35,7 +35,7 @@ class TemporalCondition:
     others: Expression | None
 
 
-def temporal_condition(node: Node, nodes: PlanNodes) -> TemporalCondition | None:
+def temporal_condition(node: Node, nodes: CatalystPlan) -> TemporalCondition | None:
     """Return the first temporal condition of a filter of an analysed plan; None if it has none.
 
     Args:
@@ -61,7 +61,7 @@ def temporal_condition(node: Node, nodes: PlanNodes) -> TemporalCondition | None
     return None
 
 
-def _plus(expression: Expression, nodes: PlanNodes) -> tuple[Expression, int] | None:
+def _plus(expression: Expression, nodes: CatalystPlan) -> tuple[Expression, int] | None:
     """Return an expression as another one and the microseconds that are added to it; None of other forms."""
     children = items(expression.children())
     match nodes.kind(expression):

@@ -17,12 +17,12 @@ from boatlift.state.arrangement.order import Order
 from boatlift.state.arrangement.ordered import FirstRows
 from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
 from boatlift.views.bounds import Bounds, Expires
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.exact_sums import with_exact_sums
 from boatlift.views.flows import Flow, Leaf, Linear, SchemaOf, StageResult
 from boatlift.views.form import Form
 from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
 from boatlift.views.normal_form import normal_form
 
 __all__ = ["Query", "QueryKit", "Stage", "loop_of", "query_of"]
@@ -134,17 +134,17 @@ class QueryKit:
         bounded: Stream to its column with the time that its bounds of event time are about.
         schema_of: Returns the schema of columns as tasks see them.
         layout_of: Returns the layout of an aggregate.
-        most_rounds: WITH RECURSIVE is refused to have more rounds.
+        most_iterations: WITH RECURSIVE is refused to have more rounds.
     """
 
-    nodes: PlanNodes
+    nodes: CatalystPlan
     view: str
     streams: Mapping[int, str]
     growing: AbstractSet[str]
     bounded: Mapping[str, str]
     schema_of: SchemaOf
     layout_of: LayoutOf
-    most_rounds: int
+    most_iterations: int
 
 
 def query_of(node: Node, kit: QueryKit) -> Query:
@@ -160,13 +160,13 @@ def query_of(node: Node, kit: QueryKit) -> Query:
     return Query(tuple(cutting.stages), result, node, cutting.grows(node), bounded)
 
 
-def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit: QueryKit) -> Query:
+def loop_of(node: Node, loop_rdd: int, most_iterations: int, keep_every: float, kit: QueryKit) -> Query:
     """Return the stages of a loop.
 
     Args:
         node: The optimised plan of the rows of the next round.
         loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_rounds: More rounds than this are refused.
+        most_iterations: More rounds than this are refused.
         keep_every: The seconds after which rounds are kept.
         kit: The session and the streams.
 
@@ -175,7 +175,7 @@ def loop_of(node: Node, loop_rdd: int, most_rounds: int, keep_every: float, kit:
     """
     cutting = _Cutting(kit)
     node = normal_form(node, kit.nodes, kit.view)
-    body = replace(loop_body(node, loop_rdd, most_rounds, cutting.loop_kit), keep_every=keep_every)
+    body = replace(loop_body(node, loop_rdd, most_iterations, cutting.loop_kit), keep_every=keep_every)
     result = cutting.loop(body, node, "a loop")
     return Query(tuple(cutting.stages), result, node)
 
@@ -227,7 +227,7 @@ class _Cutting:
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
             case "UnionLoop":
-                body = recursion_body(node, self._kit.most_rounds, self.loop_kit)
+                body = recursion_body(node, self._kit.most_iterations, self.loop_kit)
                 return self.loop(body, node, "WITH RECURSIVE")
         raise self._refused(self._nodes.in_words(node), "write the query without it")
 

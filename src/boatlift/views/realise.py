@@ -11,8 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.flows import Flow, Leaf, Linear, StageResult
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import ChannelInput, FrameInput, channel_name
 
@@ -41,7 +41,7 @@ class StepFrames:
 
     query: Query
     general: frozenset[int]
-    nodes: PlanNodes
+    nodes: CatalystPlan
     streams: Mapping[str, DataFrame]
     channels: frozenset[str]
     channel: Callable[[str, StructType], DataFrame]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from boatlift.views.nodes import Expression, Node, PlanNodes, holds_plan, items, plans_within
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_plan, items, plans_within
 
 __all__ = ["NodeRewriting"]
 
 
-class NodeRewriting(PlanNodes):
+class NodeRewriting(CatalystPlan):
     """Makes nodes of others."""
 
     def with_plans(self, node: Node, made_of: Callable[[Node], Node]) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from boatlift.views.nodes import Expression, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 
 __all__ = ["ColumnPlace", "Shifted", "has_calendar_days", "interval_in", "shifted"]
 
@@ -63,11 +63,11 @@ class Shifted:
 def shifted(expression: Expression) -> Shifted | None:
     """Return an expression as a column with something added; None if it does not keep the order of a column."""
     children = items(expression.children())
-    match PlanNodes.kind(expression):
+    match CatalystPlan.kind(expression):
         case "AttributeReference":
-            return Shifted((PlanNodes.id(expression), None))
-        case "GetStructField" if PlanNodes.kind(children[0]) == "AttributeReference":
-            return Shifted((PlanNodes.id(children[0]), int(expression.ordinal())))
+            return Shifted((CatalystPlan.id(expression), None))
+        case "GetStructField" if CatalystPlan.kind(children[0]) == "AttributeReference":
+            return Shifted((CatalystPlan.id(children[0]), int(expression.ordinal())))
         case "Cast" if str(expression.dataType().catalogString()) == "date":
             return _plus(children[0], -2 * DAY, DAY)
         case "TruncTimestamp":
@@ -104,7 +104,7 @@ def _sum(kind: str, first: Expression, second: Expression) -> Shifted | None:
     """Return a sum within a window: Spark computes the begin of a window as a time less a remainder."""
     if str(first.dataType().catalogString()) != "bigint":
         return None
-    if PlanNodes.kind(second) == "CaseWhen" and kind == "Subtract":
+    if CatalystPlan.kind(second) == "CaseWhen" and kind == "Subtract":
         remainder = _first(second, "Remainder")
         length = None if remainder is None else _literal(remainder.right())
         return _plus(first, -length, 0) if isinstance(length, int) else None
@@ -122,7 +122,7 @@ def _plus(expression: Expression, least: int, most: int) -> Shifted | None:
 
 def _literal(expression: Expression) -> Any:
     """Return the value of a literal, a text in capitals; None of another expression, and of NULL."""
-    if PlanNodes.kind(expression) != "Literal":
+    if CatalystPlan.kind(expression) != "Literal":
         return None
     value = expression.value()
     return value if isinstance(value, int) or value is None else str(value.toString()).upper()
@@ -130,7 +130,7 @@ def _literal(expression: Expression) -> Any:
 
 def _first(expression: Expression, kind: str) -> Expression | None:
     """Return the first expression of a kind within one."""
-    if PlanNodes.kind(expression) == kind:
+    if CatalystPlan.kind(expression) == kind:
         return expression
     found = (_first(child, kind) for child in items(expression.children()))
     return next((each for each in found if each is not None), None)

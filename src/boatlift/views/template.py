@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.views.nodes import Expression, Node, PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
 __all__ = ["Template"]
 
@@ -35,7 +35,7 @@ class Template:
         nodes: Makes nodes.
     """
 
-    def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: PlanNodes) -> None:
+    def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: CatalystPlan) -> None:
         self._nodes, self._gaps = nodes, gaps
         self._root = self._read(nodes.analysed(frame))
 

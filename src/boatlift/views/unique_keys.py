@@ -7,8 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, product
 
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.joins import collated
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
 from boatlift.views.shifted import ColumnPlace
 from boatlift.views.window_ends import WindowEnds
 
@@ -41,7 +41,7 @@ _MOST_PAIRS = 4
 
 
 def unique_keys(
-    node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]
+    node: Node, nodes: CatalystPlan, streams: Mapping[int, Sequence[frozenset[str]]]
 ) -> tuple[frozenset[str], ...]:
     """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
 
@@ -57,14 +57,14 @@ def unique_keys(
     return tuple(frozenset(names[each] for each in key) for key in known if key <= names.keys())
 
 
-def unique_ids(node: Node, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> set[frozenset[int]]:
+def unique_ids(node: Node, nodes: CatalystPlan, streams: Mapping[int, Sequence[frozenset[str]]]) -> set[frozenset[int]]:
     """Return the sets of `unique_keys` as ids of attributes, which the node need not give."""
     found = _Reading(nodes, streams).keys(node)
     return {frozenset(each for each, _ in key) for key in found if all(field is None for _, field in key)}
 
 
 class _Reading:
-    def __init__(self, nodes: PlanNodes, streams: Mapping[int, Sequence[frozenset[str]]]) -> None:
+    def __init__(self, nodes: CatalystPlan, streams: Mapping[int, Sequence[frozenset[str]]]) -> None:
         self._nodes, self._streams = nodes, streams
         self._ends = WindowEnds(nodes)
         self._readers: dict[str, Callable[[Node], Iterable[Key]]] = {

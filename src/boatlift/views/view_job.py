@@ -12,9 +12,9 @@ from boatlift.kernels.network.network import Feed
 from boatlift.kernels.network.node import Node
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.bounds import Bound
+from boatlift.views.catalyst_plan import CatalystPlan, Expression
 from boatlift.views.flows import Flow, Leaf, Linear
 from boatlift.views.form import Form
-from boatlift.views.nodes import Expression, PlanNodes
 from boatlift.views.query import Query
 
 __all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words", "layout_lines"]
@@ -146,7 +146,7 @@ def in_words(job: ViewJob, query: Query) -> str:
     parts = []
     for placed in job.nodes:
         stage = query.stages[placed.stage]
-        until = {PlanNodes.name_of(each.column) for each in stage.expires if each is not None}
+        until = {CatalystPlan.name_of(each.column) for each in stage.expires if each is not None}
         if stage.sessions is not None:
             until = {"the end of their session"}
         some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
@@ -167,7 +167,7 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
     for placed in job.nodes:
         node = placed.node
         if isinstance(node, LoopNode):  # these have no part in what is kept
-            node = replace(node, most_rounds=0, keep_every=0.0)
+            node = replace(node, most_iterations=0, keep_every=0.0)
         ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
         yield f"{placed.stage} keeps {node!r} of {placed.feeds} by {placed.key} until {ends}"
     yield f"leaves {job.leaves}, hands out {job.result}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 
-from boatlift.views.nodes import Expression, Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace
 
 __all__ = ["Moment", "WindowEnds"]
@@ -33,7 +33,7 @@ class WindowEnds:
         nodes: Reads nodes.
     """
 
-    def __init__(self, nodes: PlanNodes) -> None:
+    def __init__(self, nodes: CatalystPlan) -> None:
         self._nodes = nodes
         self._numbers = count()
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.kernels.step_state import NO_BOUND
-from boatlift.operators.lateness.task import LatenessTask, bound_after
+from boatlift.kernels.step_state import NO_WATERMARK
+from boatlift.operators.lateness.task import WatermarkTask, watermark_after
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 
@@ -30,7 +30,7 @@ def judged(
         pa.record_batch({"at": pa.array(each, kind), "_row_hash": np.arange(len(each), dtype=np.int64)})
         for each in batches
     ]
-    receipt = LatenessTask(stage, "at", late).run(3, 0, iter(given), bound)
+    receipt = WatermarkTask(stage, "at", late).run(3, 0, iter(given), bound)
     staged = receipt.staged["out"]
     if staged is None:
         return receipt, []
@@ -62,7 +62,7 @@ def test_rows_of_one_step_do_not_judge_one_another(tmp_path: Path) -> None:
 
 def test_before_the_first_row_nothing_is_late_and_without_times_nothing_moves(tmp_path: Path) -> None:
     least = -(1 << 60)
-    assert judged(tmp_path, [least, None], bound=NO_BOUND)[1] == [least, None]
+    assert judged(tmp_path, [least, None], bound=NO_WATERMARK)[1] == [least, None]
     receipt, handed = judged(tmp_path, [None], [None, None])
     assert (handed, receipt.late, receipt.latest) == ([None] * 3, 0, None)
     receipt, handed = judged(tmp_path)
@@ -81,10 +81,10 @@ def test_the_bound_follows_the_latest_of_all_tasks_and_never_goes_back(
     before: int, latest: list[list[int | None]], lateness: int
 ) -> None:
     """Law: after a row no later row makes the bound earlier; what all tasks saw counts, whatever their order."""
-    bound = NO_BOUND
+    bound = NO_WATERMARK
     for times in [[before + lateness], *latest]:
         receipts = [TaskReceipt(number, 0, 0, 0, {}, latest=time) for number, time in enumerate(times)]
-        after = bound_after(bound, receipts, lateness)
-        assert after == bound_after(bound, receipts[::-1], lateness)
+        after = watermark_after(bound, receipts, lateness)
+        assert after == watermark_after(bound, receipts[::-1], lateness)
         assert after == max([bound, *(time - lateness for time in times if time is not None)])
         bound = after

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.kernels.step_state import NO_BOUND, STATE
+from boatlift.kernels.step_state import NO_WATERMARK, STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey
 from boatlift.operators.process.kernel import ProcessKernel
-from boatlift.operators.process.node import TimerTime
+from boatlift.operators.process.operator import TimerTime
 from boatlift.operators.process.timers import time_of
 from boatlift.state.newest.codec import NewestCodec
 from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
@@ -74,7 +74,7 @@ class Remembered:
     def take(self, inputs: Step) -> Counter[Row]:
         now = passed = self.now(self.step)
         if self.timers_by is TimerTime.EVENT:  # the bound that the step's own rows have not moved
-            passed = self.now(self.step - 1) if self.step else NO_BOUND
+            passed = self.now(self.step - 1) if self.step else NO_WATERMARK
         self.step += 1
         found: Counter[Row] = Counter()
         due = sorted((at, repr(key), key) for (key, at), fires in self.timers.items() if fires <= passed)
@@ -136,7 +136,7 @@ def case(hash_of: Hash, timers: TimerTime, now: Callable[[int], int] = steadily)
         columns_of(pa.schema(KEYS)),
         columns_of(STATE_COLUMNS),
         columns_of(OUTPUT),
-        by_bound=timers is TimerTime.EVENT,
+        by_watermark=timers is TimerTime.EVENT,
         initial=nulls,
     )
     program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT, nulls)

@@ -1,4 +1,4 @@
-"""Rounds of steps that are not done: of which step and input they are, and when their folders go."""
+"""Iterations of steps that are not done: of which step and input they are, and when their folders go."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from boatlift.operators.view.unfinished import UnfinishedRounds, history_of
+from boatlift.operators.view.unfinished import UnfinishedIterations, history_of
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.storage.records.payloads import RunsPayload, SourcePayload, to_json
 
@@ -61,8 +61,8 @@ def kept(folder: Path, token: int) -> Path:
 
 
 def test_rounds_of_a_step_stay_until_it_is_done_whatever_comes_before(scratch: Path) -> None:
-    killed = kept(UnfinishedRounds(scratch, "unit", 5).of(3, "h3"), 5)
-    later = UnfinishedRounds(scratch.with_name("6"), "unit", 6)
+    killed = kept(UnfinishedIterations(scratch, "unit", 5).of(3, "h3"), 5)
+    later = UnfinishedIterations(scratch.with_name("6"), "unit", 6)
     for step in range(3):
         assert later.of(step, f"h{step}") != killed
         kept(later.of(step, f"h{step}"), 6)
@@ -76,7 +76,7 @@ def test_rounds_of_a_step_stay_until_it_is_done_whatever_comes_before(scratch: P
 
 
 def test_rounds_of_other_input_and_of_earlier_steps_go(scratch: Path) -> None:
-    rounds = UnfinishedRounds(scratch, "unit", 5)
+    rounds = UnfinishedIterations(scratch, "unit", 5)
     replaced, passed, later = (kept(rounds.of(*step), 4) for step in ((3, "of other input"), (2, "h2"), (7, "h7")))
     assert rounds.of(3, "h3") not in (replaced, passed, later)
     assert [replaced.exists(), passed.exists(), later.exists()] == [False, False, True]
@@ -85,7 +85,7 @@ def test_rounds_of_other_input_and_of_earlier_steps_go(scratch: Path) -> None:
 
 
 def test_an_owner_that_was_taken_for_dead_removes_nothing_of_its_successor(scratch: Path) -> None:
-    older, newer = UnfinishedRounds(scratch, "unit", 5), UnfinishedRounds(scratch.with_name("6"), "unit", 6)
+    older, newer = UnfinishedIterations(scratch, "unit", 5), UnfinishedIterations(scratch.with_name("6"), "unit", 6)
     own = kept(older.of(3, "h3"), 5)
     assert kept(newer.of(3, "h3"), 6) == own
     older.of(3, "of other input")

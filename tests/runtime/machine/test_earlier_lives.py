@@ -59,9 +59,13 @@ def test_a_source_that_answers_an_earlier_life_late_changes_nothing():
 def test_steps_that_were_prepared_in_an_earlier_life_are_not_run_in_the_present_one(failed):
     """They name messages of an execution that is gone: the source closes otherwise this time."""
     clocks = iter(range(100))
-    together = lambda _, takes: len(takes)  # noqa: E731
+    steps_per_job = lambda _, takes: len(takes)  # noqa: E731
     driver = Driver(
-        chain(Durability(Lazy(every=None))), slow={"p"}, durable=False, clock=lambda _: next(clocks), together=together
+        chain(Durability(Lazy(every=None))),
+        slow={"p"},
+        durable=False,
+        clock=lambda _: next(clocks),
+        steps_per_job=steps_per_job,
     )
     driver.go()
     driver.run(driver.kept.pop())
@@ -85,7 +89,7 @@ def test_steps_are_not_run_as_prepared_while_their_sender_has_to_make_the_messag
     edges = [Edge("in>q", "in", "q"), Edge("q>p", "q", "p"), Edge("p>out", "p", "out")]
     graph = RecoveryGraph([*vertices, Vertex("out", Kind.SINK)], edges)
     durabilities = {"q": Durability(messages=True), "p": Durability(Lazy(every=None))}
-    driver = Driver(Program(graph, durabilities), slow={"p"}, together=lambda _, takes: len(takes))
+    driver = Driver(Program(graph, durabilities), slow={"p"}, steps_per_job=lambda _, takes: len(takes))
     under_way = driver.go(until=lambda order: isinstance(order, instructions.Persist) and order.payloads == ("q@3",))
     assert under_way is not None, "the message of time 3 is lost with q, those before are durable"
     driver.go()

@@ -57,8 +57,10 @@ def test_what_comes_out_differently_is_called_off():
 def test_what_was_got_ready_and_comes_out_differently_is_dropped():
     """A source closes an epoch differently; a receiver that lives on was to take it with durable messages."""
     clocks = iter(range(100))
-    program, together = chain(Durability(Lazy(every=None))), (lambda _, takes: len(takes))
-    driver = Driver(program, slow={"p"}, epochs=4, durable=False, clock=lambda _: next(clocks), together=together)
+    program, steps_per_job = chain(Durability(Lazy(every=None))), (lambda _, takes: len(takes))
+    driver = Driver(
+        program, slow={"p"}, epochs=4, durable=False, clock=lambda _: next(clocks), steps_per_job=steps_per_job
+    )
     driver.go()
     closed = {fact.time: write.number for write in driver.of(instructions.AppendLog) for fact in write.facts}
     driver.hear(events.LogDurable(closed[2]))

@@ -171,7 +171,7 @@ def test_inputs_are_acknowledged_and_garbage_is_dropped():
     assert driver.of(instructions.Acknowledge)[-1] == instructions.Acknowledge("in", up_to(9))
     standing = driver.machine.durable.records
     assert list(standing.states["p"]) == [(9,)], "the last state stays"
-    assert list(standing.chosen["in"]) == [9], "the last positions stay: what comes next begins after them"
+    assert list(standing.determinants["in"]) == [9], "the last positions stay: what comes next begins after them"
     assert not any(standing.sent.values())
     assert all(not sent for p in driver.machine.processors.values() for sent in p.sent.values())
 

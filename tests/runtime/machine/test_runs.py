@@ -17,7 +17,7 @@ def all_of_them(_processor, takes):
 
 class TestTogether:
     def test_times_that_wait_are_one_run_and_each_has_its_answer(self):
-        driver = Driver(chain(Durability(Lazy(every=2))), slow={"p"}, together=all_of_them)
+        driver = Driver(chain(Durability(Lazy(every=2))), slow={"p"}, steps_per_job=all_of_them)
         driver.go()
         first = driver.kept.pop()
         assert [take.time for take in first.takes] == [0], "there was only one when it began"
@@ -39,7 +39,7 @@ class TestTogether:
         )
 
     def test_what_a_run_did_not_come_to_is_ordered_again(self):
-        driver = Driver(chain(Durability(Lazy(every=2))), slow={"p"}, together=all_of_them)
+        driver = Driver(chain(Durability(Lazy(every=2))), slow={"p"}, steps_per_job=all_of_them)
         driver.go()
         driver.run(driver.kept.pop())
         driver.go()
@@ -52,7 +52,7 @@ class TestTogether:
         assert driver.kept[0].state == "state"
 
     def test_who_fails_within_a_run_keeps_what_it_answered_only_if_that_is_durable(self):
-        driver = Driver(chain(Durability(Lazy(every=None))), slow={"p"}, together=all_of_them)
+        driver = Driver(chain(Durability(Lazy(every=None))), slow={"p"}, steps_per_job=all_of_them)
         driver.go()
         driver.run(driver.kept.pop())
         driver.go()

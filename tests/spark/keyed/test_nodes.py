@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
 from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.first import FirstNode
 from boatlift.kernels.network.join import JoinNode
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
 from boatlift.kernels.network.not_in import NotInNode
 from boatlift.kernels.network.outer import OuterJoinNode
 from boatlift.kernels.network.semi import Gives, SemiJoinNode
+from boatlift.kernels.network.top_n import TopNNode
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
@@ -241,7 +241,7 @@ class TestAggregateOfEverything(NodeLaws):
 class Difference:
     """The node of first rows, with what it gives after a step less what it gives before as its one result."""
 
-    node: FirstNode
+    node: TopNNode
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name == "node":
@@ -453,7 +453,7 @@ def test_a_value_that_goes_without_having_come_is_told(tmp_path: Path) -> None:
 
 class TestFirstTwo(NodeLaws):
     case = NodeCase(
-        Difference(FirstNode("p", "TOP", SCORES, 1, Order(), FirstRows(2, ahead=0))),  # type: ignore[arg-type]
+        Difference(TopNNode("p", "TOP", SCORES, 1, Order(), FirstRows(2, ahead=0))),  # type: ignore[arg-type]
         (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())]),),
         (some_score,),
         lambda rows: of_each_key(rows, ascending, 2),
@@ -463,7 +463,7 @@ class TestFirstTwo(NodeLaws):
 class TestFirstTwoPlaces(NodeLaws):
     case = NodeCase(
         Difference(
-            FirstNode("p", "TOP", SCORES, 1, Order(True, False), FirstRows(2, different=True, ahead=-1))  # type: ignore[arg-type]
+            TopNNode("p", "TOP", SCORES, 1, Order(True, False), FirstRows(2, different=True, ahead=-1))  # type: ignore[arg-type]
         ),
         (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())]),),
         (some_word,),
@@ -475,7 +475,7 @@ def test_of_rows_that_only_come_the_first_of_each_key_are_kept(tmp_path: Path) -
     schema = pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())])
     kept = {}
     for grows in (False, True):
-        node = FirstNode("p", "TOP", SCORES, 1, Order(), FirstRows(2), grows)
+        node = TopNNode("p", "TOP", SCORES, 1, Order(), FirstRows(2), grows)
         tasks = Tasks(Difference(node), (schema,), tmp_path / str(grows))  # type: ignore[arg-type]
         total: Rows = Counter()
         for begin in range(0, 60, 20):

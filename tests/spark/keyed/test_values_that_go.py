@@ -14,7 +14,7 @@ import pytest
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.kernels.network.touched import TouchedNode
+from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import forget_runs, open_run
 from spark.keyed.node_laws import Rows, Tasks
@@ -121,7 +121,7 @@ class WithWhatComesAndGoes(Tasks):
 class BeforeAndAfter(Tasks):
     """A node whose one result is the rows after a step, less those before it."""
 
-    def __init__(self, node: TouchedNode, *args: Any, **options: Any) -> None:
+    def __init__(self, node: RecomputeKeysNode, *args: Any, **options: Any) -> None:
         super().__init__(node, *args, **options)
         self.node = Difference(node)  # type: ignore[assignment]
 
@@ -147,7 +147,7 @@ def test_what_a_merge_has_left_of_a_key_that_is_over_is_not_read(tmp_path: Path)
 
 def test_the_general_form_does_not_read_what_is_over(tmp_path: Path) -> None:
     """The key of its rows may have no time, and then they expire while the key is touched."""
-    node = TouchedNode("p", "LEFT JOIN", (ROWS,), 1)
+    node = RecomputeKeysNode("p", "LEFT JOIN", (ROWS,), 1)
     taken = pa.schema([*ROWS, ("key", pa.string())])
     # Its two results, before and after, are looked at one by one.
     tasks = BeforeAndAfter(node, [taken], tmp_path, expiries={"0": ExpiryColumn("rows", 1, later=1)})

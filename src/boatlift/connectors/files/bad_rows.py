@@ -147,7 +147,7 @@ class SortedOut:
         """Return None: no row stops a step, and the tasks say why a file cannot be read."""
         return None
 
-    def letters(self, rows: DataFrame, columns: Columns, schema: StructType) -> DataFrame:
+    def dead_letters(self, rows: DataFrame, columns: Columns, schema: StructType) -> DataFrame:
         """Return the dead letters of bad rows: `file`, `offset`, `text`, `reason`."""
         from pyspark.sql import functions as F
 

@@ -299,27 +299,30 @@ class FilesSource:
         """Return the source of the same files in another format."""
         return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
 
-    def letters(self, rows: DataFrame) -> DataFrame:
+    def dead_letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of bad rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
         assert isinstance(self._format, SortedOut)
-        return self._format.letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
+        return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
-    def places(self, letters: Sequence[Row]) -> list[str]:
+    def places(self, dead_letters: Sequence[Row]) -> list[str]:
         """Return the file of each letter, and the number of its line or, in an array, of its element."""
         from boatlift.connectors.files.bad_rows import numbers_of
 
         assert self._format.sortable is not None
         offsets: dict[str, set[int]] = {}
-        for letter in letters:
-            offsets.setdefault(letter["file"], set()).add(letter["offset"])
+        for dead_letter in dead_letters:
+            offsets.setdefault(dead_letter["file"], set()).add(dead_letter["offset"])
         numbers = {
             (file, offset): number
             for file, wanted in offsets.items()
             for offset, number in numbers_of(self._format.sortable, self._listing.path_of(file), wanted).items()
         }
-        return [f"{letter['file']}:{numbers[letter['file'], letter['offset']]}" for letter in letters]
+        return [
+            f"{dead_letter['file']}:{numbers[dead_letter['file'], dead_letter['offset']]}"
+            for dead_letter in dead_letters
+        ]
 
     def acknowledge(self, position: Json) -> None:
         """Do nothing: the user may remove acknowledged files."""

@@ -312,14 +312,16 @@ class KafkaSource:
         other._format = replace(self._format, sorts=True)
         return other
 
-    def letters(self, rows: DataFrame) -> DataFrame:
+    def dead_letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of bad rows."""
         assert isinstance(self._format, JsonFormat)
-        return self._format.letters(rows)
+        return self._format.dead_letters(rows)
 
-    def places(self, letters: Sequence[Row]) -> list[str]:
+    def places(self, dead_letters: Sequence[Row]) -> list[str]:
         """Return topic, partition and offset of each letter."""
-        return [f"{letter['topic']}/{letter['partition']}:{letter['offset']}" for letter in letters]
+        return [
+            f"{dead_letter['topic']}/{dead_letter['partition']}:{dead_letter['offset']}" for dead_letter in dead_letters
+        ]
 
     def size_bytes(self, position: Json) -> int:
         """Estimate the bytes by the number of offsets."""

@@ -133,7 +133,7 @@ class JsonFormat:
         advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
         return values.rows(messages, schema, kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
 
-    def letters(self, rows: DataFrame) -> DataFrame:
+    def dead_letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of messages that do not fit: what each message has, and the reason."""
         from pyspark.sql import functions as F
 

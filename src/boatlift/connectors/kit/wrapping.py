@@ -164,10 +164,10 @@ class _SortingOut:
         other.source = self.wrapped.sorting_out()
         return other
 
-    def letters(self, rows: DataFrame) -> DataFrame:
+    def dead_letters(self, rows: DataFrame) -> DataFrame:
         """Return the letters of the wrapped source."""
-        return self.wrapped.letters(rows)
+        return self.wrapped.dead_letters(rows)
 
-    def places(self, letters: Sequence[Row]) -> list[str]:
+    def places(self, dead_letters: Sequence[Row]) -> list[str]:
         """Return the places of the wrapped source."""
-        return self.wrapped.places(letters)
+        return self.wrapped.places(dead_letters)

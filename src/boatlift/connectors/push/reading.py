@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.connectors.kit.tasks import guarded, job_parameters
-from boatlift.connectors.push.integrals import numbered
+from boatlift.connectors.push.compacted import numbered
 from boatlift.connectors.push.upserts import PUSHED
 from boatlift.storage.input_objects import rows_in
 

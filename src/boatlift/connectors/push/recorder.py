@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from boatlift.connectors.push.integrals import Integrals
+from boatlift.connectors.push.compacted import CompactedSegments
 from boatlift.connectors.push.rows import PushedRows
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import BoatliftError, InternalError, InvalidError, UnavailableError
@@ -43,7 +43,7 @@ class Recorder:
     Laws:
         * An answer comes once the push is durable; with `until_stable`, once its rows were freed. At the end the
           remaining answers say that rows are not stable; if no log keeps the rows, they are errors.
-        * Integrals take the place of free rows; a push waits for one no longer than for a memo.
+        * CompactedSegments take the place of free rows; a push waits for one no longer than for a memo.
         * Of pushes with one key one is recorded. The others get its answer, or are refused if their rows differ.
         * The first failure fails every push that is not durable, and every later one.
 
@@ -56,7 +56,7 @@ class Recorder:
         most_keys: How many keys are remembered; while they are so many, no other key is taken.
         most_waiting: How many bytes of rows may wait until they are free.
         until_stable: See the laws.
-        integrals: Makes integrals of the log, and calls a function when one is there; None: rows stay as they are.
+        compacted: Makes integrals of the log, and calls a function when one is there; None: rows stay as they are.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Recorder:
         most_keys: int,
         most_waiting: int,
         until_stable: bool,
-        integrals: Callable[[Callable[[], None]], Integrals] | None = None,
+        compacted: Callable[[Callable[[], None]], CompactedSegments] | None = None,
     ) -> None:
         self._source, self._log, self._rows, self._clock = source, log, rows, clock
         self._remember, self._most_keys = remember, most_keys
@@ -83,9 +83,9 @@ class Recorder:
         self._failure: BoatliftError | None = None
         self._closed = False
         self._told: Callable[[], None] = lambda: None
-        self._integrals = None if integrals is None else integrals(self._notify)
-        if self._integrals is not None:
-            self._integrals.begin()  # rows may have become free when an earlier owner ended
+        self._compacted = None if compacted is None else compacted(self._notify)
+        if self._compacted is not None:
+            self._compacted.begin()  # rows may have become free when an earlier owner ended
         self._thread = threading.Thread(target=self._work, name=f"boatlift-push-{source}", daemon=True)
         self._thread.start()
 
@@ -185,8 +185,8 @@ class Recorder:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
-        if self._integrals is not None:
-            self._integrals.close(in_order=self._failure is None)
+        if self._compacted is not None:
+            self._compacted.close(in_order=self._failure is None)
 
     def _notify(self) -> None:
         with self._changed:
@@ -198,7 +198,7 @@ class Recorder:
                 self._changed.wait_for(
                     lambda: (
                         (self._closed and not self._integrates)
-                        or self._has_integral
+                        or self._has_compacted
                         or (self._log.begun and (self._waiting or self._forgets or self._freed > self._acted_free))
                     )
                 )
@@ -279,19 +279,19 @@ class Recorder:
     @property
     def _integrates(self) -> bool:
         """Return whether an integral is under way, or waits to take the place of rows."""
-        return self._failure is None and self._integrals is not None and self._integrals.under_way
+        return self._failure is None and self._compacted is not None and self._compacted.under_way
 
     @property
-    def _has_integral(self) -> bool:
-        return self._integrates and self._integrals is not None and self._integrals.ready
+    def _has_compacted(self) -> bool:
+        return self._integrates and self._compacted is not None and self._compacted.ready
 
     def _integrate(self, freed: int) -> None:
         """Let an integral that was made take the place of rows, and begin another if more rows are free."""
-        if self._integrals is None:
+        if self._compacted is None:
             return
-        replaced = self._integrals.settle(self._clock() - self._remember)
+        replaced = self._compacted.settle(self._clock() - self._remember)
         if freed != self._acted_free or (replaced and not self._closed):
-            self._integrals.begin()
+            self._compacted.begin()
 
     def _fail(self, error: BoatliftError) -> None:
         with self._changed:

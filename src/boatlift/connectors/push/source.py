@@ -190,7 +190,7 @@ class PushSource(PushedSteps):
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
         """Take the input log over, and begin to take pushes."""
-        from boatlift.connectors.push.integrals import Integrals
+        from boatlift.connectors.push.compacted import CompactedSegments
         from boatlift.connectors.push.recorder import Recorder
         from boatlift.connectors.push.rows import PushedRows
 
@@ -210,7 +210,7 @@ class PushSource(PushedSteps):
             most_keys=self._most_keys,
             most_waiting=self._most,
             until_stable=self._until_stable,
-            integrals=partial(Integrals, log, token, key) if key and isinstance(log, InputLog) else None,
+            compacted=partial(CompactedSegments, log, token, key) if key and isinstance(log, InputLog) else None,
         )
         if self._server is not None:
             self._server.serve()

@@ -87,22 +87,22 @@ class SortsOutBadRows(Protocol):
           itself gives, if there are no bad rows among its input; each bad row is one row in which it is not NULL.
         * A bad row is the same in each replay: `_bad_row` has what was to be read, and its place in the input, and
           depends on nothing else.
-        * `letters` makes one row of each bad row, and of that row alone.
+        * `dead_letters` makes one row of each bad row, and of that row alone.
         * `places` names each letter's row as an error of the source names it, and no two rows alike.
     """
 
     def sorting_out(self) -> Source:
         """Return the same source with bad rows among its rows; it has this capability too."""
 
-    def letters(self, rows: DataFrame) -> DataFrame:
+    def dead_letters(self, rows: DataFrame) -> DataFrame:
         """Return the dead letters of bad rows: what was to be read, its place, and the reason why it does not fit.
 
         Args:
             rows: Rows of `sorting_out()`, all of them bad.
         """
 
-    def places(self, letters: Sequence[Row]) -> list[str]:
-        """Return the place in the input of each row of `letters`, such as `orders.csv:7` or `orders/0:511`."""
+    def places(self, dead_letters: Sequence[Row]) -> list[str]:
+        """Return the place in the input of each row of `dead_letters`, such as `orders.csv:7` or `orders/0:511`."""
 
 
 class AnnouncesInput(Protocol):

@@ -126,7 +126,7 @@ class PartialsCodec:
         settle_sums(self.layout, merged)
         return merged
 
-    def says_nothing(self, values: PartialAggregates, *, oldest: bool = False) -> Mask | None:
+    def is_zero(self, values: PartialAggregates, *, oldest: bool = False) -> Mask | None:
         """Return which rows are zero throughout, as only rows that were taken back leave them."""
         del oldest
         if not self.layout.weighted:

@@ -85,7 +85,7 @@ class AggregateKernel(LayoutKernel):
     @property
     def time(self) -> KernelTime:
         """The bound, if there are windows that end by it."""
-        return KernelTime.NONE if self.window_end is None else KernelTime.BOUND
+        return KernelTime.NONE if self.window_end is None else KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
@@ -120,7 +120,7 @@ class AggregateKernel(LayoutKernel):
             return StepOutput()
         state.share.check(delta.hash)
         codec = self.parts[self.part]
-        nothing = codec.says_nothing(delta.values)
+        nothing = codec.is_zero(delta.values)
         if nothing is not None:
             delta = filtered(codec, delta, ~nothing)
         return self.add(delta, state, upserts=upserts)

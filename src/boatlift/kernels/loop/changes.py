@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.kernels.loop.rounded import taken
+from boatlift.kernels.loop.by_iteration import taken
 from boatlift.kernels.network.node import ZSet, concat
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
@@ -76,7 +76,7 @@ class KeyedSum(Generic[V]):
 class StepChanges:
     """The changes of one input of an operator in a step, up to the round that is computed: a sum, found by key.
 
-    Rounds are computed in order, so that of earlier rounds the sum of the changes is enough.
+    Iterations are computed in order, so that of earlier rounds the sum of the changes is enough.
     """
 
     _earlier: list[Arranged] = field(default_factory=list)

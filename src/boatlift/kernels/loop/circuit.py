@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from boatlift.kernels.exchange import ALONE, Exchange
 from boatlift.kernels.loop.expressions import InTask, true_of
-from boatlift.kernels.loop.rounds import Rounds
+from boatlift.kernels.loop.iterations import Iterations
 from boatlift.kernels.network.node import Node, ZSet, concat
 
 __all__ = ["Apply", "Circuit", "KeyedOperation", "Operation", "Sum"]
@@ -97,7 +97,7 @@ class Circuit:
         number: int,
         inputs: Sequence[ZSet | None],
         looped: ZSet | None,
-        rounds: Mapping[str, Rounds],
+        iterations: Mapping[str, Iterations],
         exchange: Exchange = ALONE,
     ) -> ZSet | None:
         """Return the change that the next round's rows of the loop differ by, at a round.
@@ -106,7 +106,7 @@ class Circuit:
             number: The round.
             inputs: The change of each input at the round.
             looped: The change of the loop's rows at the round.
-            rounds: The operators with state, by name.
+            iterations: The operators with state, by name.
             exchange: The way to the other tasks of the step.
         """
         places: list[ZSet | None] = [*inputs, looped]
@@ -119,5 +119,5 @@ class Circuit:
                     places.append(concat([change for each in sources if (change := places[each]) is not None]))
                 case KeyedOperation(name, node, sources):
                     taken = [exchange.divided(places[each], node.keys(place)) for place, each in enumerate(sources)]
-                    places.append(rounds[name].round(number, taken))
+                    places.append(iterations[name].round(number, taken))
         return places[self.result]

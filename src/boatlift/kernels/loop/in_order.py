@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from boatlift.kernels.loop.rounded import RoundedCodec, rounds_in, without_rounds
+from boatlift.kernels.loop.by_iteration import IterationCodec, iterations_in, without_iterations
 from boatlift.state.arrangement.codec import ArrangedRows
 from boatlift.state.codec import ValueCodec
 from boatlift.state.group import RowValues
@@ -26,10 +26,10 @@ __all__ = ["RowsInOrder"]
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-ByRound = RoundedCodec[ArrangedRows, ArrangedRows]
+ByIteration = IterationCodec[ArrangedRows, ArrangedRows]
 
 _NO_HASHES = np.zeros(0, np.uint64)
-_NO_ROUNDS = np.zeros(0, np.int64)
+_NO_ITERATIONS = np.zeros(0, np.int64)
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class RowsInOrder:
         last: The last round of the rows that were met; -1 if there are none.
     """
 
-    codec: ByRound
+    codec: ByIteration
     runs: Iterable[OpenRun[ArrangedRows]]
     last: int = -1
     _segments: list[_Found] | None = None
@@ -64,7 +64,7 @@ class RowsInOrder:
         """
         if self._segments is None:
             every = [segment for run in self.runs for segment in run.segments if len(segment)]
-            self._segments = [_Found(segment, _NO_ROUNDS, _NO_ROUNDS) for segment in every]
+            self._segments = [_Found(segment, _NO_ITERATIONS, _NO_ITERATIONS) for segment in every]
         places = self._keys.searchsorted(wanted)
         self._keys = np.insert(self._keys, places, wanted)
         for found in self._segments:
@@ -75,10 +75,10 @@ class RowsInOrder:
         """Return the hashes of keys of which rows of a round were met, in arrays without order."""
         if not self._met:
             return []
-        hashes, rounds = (np.concatenate(each) for each in zip(*self._met, strict=True))
-        later = rounds > number
-        self._met = [(hashes[later], rounds[later])]
-        return [hashes[rounds == number]]
+        hashes, iterations = (np.concatenate(each) for each in zip(*self._met, strict=True))
+        later = iterations > number
+        self._met = [(hashes[later], iterations[later])]
+        return [hashes[iterations == number]]
 
     def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[ArrangedRows]]:
         """Return the rows up to a round, as a node reads runs.
@@ -88,18 +88,18 @@ class RowsInOrder:
             number: The round.
         """
         del keys
-        return [OpenRun("", 0, {}, [_UntilRound(self, found, number) for found in self._segments or ()])]
+        return [OpenRun("", 0, {}, [_UntilIteration(self, found, number) for found in self._segments or ()])]
 
     def stretches(self, found: _Found, wanted: Hashes) -> tuple[Ints, Ints]:
         """Return where the rows of each of some hashes begin and end in a segment."""
         places = self._keys.searchsorted(wanted)
         return found.first[places], found.last[places]
 
-    def meet(self, hashes: Hashes, rounds: Ints, number: int) -> npt.NDArray[np.bool_]:
+    def meet(self, hashes: Hashes, iterations: Ints, number: int) -> npt.NDArray[np.bool_]:
         """Take note of rows of later rounds than one; return which rows are of no later one."""
-        later = rounds > number
+        later = iterations > number
         if later.any():
-            own = rounds[later]
+            own = iterations[later]
             self._met.append((hashes[later], own))
             self.last = max(self.last, int(own.max()))
         return ~later
@@ -114,7 +114,7 @@ class _Found:
     last: Ints
 
 
-class _UntilRound(Segment[ArrangedRows]):
+class _UntilIteration(Segment[ArrangedRows]):
     """A segment of state by round, of which the rows up to a round are read. Its places are those of all rounds.
 
     Args:
@@ -141,12 +141,12 @@ class _UntilRound(Segment[ArrangedRows]):
     def read(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> V:
         """Return the values of some rows; those of later rounds have weight 0."""
         values: Any = self._segment.read(codec, places)
-        rounds = self._segment.key_values(len(codec.keys))[places]
-        early = self._held.meet(self._segment.hashes_at(places), rounds, self._number)
+        iterations = self._segment.key_values(len(codec.keys))[places]
+        early = self._held.meet(self._segment.hashes_at(places), iterations, self._number)
         return cast("V", ArrangedRows(values.weights * early, values.rows))
 
     def take(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> KeyedRows[V]:
         """Return the sums of some rows over the rounds, each row once."""
         rows: KeyedRows[Any] = self._segment.take(self._held.codec, places)
-        early = self._held.meet(rows.hash, rounds_in(rows), self._number)
-        return without_rounds(codec, filtered(self._held.codec, rows, early))
+        early = self._held.meet(rows.hash, iterations_in(rows), self._number)
+        return without_iterations(codec, filtered(self._held.codec, rows, early))

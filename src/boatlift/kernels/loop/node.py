@@ -11,11 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.kernels.kept_rounds import rows_of_share
+from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
 from boatlift.kernels.loop.changes import consolidated, negated
 from boatlift.kernels.loop.circuit import Circuit, KeyedOperation
-from boatlift.kernels.loop.rounded import RoundedCodec, at_round
-from boatlift.kernels.loop.rounds import Rounds, rounded_parts, rounds_of
+from boatlift.kernels.loop.iterations import Iterations, iteration_parts, iterations_of
+from boatlift.kernels.loop_checkpoint import rows_of_share
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
@@ -35,7 +35,7 @@ class Result(Enum):
 
     FIXED_POINT = "fixed point"
     """Those of the last round, after which no round changes any."""
-    ALL_ROUNDS = "all rounds"
+    ALL_ITERATIONS = "all rounds"
     """The sum of those of all rounds, after the last of which a round has none: WITH RECURSIVE."""
 
 
@@ -53,7 +53,7 @@ class LoopNode:
         place: The place in the query, for errors.
         circuit: The operators.
         result: Which rows are the result.
-        most_rounds: More rounds than this are refused.
+        most_iterations: More rounds than this are refused.
         keep_every: So many seconds after a step began its rounds are kept, and so long after that again.
     """
 
@@ -61,7 +61,7 @@ class LoopNode:
     place: str
     circuit: Circuit
     result: Result
-    most_rounds: int
+    most_iterations: int
     keep_every: float = 10.0
 
     @property
@@ -73,7 +73,9 @@ class LoopNode:
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The parts of all operators of the circuit, by round."""
         return {
-            _part(each, part): codec for each in self.circuit.keyed for part, codec in rounded_parts(each.node).items()
+            _part(each, part): codec
+            for each in self.circuit.keyed
+            for part, codec in iteration_parts(each.node).items()
         }
 
     @property
@@ -99,26 +101,26 @@ class LoopNode:
         (begins,) = state.exchange.greatest([any(change is not None for change in changes)])
         if not begins:
             return NodeOutput()
-        rounds = {
-            each.name: rounds_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
+        iterations = {
+            each.name: iterations_of(each.node, {part: state.runs[_part(each, part)] for part in each.node.parts})
             for each in self.circuit.keyed
         }
-        moved = self._rounds(changes, rounds, state)
+        moved = self._iterations(changes, iterations, state)
         added = {
-            _part(each, part): merge_rows(codec, rounds[each.name].added[part])
+            _part(each, part): merge_rows(codec, iterations[each.name].added[part])
             for each in self.circuit.keyed
-            for part, codec in rounded_parts(each.node).items()
-            if rounds[each.name].added.get(part)
+            for part, codec in iteration_parts(each.node).items()
+            if iterations[each.name].added.get(part)
         }
         result = self._result(moved, state)
         return NodeOutput((result,), state.written(self.processor, self.parts, added))
 
-    def _rounds(
-        self, changes: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState
+    def _iterations(
+        self, changes: Sequence[ZSet | None], iterations: Mapping[str, Iterations], state: StepState
     ) -> list[ZSet | None]:
         """Return the changes of the loop's rows: of round 0, 1, …."""
         once = self.circuit.once
-        moved = self._restored(rounds, state) or [None]
+        moved = self._restored(iterations, state) or [None]
         while True:
             number = len(moved) - 1
             given: list[ZSet | None] = [None] * len(changes)
@@ -127,53 +129,53 @@ class LoopNode:
                     given[place] = change
                 elif change is not None and number == 1 and place in once:
                     given[place] = negated(change)
-            made = self.circuit.round(number, given, moved[number], rounds, state.exchange)
+            made = self.circuit.round(number, given, moved[number], iterations, state.exchange)
             coming = consolidated(state.exchange.divided(made, None), self.circuit.variable)
-            last = max((each.last for each in rounds.values()), default=-1)
+            last = max((each.last for each in iterations.values()), default=-1)
             moved.append(coming)
-            comes, last, due = state.exchange.greatest([coming is not None, last, state.rounds.due])
+            comes, last, due = state.exchange.greatest([coming is not None, last, state.iterations.due])
             if not comes and number >= max(last, 1 if once else 0):
                 return moved
-            if comes and number >= self.most_rounds:
+            if comes and number >= self.most_iterations:
                 raise self._too_long(coming, state)
             if due:
-                self._keep(moved, rounds, state)
+                self._keep(moved, iterations, state)
 
     @property
     def kept_codecs(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The forms of rows of rounds that are kept, but for the changes of operators' inputs."""
-        moved: ValueCodec[Any, Any] = RoundedCodec(ArrangementCodec(self.circuit.variable))
+        moved: ValueCodec[Any, Any] = IterationCodec(ArrangementCodec(self.circuit.variable))
         return {_MOVED: moved} | {
             f"{each.name}/added.{part}": codec
             for each in self.circuit.keyed
-            for part, codec in rounded_parts(each.node).items()
+            for part, codec in iteration_parts(each.node).items()
         }
 
-    def _keep(self, moved: Sequence[ZSet | None], rounds: Mapping[str, Rounds], state: StepState) -> None:
+    def _keep(self, moved: Sequence[ZSet | None], iterations: Mapping[str, Iterations], state: StepState) -> None:
         """Keep all rounds so far."""
-        rows = {f"{name}/{part}": kept for name, each in rounds.items() for part, kept in each.kept().items()}
+        rows = {f"{name}/{part}": kept for name, each in iterations.items() for part, kept in each.kept().items()}
         codec = ArrangementCodec(self.circuit.variable)
         pieces = [
-            at_round(arranged(codec, each.columns, each.weights, key_hashes(each.columns, len(each))), number)
+            at_iteration(arranged(codec, each.columns, each.weights, key_hashes(each.columns, len(each))), number)
             for number, each in enumerate(moved)
             if each is not None
         ]
         if pieces:
-            by_round = RoundedCodec(codec)
-            rows[_MOVED] = (by_round, merge_rows(by_round, pieces))
+            by_iteration = IterationCodec(codec)
+            rows[_MOVED] = (by_iteration, merge_rows(by_iteration, pieces))
         number = len(moved) - 2
-        state.rounds.write(number, rows)
+        state.iterations.write(number, rows)
         state.exchange.greatest([])  # all tasks have written
-        state.rounds.written(number)
+        state.iterations.written(number)
 
-    def _restored(self, rounds: Mapping[str, Rounds], state: StepState) -> list[ZSet | None] | None:
+    def _restored(self, iterations: Mapping[str, Iterations], state: StepState) -> list[ZSet | None] | None:
         """Return the changes of the loop's rows of rounds that were kept; None if the step begins with round 0."""
-        saved = state.rounds.read()
+        saved = state.iterations.read()
         number = -1 if saved is None else saved.number
         greatest, least = state.exchange.greatest([number, -number])
         if saved is None or greatest != -least:  # a task cannot read them, or has read others
             return None
-        for name, each in rounds.items():
+        for name, each in iterations.items():
             each.restore(saved, name, state.share)
         moved: list[ZSet | None] = [None] * (number + 2)
         if _MOVED in saved.runs:
@@ -215,7 +217,7 @@ class LoopNode:
         example = "" if coming is None else f", such as {_first_row(coming, self.circuit.variable)}"
         return DataError(
             "LOOP_TOO_LONG",
-            f"{self.place} of {self.processor} still changes rows after {self.most_rounds} rounds{example}",
+            f"{self.place} of {self.processor} still changes rows after {self.most_iterations} rounds{example}",
         )
 
 

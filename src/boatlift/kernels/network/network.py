@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from boatlift.kernels.exchange import ALONE, Exchange
-from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
+from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.kernels.network.node import Node, ZSet
 from boatlift.kernels.step_state import Runs, StepState
 from boatlift.state.codec import ValueCodec
@@ -93,7 +93,7 @@ class Network:
         share: Share,
         first: bool = False,
         exchange: Exchange = ALONE,
-        rounds: Callable[[str], KeptRounds] = lambda _: NOT_KEPT,
+        iterations: Callable[[str], LoopCheckpoint] = lambda _: NOT_KEPT,
         passed: Mapping[str, int] | None = None,
     ) -> NetworkOutput:
         """Take a task's part of a step: all nodes, one after the other.
@@ -106,7 +106,7 @@ class Network:
             share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
             first: Whether this is the first step that the nodes take.
             exchange: The way to the other tasks of the step.
-            rounds: Returns where the rounds of a loop are kept, by the name of its node.
+            iterations: Returns where the rounds of a loop are kept, by the name of its node.
             passed: Part to the time that had passed for it after the step before, if its rows expire.
 
         Raises:
@@ -128,7 +128,7 @@ class Network:
                 share,
                 first,
                 exchange=exchange,
-                rounds=rounds(name),
+                iterations=iterations(name),
                 expiries=_own(self.expiries, name, node),
                 passed=_own(passed or {}, name, node),
             )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from boatlift.kernels.network.join import JOIN_PARTS
+from boatlift.kernels.network.key_counts import Presence
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.presence import Presence
 from boatlift.kernels.network.sides import arranged_side, by_nullity, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from boatlift.kernels.network.key_counts import Presence
 from boatlift.kernels.network.negative import refuse_negative
 from boatlift.kernels.network.node import ZSet
-from boatlift.kernels.network.presence import Presence
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangedRows
 from boatlift.state.arrangement.join import Side, join_change, without_null_keys

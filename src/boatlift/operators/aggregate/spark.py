@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from boatlift.kernels.aggregate import AggregateKernel
-from boatlift.operators.aggregate.node import Aggregate
+from boatlift.operators.aggregate.operator import Aggregate
 from boatlift.spark.aggregates.compiled import compile_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.contracts import BAD_ROW
-from boatlift.operators.bad_rows.node import BadRows
+from boatlift.operators.bad_rows.operator import BadRows
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
@@ -39,7 +39,7 @@ class CompiledFitting(Compiled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledLetters(Compiled):
+class CompiledDeadLetters(Compiled):
     """The dead letters, compiled."""
 
     operator: BadRows
@@ -49,10 +49,10 @@ class CompiledLetters(Compiled):
         del clock, state
         (rows,) = inputs
         assert rows is not None
-        return self.operator.source.letters(rows.where(F.col(BAD_ROW).isNotNull()))
+        return self.operator.source.dead_letters(rows.where(F.col(BAD_ROW).isNotNull()))
 
 
-class LetterSteps(RowSteps):
+class DeadLetterSteps(RowSteps):
     """Steps that stage letters, and whose state is how many there were so far."""
 
     def run(self, take: StepInput, state: Any) -> StepResult:
@@ -71,13 +71,13 @@ class BadRowsOnSpark(SparkOperator[BadRows]):
     def compile(self, operator: BadRows, inputs: Sequence[Columns], kit: Kit) -> Compiled:
         """Compile BAD ROWS."""
         (takes,) = inputs
-        if operator.gives_letters:
-            letters = operator.source.letters(kit.empty(replace(takes, positioned=False)))
-            return CompiledLetters(columns=Columns(operator.name, letters.schema), operator=operator)
+        if operator.gives_dead_letters:
+            dead_letters = operator.source.dead_letters(kit.empty(replace(takes, positioned=False)))
+            return CompiledDeadLetters(columns=Columns(operator.name, dead_letters.schema), operator=operator)
         fields = [field for field in takes.schema.fields if field.name != BAD_ROW]
         return CompiledFitting(columns=replace(takes, origin=operator.name, schema=StructType(fields)))
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
         """Return steps that stage rows; those of letters count them."""
         assert isinstance(unit.unit.keeper, BadRows)
-        return LetterSteps(unit, jobs) if unit.unit.keeper.gives_letters else RowSteps(unit, jobs)
+        return DeadLetterSteps(unit, jobs) if unit.unit.keeper.gives_dead_letters else RowSteps(unit, jobs)

@@ -13,7 +13,7 @@ from pyspark.sql.types import IntegralType, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.errors import InvalidError
-from boatlift.operators.changes.node import Changes
+from boatlift.operators.changes.operator import Changes
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import RAISED_BAD_ROW
@@ -83,7 +83,7 @@ class ChangesOnSpark(SparkOperator[Changes]):
         check_row_wise(kit.empty(bare), lambda rows: rows.select(F.expr(operator.weight)), operator.name, None)
         schema = StructType([field for field in takes.schema.fields if field.name != operator.weight])
         compiled = CompiledChanges(
-            columns=Columns(operator.name, schema, changes=True, bounded=takes.bounded),
+            columns=Columns(operator.name, schema, changes=True, has_watermark=takes.has_watermark),
             weight=operator.weight,
             keys=(),
         )

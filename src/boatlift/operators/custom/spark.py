@@ -8,7 +8,7 @@ import xxhash
 from pyspark import cloudpickle
 
 from boatlift.operators.custom.kernel import CustomKernel
-from boatlift.operators.custom.node import Custom
+from boatlift.operators.custom.operator import Custom
 from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.keyed import CompiledKeyed, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
@@ -47,7 +47,7 @@ class CustomOnSpark(SparkOperator[Custom]):
             identity=xxhash.xxh3_128_hexdigest(cloudpickle.dumps(users)),  # type: ignore[no-untyped-call]
         )
         return CompiledKeyed(
-            columns=Columns(name, output, bounded=takes.bounded),
+            columns=Columns(name, output, has_watermark=takes.has_watermark),
             fingerprint=f"{fingerprint(rows.frame)}{code_hash(users)}",
             calls_python=True,
             libraries=libraries_of(users),

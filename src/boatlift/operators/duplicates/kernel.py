@@ -54,7 +54,7 @@ class DuplicatesKernel:
     @property
     def time(self) -> KernelTime:
         """The bound after the step before; none, if duplicates are so for ever."""
-        return KernelTime.NONE if self.column is None else KernelTime.BOUND_BEFORE
+        return KernelTime.NONE if self.column is None else KernelTime.WATERMARK_BEFORE
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:

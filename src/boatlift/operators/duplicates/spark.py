@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from boatlift.errors import InvalidError
 from boatlift.operators.duplicates.kernel import DuplicatesKernel
-from boatlift.operators.duplicates.node import Duplicates
+from boatlift.operators.duplicates.operator import Duplicates
 from boatlift.spark.compile.keyed import CompiledKeyed, rows_by_key
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
@@ -29,9 +29,9 @@ class DuplicatesOnSpark(SparkOperator[Duplicates]):
                 nothing says when.
         """
         (takes,) = inputs
-        name, column = operator.name, None if operator.within is None else takes.bound_column
+        name, column = operator.name, None if operator.within is None else takes.watermark_column
         if operator.within is not None and column is None:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "drops duplicates within a time", takes))
+            raise InvalidError("NO_LATENESS", no_watermark(name, "drops duplicates within a time", takes))
         refuse_maps(takes.schema, name)
         rows = rows_by_key(name, operator.keys, takes, kit)
         kernel = DuplicatesKernel(name, rows.keys, rows.arrow, column, operator.within or 0)
@@ -40,8 +40,8 @@ class DuplicatesOnSpark(SparkOperator[Duplicates]):
                 name,
                 rows.frame.schema,
                 keys=(frozenset(operator.keys),) if operator.within is None else (),
-                bounded=takes.bounded,
-                bound_column=takes.bound_column,
+                has_watermark=takes.has_watermark,
+                watermark_column=takes.watermark_column,
             ),
             fingerprint=fingerprint(rows.frame),
             kernel=kernel,

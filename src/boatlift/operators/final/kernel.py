@@ -55,7 +55,7 @@ class FinalKernel:
     @property
     def time(self) -> KernelTime:
         """The bound of event time, with the step's own rows."""
-        return KernelTime.BOUND
+        return KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from boatlift.errors import InvalidError
 from boatlift.operators.final.kernel import NEVER, FinalKernel
-from boatlift.operators.final.node import Final
+from boatlift.operators.final.operator import Final
 from boatlift.spark.aggregates.compiled_until import compile_until
 from boatlift.spark.compile.keyed import CompiledKeyed
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
@@ -29,11 +29,13 @@ class FinalOnSpark(SparkOperator[Final]):
         """
         (takes,) = inputs
         name, column = operator.name, operator.column
-        if not takes.bounded:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "gives rows that change no more", takes))
+        if not takes.has_watermark:
+            raise InvalidError("NO_LATENESS", no_watermark(name, "gives rows that change no more", takes))
         made = compile_until(name, column, takes, kit, later=0, missing=NEVER)
         return CompiledKeyed(
-            columns=Columns(name, made.by_key.frame.schema, keys=takes.keys, bounded=True, bound_column=column),
+            columns=Columns(
+                name, made.by_key.frame.schema, keys=takes.keys, has_watermark=True, watermark_column=column
+            ),
             fingerprint=fingerprint(made.by_key.frame),
             keys=takes.keys or None,
             kernel=FinalKernel(made.rows, column),

@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from boatlift.operators.gather.node import Gather
+from boatlift.operators.gather.operator import Gather
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs

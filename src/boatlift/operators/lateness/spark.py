@@ -11,24 +11,24 @@ from pyspark.sql.types import TimestampType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.errors import InvalidError
-from boatlift.operators.lateness.node import Lateness
-from boatlift.operators.lateness.steps import LatenessSteps
+from boatlift.operators.lateness.operator import Watermark
+from boatlift.operators.lateness.steps import WatermarkSteps
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledLateness", "LatenessOnSpark"]
+__all__ = ["CompiledWatermark", "WatermarkOnSpark"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledLateness(Compiled):
+class CompiledWatermark(Compiled):
     """LATENESS, compiled."""
 
     selects: ClassVar[bool] = True
 
-    lateness: Lateness
+    lateness: Watermark
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the rows."""
@@ -39,10 +39,10 @@ class CompiledLateness(Compiled):
         return rows.select(*(quoted(name) for name in (*self.columns.names, *weight)))
 
 
-class LatenessOnSpark(SparkOperator[Lateness]):
+class WatermarkOnSpark(SparkOperator[Watermark]):
     """Compiles LATENESS."""
 
-    def compile(self, operator: Lateness, inputs: Sequence[Columns], kit: Kit) -> CompiledLateness:
+    def compile(self, operator: Watermark, inputs: Sequence[Columns], kit: Kit) -> CompiledWatermark:
         """Compile LATENESS.
 
         Raises:
@@ -65,7 +65,7 @@ class LatenessOnSpark(SparkOperator[Lateness]):
             )
         refuse_maps(takes.schema, name)
         timely = not operator.gives_late
-        return CompiledLateness(
+        return CompiledWatermark(
             columns=Columns(
                 name,
                 takes.schema,
@@ -73,14 +73,14 @@ class LatenessOnSpark(SparkOperator[Lateness]):
                 keys=takes.keys
                 if timely and not takes.changes
                 else (),  # a late change leaves the row that it replaces
-                bounded=timely,
-                bound_column=column if timely else None,
+                has_watermark=timely,
+                watermark_column=column if timely else None,
             ),
             lateness=operator,
             keys=() if takes.changes else None,
         )
 
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> LatenessSteps:
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> WatermarkSteps:
         """Return steps that judge rows."""
-        assert isinstance(unit.top, CompiledLateness)
-        return LatenessSteps(unit, jobs, unit.top.lateness)
+        assert isinstance(unit.top, CompiledWatermark)
+        return WatermarkSteps(unit, jobs, unit.top.lateness)

@@ -7,9 +7,9 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from boatlift.kernels.step_state import NO_BOUND, StepTime
-from boatlift.operators.lateness.node import Lateness
-from boatlift.operators.lateness.task import LatenessTask, bound_after
+from boatlift.kernels.step_state import NO_WATERMARK, StepTime
+from boatlift.operators.lateness.operator import Watermark
+from boatlift.operators.lateness.task import WatermarkTask, watermark_after
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -18,10 +18,10 @@ from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 
-__all__ = ["LatenessSteps"]
+__all__ = ["WatermarkSteps"]
 
 
-class LatenessSteps(JobSteps):
+class WatermarkSteps(JobSteps):
     """Steps whose state is the bound of event time.
 
     Args:
@@ -32,7 +32,7 @@ class LatenessSteps(JobSteps):
 
     reads_runs: ClassVar[bool] = True
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, lateness: Lateness) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, lateness: Watermark) -> None:
         super().__init__(unit, jobs)
         self._lateness = lateness
 
@@ -40,18 +40,18 @@ class LatenessSteps(JobSteps):
         """Execute one step."""
         recorded = None if state is None else payload_of(state)
         assert recorded is None or isinstance(recorded, RunsPayload)
-        before = NO_BOUND if recorded is None or recorded.bounds is None else recorded.bounds[1]
+        before = NO_WATERMARK if recorded is None or recorded.bounds is None else recorded.bounds[1]
         clock, seed = clock_of(take)
         times = [StepTime(before, before, seed, clock)]
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
-        after = bound_after(before, receipts, self._lateness.lateness)
+        after = watermark_after(before, receipts, self._lateness.lateness)
         late = sum(receipt.late for receipt in receipts) + (0 if recorded is None else recorded.late or 0)
         kept = to_json(RunsPayload((), bounds=(before, after), late=late))
         return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
 
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
         planner = self._jobs.planner
-        task = LatenessTask(planner.stage_task(self._unit), self._lateness.column, self._lateness.gives_late)
+        task = WatermarkTask(planner.stage_task(self._unit), self._lateness.column, self._lateness.gives_late)
         return planner.staged(self._unit, frame, task, last_stage)
 
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:

@@ -15,14 +15,14 @@ from boatlift.spark.tasks.keyed_task import task_input
 from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
 
-__all__ = ["LatenessTask", "bound_after"]
+__all__ = ["WatermarkTask", "watermark_after"]
 
 MICROSECONDS = 1000
 """Microseconds in a millisecond: rows have their times in the first, bounds are in the second."""
 
 
 @dataclass(frozen=True, slots=True)
-class LatenessTask:
+class WatermarkTask:
     """Judges the rows of a partition by the bound after the step before.
 
     Attributes:
@@ -67,7 +67,7 @@ class LatenessTask:
         return msgspec.structs.replace(made, rows_in=handed, latest=latest, late=late_rows)
 
 
-def bound_after(before: int, receipts: Iterable[TaskReceipt], lateness: int) -> int:
+def watermark_after(before: int, receipts: Iterable[TaskReceipt], lateness: int) -> int:
     """Return the bound after a step, in milliseconds since 1970; it never goes back.
 
     Args:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructField, StructType
 
 from boatlift.errors import InvalidError
-from boatlift.operators.lookup.node import Lookup, Table
+from boatlift.operators.lookup.operator import Lookup, Table
 from boatlift.operators.lookup.steps import LookupSteps
 from boatlift.operators.lookup.task import LookupTable, LookupTask
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator

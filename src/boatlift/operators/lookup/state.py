@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from boatlift.operators.lookup.node import Table
+from boatlift.operators.lookup.operator import Table
 from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 

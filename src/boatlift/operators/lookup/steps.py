@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from boatlift.dataflow import RowKind
-from boatlift.operators.lookup.node import Lookup, Table
+from boatlift.operators.lookup.operator import Lookup, Table
 from boatlift.operators.lookup.state import runs_of_table, with_message
 from boatlift.operators.lookup.task import put_together
 from boatlift.runtime.engine import StepResult
@@ -38,7 +38,7 @@ class LookupSteps(Steps):
         assert isinstance(keeper, Lookup)
         self._tables = {edge_name(table.upstream, unit.name): table for table in keeper.tables}
 
-    def together(self, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many messages of tables come first: these need no job."""
         return max(1, sum(1 for _ in takewhile(lambda take: self._table_of(take) is not None, takes)))
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from boatlift.errors import UnavailableError
 from boatlift.operators.lookup.newest import looked_up, newest_rows
-from boatlift.operators.lookup.node import Table
+from boatlift.operators.lookup.operator import Table
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef

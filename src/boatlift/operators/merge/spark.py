@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from boatlift.operators.merge.node import Merge
+from boatlift.operators.merge.operator import Merge
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.compile.united import United, unite

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.types import ArrayType, Row, StructType
 
 from boatlift.errors import UserCodeError
-from boatlift.kernels.step_state import NO_BOUND
+from boatlift.kernels.step_state import NO_WATERMARK
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
 from boatlift.operators.process.rows import microseconds, moment, rows_of, table_of
 
@@ -122,7 +122,7 @@ class ByKey:
         processor: The processor, for errors.
         function: The function.
         columns, key, state, output: Spark's schemas of rows, keys, state and new rows.
-        by_bound: Whether timers go by event time.
+        by_watermark: Whether timers go by event time.
         initial: The first value of each column of the state.
     """
 
@@ -132,7 +132,7 @@ class ByKey:
     key: StructType
     state: StructType
     output: StructType
-    by_bound: bool
+    by_watermark: bool
     initial: tuple[pa.Scalar, ...]
 
     def __call__(self, batch: KeyedBatch) -> Processed:
@@ -141,7 +141,7 @@ class ByKey:
         rows = rows_of(batch.rows, self.columns, self.processor)
         contexts: dict[int, Context] = {}
         states = _States(batch, self.state, self.initial, self.processor)
-        bound = batch.passed if self.by_bound else NO_BOUND
+        bound = batch.passed if self.by_watermark else NO_WATERMARK
         made: list[Any] = []
 
         def call(number: int, of_key: Sequence[Row], timer: datetime | None) -> None:

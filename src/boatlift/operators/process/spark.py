@@ -17,12 +17,12 @@ from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
 from boatlift.operators.process.defaults import described, initial_values
 from boatlift.operators.process.kernel import ProcessKernel
-from boatlift.operators.process.node import Process, ProcessForm, TimerTime
+from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.operators.process.timers import time_of
 from boatlift.spark.compile.declared import declared_columns
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, RowsByKey, require_columns, rows_by_key
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness, without_position
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
@@ -46,8 +46,8 @@ class ProcessOnSpark(SparkOperator[Process]):
         takes = inputs[0]
         name = operator.name
         require_columns(name, operator.order_by, takes)
-        if operator.timers is TimerTime.EVENT and not takes.bounded:
-            raise InvalidError("NO_LATENESS", no_lateness(name, "has timers in event time", takes))
+        if operator.timers is TimerTime.EVENT and not takes.has_watermark:
+            raise InvalidError("NO_LATENESS", no_watermark(name, "has timers in event time", takes))
         state = _state_columns(name, operator.state) if operator.state else StructType()
         output = declared_columns(name, "output", operator.output)
         for schema in (state, output):
@@ -83,7 +83,7 @@ class ProcessOnSpark(SparkOperator[Process]):
         if begin is not None:
             taken.append(begin.taken)
         return CompiledKeyed(
-            columns=Columns(name, output, bounded=takes.bounded),
+            columns=Columns(name, output, has_watermark=takes.has_watermark),
             fingerprint=f"{fingerprint(rows.frame)}{content}",
             own_state=OwnState(user.described, code_hash(operator.function)),
             calls_python=True,
@@ -104,8 +104,8 @@ def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit)
     name, function = operator.name, operator.function
     initial = initial_values(name, operator.defaults, state, kit)
     if operator.form is ProcessForm.BY_KEY:
-        by_bound = operator.timers is TimerTime.EVENT
-        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_bound, initial)
+        by_watermark = operator.timers is TimerTime.EVENT
+        function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_watermark, initial)
     program = ArrowProgram(name, function, kit.arrow_of(state), kit.arrow_of(shapes.output), initial)
     codecs = {STATE: NewestCodec(shapes.keys, kit.arrow_of(state), initial)} if len(state) else {}
     return UsersPart(program, codecs, {STATE: described(state, initial)} if len(state) else {})

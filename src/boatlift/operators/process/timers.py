@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.operators.process.batch import Timers
-from boatlift.operators.process.node import TimerTime
+from boatlift.operators.process.operator import TimerTime
 from boatlift.state.column import Column
 from boatlift.state.group import group, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
@@ -65,7 +65,7 @@ def time_of(timers: TimerTime) -> KernelTime:
     return {
         TimerTime.NONE: KernelTime.NONE,
         TimerTime.CLOCK: KernelTime.CLOCK,
-        TimerTime.EVENT: KernelTime.BOUND_BEFORE,
+        TimerTime.EVENT: KernelTime.WATERMARK_BEFORE,
     }[timers]
 
 

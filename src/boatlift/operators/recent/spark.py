@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import functions as F
 
 from boatlift.operators.recent.kernel import RecentKernel
-from boatlift.operators.recent.node import Recent
+from boatlift.operators.recent.operator import Recent
 from boatlift.spark.aggregates.compiled_until import compile_until
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
@@ -41,7 +41,9 @@ class RecentOnSpark(SparkOperator[Recent]):
             number = kit.empty(without_position(inputs[1])).select("number").schema
             taken.append(KeyedInput((F.col("number"),), (), number))
         return CompiledKeyed(
-            columns=Columns(name, made.by_key.frame.schema, changes=True, keys=takes.keys, bounded=takes.bounded),
+            columns=Columns(
+                name, made.by_key.frame.schema, changes=True, keys=takes.keys, has_watermark=takes.has_watermark
+            ),
             fingerprint=fingerprint(made.by_key.frame),
             keys=takes.keys,
             kernel=RecentKernel(made.rows, ticks),

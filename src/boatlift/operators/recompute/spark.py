@@ -8,7 +8,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from boatlift.operators.recompute.node import Recompute
+from boatlift.operators.recompute.operator import Recompute
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.batch_steps import BatchSteps

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from boatlift.kernels.aggregate import ReduceKernel
-from boatlift.operators.reduce.node import Reduce
+from boatlift.operators.reduce.operator import Reduce
 from boatlift.spark.aggregates.compiled import compile_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator

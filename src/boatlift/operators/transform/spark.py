@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 
 from boatlift.dataflow.columns import POSITION
 from boatlift.errors import BoatliftError
-from boatlift.operators.transform.node import Transform
+from boatlift.operators.transform.operator import Transform
 from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
@@ -22,7 +22,7 @@ from boatlift.spark.plans.function_code import code_hash
 from boatlift.spark.plans.row_wise import apply, check_row_wise
 from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
 from boatlift.storage.records.payloads import StepClock
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.unique_keys import unique_keys
 
 __all__ = ["TransformOnSpark"]
@@ -75,8 +75,8 @@ class TransformOnSpark(SparkOperator[Transform]):
                 positioned,
                 takes.of_step or MARK in analysed_text(frame),
                 keys,
-                bounded=takes.bounded,
-                bound_column=None if takes.bound_column is None else passed_on(frame, takes.bound_column),
+                has_watermark=takes.has_watermark,
+                watermark_column=None if takes.watermark_column is None else passed_on(frame, takes.watermark_column),
             ),
             fingerprint=self._fingerprint(operator, takes, plain, kit),
             calls_python=python,
@@ -124,7 +124,7 @@ def _keys(frame: DataFrame, rows: DataFrame, takes: Columns, kit: Kit) -> tuple[
     """Return the sets of columns that tell rows apart behind a transform, which makes no new ones."""
     if not takes.keys:
         return ()
-    nodes = PlanNodes(kit.spark)
+    nodes = CatalystPlan(kit.spark)
     return unique_keys(nodes.optimised(frame), nodes, {nodes.rdd_of(rows): takes.keys})
 
 

@@ -21,14 +21,14 @@ from boatlift.operators.view.queried import queried
 from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
-from boatlift.views.nodes import Node, PlanNodes, items
+from boatlift.views.catalyst_plan import CatalystPlan, Node, items
 from boatlift.views.now import temporal_condition
 
-__all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "Watermark", "Within"]
+__all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "WatermarkCut", "Within"]
 
 
 @dataclass(frozen=True, slots=True)
-class Watermark:
+class WatermarkCut:
     """`withWatermark`.
 
     Attributes:
@@ -68,7 +68,7 @@ class TemporalFilter:
     inclusive: bool
 
 
-Does = Watermark | Within | TemporalFilter
+Does = WatermarkCut | Within | TemporalFilter
 """What an operator does with the rows below a cut."""
 
 
@@ -124,9 +124,9 @@ class CutQuery:
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         """Return the rows that are wanted."""
-        return self.cut(dict(zip(self.reads, frames, strict=True)), PlanNodes(frames[0].sparkSession))[0]
+        return self.cut(dict(zip(self.reads, frames, strict=True)), CatalystPlan(frames[0].sparkSession))[0]
 
-    def cut(self, given: Mapping[str, DataFrame], nodes: PlanNodes) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
+    def cut(self, given: Mapping[str, DataFrame], nodes: CatalystPlan) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
         """Return the rows that are wanted, the cuts, and what the rows are made of.
 
         Args:
@@ -180,7 +180,7 @@ class _CutsOfQuery:
     """
 
     view: str
-    nodes: PlanNodes
+    nodes: CatalystPlan
     given: Mapping[str, DataFrame]
     stop: int | None
     cuts: list[Cut] = field(default_factory=list)
@@ -209,7 +209,7 @@ class _CutsOfQuery:
             column, delay = _watermark_of(*arguments, **named)
             late_by = _milliseconds(delay, f"{self.view}: withWatermark")
             place = self._place(frame, column, method)
-            made = self._cut(frame, lambda names: Watermark(names[place], late_by))
+            made = self._cut(frame, lambda names: WatermarkCut(names[place], late_by))
             attribute = self.nodes.output(self.nodes.analysed(made))[place]
             self._late_by[self.nodes.id(attribute)] = late_by
             return made

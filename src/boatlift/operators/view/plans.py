@@ -23,9 +23,9 @@ from pyspark.sql.types import (
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.network.hand_out import HandOut
 from boatlift.kernels.network.network import Feed, Network, part_name
 from boatlift.kernels.network.node import Node
+from boatlift.kernels.network.output_collector import OutputCollector
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
@@ -37,7 +37,7 @@ from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes,
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
 from boatlift.views.realise import StepFrames
 from boatlift.views.template import Template
@@ -64,7 +64,7 @@ class ViewStep:
         told: Returns the parameters that name these rows; None if plans hold them. It is asked once for all jobs.
         channels: Channel to the files that jobs have left.
         history: Of a view with loops: what identifies the input up to this step.
-        rounds: The folder in which the rounds of loops are kept.
+        iterations: The folder in which the rounds of loops are kept.
         passed: The time that had passed for each part of the state before the step, if its rows expire.
     """
 
@@ -78,7 +78,7 @@ class ViewStep:
     told: Callable[[], ToldInputs | None]
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
-    rounds: str = ""
+    iterations: str = ""
     passed: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -134,7 +134,7 @@ class ViewPlans:
         jobs: Jobs,
         query: Query,
         view_jobs: Sequence[ViewJob],
-        nodes: PlanNodes,
+        nodes: CatalystPlan,
         result: pa.Schema,
     ) -> None:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
@@ -292,11 +292,13 @@ class ViewPlans:
             for stage in job.leaves
             for place, schema in enumerate(_node_of(job, stage).schemas)
         )
-        hand_out = None if job.result is None else HandOut((feed(job.result),), self._result)
-        outputs = planner.outlets(self._unit) if hand_out else ()
+        output_collector = None if job.result is None else OutputCollector((feed(job.result),), self._result)
+        outputs = planner.outlets(self._unit) if output_collector else ()
 
         def task(tasks: int) -> NetworkTask:
-            return NetworkTask(name, network, channels, hand_out, outputs, planner.token, tasks, str(planner.scratch))
+            return NetworkTask(
+                name, network, channels, output_collector, outputs, planner.token, tasks, str(planner.scratch)
+            )
 
         columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
         exchanges = any(isinstance(each.node, LoopNode) for each in job.nodes)

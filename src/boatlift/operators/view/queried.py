@@ -13,13 +13,13 @@ from boatlift.errors import InvalidError
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.watermarks import refuse_watermark_of_sql
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 
 __all__ = ["queried"]
 
 
 def queried(
-    name: str, query: str | Callable[..., DataFrame], frames: Mapping[str, DataFrame], nodes: PlanNodes
+    name: str, query: str | Callable[..., DataFrame], frames: Mapping[str, DataFrame], nodes: CatalystPlan
 ) -> DataFrame:
     """Return the frame of a query, in which a text without a date is no timestamp.
 

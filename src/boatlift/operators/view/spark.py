@@ -16,7 +16,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
 from boatlift.operators.view.mutual import OF, check_columns, column_of
-from boatlift.operators.view.node import View
+from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.operators.view.trial import refused_by_spark, try_stages
@@ -28,9 +28,9 @@ from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.deterministic import check_deterministic
 from boatlift.views.job_making import jobs_of, layout_of
-from boatlift.views.nodes import PlanNodes
 from boatlift.views.query import Query, QueryKit, loop_of, query_of
 from boatlift.views.same_ids import same_ids
 from boatlift.views.unique_keys import unique_keys
@@ -55,7 +55,7 @@ class CompiledView(Compiled):
 
     query: Query
     jobs: tuple[ViewJob, ...]
-    nodes: PlanNodes
+    nodes: CatalystPlan
     result: pa.Schema
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
@@ -80,7 +80,7 @@ class ViewOnSpark(SparkOperator[View]):
 
     @staticmethod
     def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
-        nodes = PlanNodes(kit.spark)
+        nodes = CatalystPlan(kit.spark)
         leaves = [_leaf(columns, nodes) for columns in inputs]
         looped = _looped(operator, nodes)
         frames = dict(zip(operator.streams, leaves, strict=True))
@@ -104,7 +104,7 @@ class ViewOnSpark(SparkOperator[View]):
             operator.name,
             streams,
             growing,
-            _bounded(operator, inputs),
+            _has_watermark(operator, inputs),
             schema_of,
             partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
             int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
@@ -115,8 +115,8 @@ class ViewOnSpark(SparkOperator[View]):
             if operator.loop is None or looped is None:
                 query = query_of(plan, query_kit)
             else:
-                rounds = operator.loop.most_rounds
-                query = loop_of(plan, nodes.rdd_of(looped), rounds, operator.loop.keep_every, query_kit)
+                iterations = operator.loop.most_iterations
+                query = loop_of(plan, nodes.rdd_of(looped), iterations, operator.loop.keep_every, query_kit)
                 reads[nodes.rdd_of(looped)] = ""
             jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
         rows = {name: frame.schema for name, frame in frames.items()}
@@ -129,8 +129,8 @@ class ViewOnSpark(SparkOperator[View]):
                 schema,
                 changes=True,
                 keys=keys,
-                bounded=len(inputs) == 1 and inputs[0].bounded,
-                bound_column=None if query.bounded is None else names[query.bounded],
+                has_watermark=len(inputs) == 1 and inputs[0].has_watermark,
+                watermark_column=None if query.bounded is None else names[query.bounded],
             ),
             fingerprint=_fingerprint(frame, jobs, reads, nodes),
             query=query,
@@ -149,7 +149,7 @@ class ViewOnSpark(SparkOperator[View]):
         return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
 
 
-def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: PlanNodes) -> DataFrame:
+def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -> DataFrame:
     """Return the frame of a query.
 
     Raises:
@@ -164,21 +164,23 @@ def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: PlanNodes) -> D
     return frame
 
 
-def _bounded(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
+def _has_watermark(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
     """Return the streams that say how late their changes can be, each with the column of their time."""
     streams = zip(operator.streams, inputs, strict=True)
     return {
-        name: columns.bound_column for name, columns in streams if columns.bounded and columns.bound_column is not None
+        name: columns.watermark_column
+        for name, columns in streams
+        if columns.has_watermark and columns.watermark_column is not None
     }
 
 
-def _leaf(columns: Columns, nodes: PlanNodes) -> DataFrame:
+def _leaf(columns: Columns, nodes: CatalystPlan) -> DataFrame:
     """Return an empty frame that the optimiser cannot see into. Any value may be NULL, as in the rows that are read."""
     fields = [StructField(field.name, field.dataType) for field in columns.schema.fields]
     return nodes.empty(StructType(fields).toNullable())
 
 
-def _looped(operator: View, nodes: PlanNodes) -> DataFrame | None:
+def _looped(operator: View, nodes: CatalystPlan) -> DataFrame | None:
     """Return an empty frame that stands for the rows of a loop's round; None if the view is no loop."""
     if operator.loop is None:
         return None
@@ -205,11 +207,11 @@ def _conf(kit: Kit, name: str) -> str:
 def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
     """Return the schema of columns, named by their place."""
     return kit.arrow_of(
-        StructType([StructField(f"c{place}", PlanNodes.type_of(column)) for place, column in enumerate(columns)])
+        StructType([StructField(f"c{place}", CatalystPlan.type_of(column)) for place, column in enumerate(columns)])
     )
 
 
-def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, str], nodes: PlanNodes) -> str:
+def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, str], nodes: CatalystPlan) -> str:
     """Return a hash of a query: what the user wrote, the streams and static rows in it, and the layout of its state.
 
     Args:
@@ -225,7 +227,7 @@ def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, s
     return xxhash.xxh3_128_hexdigest(json.dumps([query, reads, tables], sort_keys=True).encode())
 
 
-def _read_by(leaf: Any, streams: dict[int, str], nodes: PlanNodes) -> str | None:
+def _read_by(leaf: Any, streams: dict[int, str], nodes: CatalystPlan) -> str | None:
     """Return the stream that a leaf reads, "" of rows that the query itself makes; None of a static table."""
     match nodes.kind(leaf):
         case "LogicalRDD":

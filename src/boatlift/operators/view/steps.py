@@ -17,7 +17,7 @@ from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import part_name
 from boatlift.operators.view.plans import ViewPlans, ViewStep
 from boatlift.operators.view.times import ViewTimes
-from boatlift.operators.view.unfinished import UnfinishedRounds, history_of
+from boatlift.operators.view.unfinished import UnfinishedIterations, history_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -27,7 +27,7 @@ from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.records import RunRef
-from boatlift.views.nodes import PlanNodes
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
 from boatlift.views.view_job import ViewJob
 
@@ -52,7 +52,7 @@ class ViewSteps(Steps):
         jobs: Jobs,
         query: Query,
         view_jobs: Sequence[ViewJob],
-        nodes: PlanNodes,
+        nodes: CatalystPlan,
         result: pa.Schema,
     ) -> None:
         self._unit, self._jobs = unit, jobs
@@ -67,7 +67,7 @@ class ViewSteps(Steps):
         versions = [version(each) for each in ("boatlift", "pyspark", "pyarrow", "numpy")]
         fingerprint = None if unit.top is None else unit.top.fingerprint
         self._program = json.dumps([fingerprint, *versions])
-        self._unfinished = UnfinishedRounds(jobs.planner.scratch, unit.name, jobs.planner.token)
+        self._unfinished = UnfinishedIterations(jobs.planner.scratch, unit.name, jobs.planner.token)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
         """Execute one step."""
@@ -85,7 +85,7 @@ class ViewSteps(Steps):
         step.passed = self._times.passed(self._times.heard_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
-            step.rounds = str(self._unfinished.of(take.number, step.history))
+            step.iterations = str(self._unfinished.of(take.number, step.history))
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
@@ -131,7 +131,7 @@ class ViewSteps(Steps):
         stages = {str(each.stage) for each in job.nodes}
         held = self._state.located({name: runs for name, runs in step.held.items() if name.partition("/")[0] in stages})
         channels = {name: list(self._plans.files(runs)) for name, runs in step.channels.items()}
-        (receipts,) = plan.run(held, channels, first=step.first, rounds=step.rounds, passed=step.passed)
+        (receipts,) = plan.run(held, channels, first=step.first, iterations=step.iterations, passed=step.passed)
         step.left(receipts)
         return receipts
 

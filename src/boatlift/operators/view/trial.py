@@ -17,8 +17,8 @@ from boatlift.errors import BoatliftError, InternalError
 from boatlift.spark.jobs.diagnosis import first_line
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.session.jvm import death_of_jvm
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.flows import Flow, Leaf, Linear
-from boatlift.views.nodes import PlanNodes
 from boatlift.views.query import Query
 from boatlift.views.realise import StepFrames
 from boatlift.views.view_job import FrameInput, ViewJob, channel_name, in_words
@@ -43,7 +43,7 @@ def refused_by_spark(what: str) -> Iterator[None]:
 
 
 def try_stages(
-    query: Query, jobs: Sequence[ViewJob], streams: Mapping[str, StructType], nodes: PlanNodes, view: str
+    query: Query, jobs: Sequence[ViewJob], streams: Mapping[str, StructType], nodes: CatalystPlan, view: str
 ) -> None:
     """Have Spark plan the stages of a view.
 

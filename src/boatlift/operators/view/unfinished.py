@@ -1,4 +1,4 @@
-"""Rounds of a step that no process has finished: where they are kept, and for which step."""
+"""Iterations of a step that no process has finished: where they are kept, and for which step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import xxhash
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.payloads import SourcePayload, payload_of
 
-__all__ = ["UnfinishedRounds", "history_of"]
+__all__ = ["UnfinishedIterations", "history_of"]
 
-ROUNDS = "rounds"
+ITERATIONS = "iterations"
 """The folder of all units, beside the scratch of owners: a process that comes after reads it."""
 
 
@@ -47,7 +47,7 @@ def _content(payload: Any) -> Any:
     return [known.rows, known.digest, known.clock, known.seed, known.bounds]
 
 
-class UnfinishedRounds:
+class UnfinishedIterations:
     """The folders with the rounds of a unit's steps that are not done: `STEP-HISTORY/OWNER`.
 
     Nothing of a newer owner is removed: a process that was taken for dead may still be at work.
@@ -59,7 +59,7 @@ class UnfinishedRounds:
     """
 
     def __init__(self, scratch: Path, unit: str, token: int) -> None:
-        self._folder, self._token = scratch.parent / ROUNDS / unit, token
+        self._folder, self._token = scratch.parent / ITERATIONS / unit, token
 
     def of(self, step: int, history: str) -> Path:
         """Return the folder of a step that begins.

@@ -52,7 +52,7 @@ class FinalWindowKernel(LayoutKernel):
     @property
     def time(self) -> KernelTime:
         """The bound of event time, with the step's own rows."""
-        return KernelTime.BOUND
+        return KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:

@@ -15,10 +15,10 @@ from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.operators.window.kernel import FinalWindowKernel
-from boatlift.operators.window.node import WINDOW_END, WINDOW_START, Window, WindowAggregate
+from boatlift.operators.window.operator import WINDOW_END, WINDOW_START, Window, WindowAggregate
 from boatlift.spark.aggregates.compiled import compile_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed, require_columns
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_lateness
+from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
@@ -57,10 +57,10 @@ class WindowsOnSpark(SparkOperator[WindowAggregate]):
         name, each = operator.name, operator.window
         require_columns(name, (each.column, *operator.keys), takes)
         _check_window(name, each, takes)
-        ends = takes.bounded and takes.bound_column == each.column
+        ends = takes.has_watermark and takes.watermark_column == each.column
         if operator.final and not ends:
             wish = f"gives rows when windows of {each.column} have ended"
-            raise InvalidError("NO_LATENESS", no_lateness(name, wish, takes, each.column))
+            raise InvalidError("NO_LATENESS", no_watermark(name, wish, takes, each.column))
         in_windows = replace(takes, schema=_in_windows(kit.empty(replace(takes, positioned=False)), each).schema)
         if operator.final:
             kernel: Any = partial(
@@ -77,8 +77,8 @@ class WindowsOnSpark(SparkOperator[WindowAggregate]):
         columns = replace(
             made.columns,
             keys=(frozenset((WINDOW_START, *operator.keys)),),
-            bounded=ends,
-            bound_column=WINDOW_END if ends else None,
+            has_watermark=ends,
+            watermark_column=WINDOW_END if ends else None,
         )
         known = {field.name: getattr(made, field.name) for field in fields(made)}
         return CompiledWindows(**{**known, "columns": columns}, window=each)

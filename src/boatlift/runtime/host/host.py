@@ -3,8 +3,8 @@
 A host carries out instructions on threads, turns their outcome into events, and hands the events to the machine one at
 a time. It draws the determinants that need a clock or chance, and decides nothing else.
 
-In reading order: `tenure` (claim, recovery, end), `loop`, then the parts that carry instructions out: `sources`,
-`steps`, `sinks`, `timers`, `probes`, `log`.
+In reading order: `ownership_term` (claim, recovery, end), `loop`, then the parts that carry instructions out:
+`sources`, `steps`, `sinks`, `timers`, `probes`, `log`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.event_queue import EventQueue
 from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.ownership_term import OwnershipTerm
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.steady_clock import SteadyClock
-from boatlift.runtime.host.tenure import Tenure
 from boatlift.runtime.machine import events
 from boatlift.storage.store import Store
 
@@ -59,7 +59,7 @@ class Host:
         """
         try:
             self._engine.reserve()
-            Tenure(self._engine, self._store, self._options, self._queue, self._clock).run()
+            OwnershipTerm(self._engine, self._store, self._options, self._queue, self._clock).run()
         finally:
             self._engine.close()
 

@@ -34,7 +34,7 @@ class RunOptions:
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
             for whichever reader, unless the open epoch of a batch cannot end without it.
         on_progress: Called with each `Progress`, on the host's own thread.
-        resident: Whether small steps that come quickly may share a Spark job that lives.
+        long_running: Whether small steps that come quickly may share a Spark job that lives.
     """
 
     available_now: bool = False
@@ -43,7 +43,7 @@ class RunOptions:
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
     on_progress: Callable[[Progress], None] = _silent
-    resident: bool = True
+    long_running: bool = True
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

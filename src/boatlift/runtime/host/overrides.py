@@ -96,7 +96,7 @@ class Overrides:
     def skips(self) -> Skips:
         """What steps take no rows of; a unit that chooses its input is skipped by its messages, not by its steps."""
         units = self._plan.units
-        steps = {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].takes_by_choice}
+        steps = {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].chooses_inputs}
         return Skips(steps, self._passed_over, self._rows)
 
     def leaves_out(self, sink: str, step: int) -> bool:
@@ -106,7 +106,7 @@ class Overrides:
     def failed(self, processor: str, take: StepInput, error: BoatliftError) -> list[Record]:
         """Return the record of a step that always fails: its input, if that is the unit's choice."""
         unit = self._plan.units[processor]
-        if not unit.takes_by_choice:
+        if not unit.chooses_inputs:
             return []
         messages = tuple((message.edge, message.time) for message in take.inputs)
         senders = ", ".join(f"step {time} of {self._graph.edges[edge].source}" for edge, time in messages[:3])
@@ -157,7 +157,7 @@ class Overrides:
             self._skipped.add((unit, step))
             self._put_on_record(SKIPPED, unit, step, f"{unit} is not handed step {step}")
             return
-        if self._plan.units[unit].takes_by_choice:
+        if self._plan.units[unit].chooses_inputs:
             if (unit, step) not in self._of_failed:
                 raise InvalidError(
                     "BAD_OPTION",

@@ -22,11 +22,11 @@ def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -
     recorded = dict(closed)
     sent = dict(closed)  # in the times of the receivers: of a batch, those with which its epochs ended
     for name, unit in plan.units.items():
-        if unit.takes_by_choice:
-            chosen = history.live_records.chosen.get(name, {})
-            recorded[name] = sent[name] = last_epoch(chosen)
-            if unit.timing is Timing.BATCH and chosen:
-                sent[name] = int(chosen[recorded[name]].taken or 0)
+        if unit.chooses_inputs:
+            determinants = history.live_records.determinants.get(name, {})
+            recorded[name] = sent[name] = last_epoch(determinants)
+            if unit.timing is Timing.BATCH and determinants:
+                sent[name] = int(determinants[recorded[name]].taken or 0)
         else:
             recorded[name] = sent[name] = min(sent[root] for root in unit.reads)
     return recorded

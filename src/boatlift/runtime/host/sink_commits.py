@@ -53,7 +53,7 @@ class SinkCommits:
 
     def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides, recorded: Mapping[str, int]) -> None:
         self._engine, self._graph, self._overrides = engine, graph, overrides
-        self._accounts = {
+        self._ledgers = {
             name: recorded.get(name, -1)
             for name, each in engine.plan.sinks.items()
             if each.sink.delivery is Delivery.AT_LEAST_ONCE
@@ -61,9 +61,9 @@ class SinkCommits:
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
 
-    def keeps_account(self, sink: str) -> bool:
+    def keeps_ledger(self, sink: str) -> bool:
         """Return whether a sink itself tells which steps it holds."""
-        return sink not in self._accounts
+        return sink not in self._ledgers
 
     def open(self) -> None:
         """Take all sinks over, which fences older owners."""
@@ -85,14 +85,14 @@ class SinkCommits:
         """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
         with self._locks[sink]:
             committed = self._engine.open_sink(sink)
-            if sink in self._accounts:
-                return self._accounts[sink]
+            if sink in self._ledgers:
+                return self._ledgers[sink]
         return -1 if committed is None else committed.step
 
     def held_steps(self, order: instructions.Execute) -> list[HeldSteps]:
         """Return, for each step that is ordered, the sinks that hold it already, and can compare it."""
         unit = self._engine.plan.units[order.processor]
-        sinks = [sink.name for sink in unit.sinks if sink.name not in self._accounts]
+        sinks = [sink.name for sink in unit.sinks if sink.name not in self._ledgers]
         edges = [(sink, self._graph.edges[edge_name(unit.name, sink)]) for sink in sinks]
         arrivals = [[(sink, edge.projection.arrives(take.time)) for sink, edge in edges] for take in order.takes]
         return [[(sink, at) for sink, at in each if at is not None and at <= self.held[sink]] for each in arrivals]
@@ -127,9 +127,9 @@ class SinkCommits:
             for at in range(last + 1, end + 1):
                 if not self._overrides.leaves_out(sink, at):
                     self._engine.commit(sink, at, payloads.get(at, NOTHING))
-                if sink in self._accounts and (at in payloads or at == end):
+                if sink in self._ledgers and (at in payloads or at == end):
                     try:
                         record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
                     except Exception as error:
                         raise UnrecordedError(error) from error
-                    self._accounts[sink] = at
+                    self._ledgers[sink] = at

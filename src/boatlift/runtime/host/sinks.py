@@ -105,7 +105,7 @@ class SinkCalls:
 
         Where the log is the sink's account, the position is durable already, and a later one may be, too.
         """
-        if self._commits.keeps_account(sink):
+        if self._commits.keeps_ledger(sink):
             self._log.remember(SinkCommit(sink, last))
 
 

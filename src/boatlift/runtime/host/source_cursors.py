@@ -160,8 +160,8 @@ def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, A
     collected = last_epoch(history.live_records.collected.choices.get(source, ()))
     if time != collected:
         raise contradictory(source, f"it has the cursor after step {time}, and no positions up to step {collected}")
-    chosen: Mapping[Any, Determinant] = history.live_records.chosen.get(source, {})
-    steps = {number: fact.outcome for number, fact in chosen.items() if isinstance(number, int) and number > time}
+    determinants: Mapping[Any, Determinant] = history.live_records.determinants.get(source, {})
+    steps = {number: fact.outcome for number, fact in determinants.items() if isinstance(number, int) and number > time}
     if sorted(steps) != list(range(time + 1, time + 1 + len(steps))):
         raise contradictory(source, f"it has no positions of some steps between {time} and {max(steps)}")
     for number, outcome in steps.items():

@@ -70,8 +70,8 @@ class SourcePolls:
     ) -> None:
         self._engine, self._queue, self._workers, self._options = engine, queue, workers, options
         self._cursors, self._progress, self._stuck, self._clock = cursors, progress, stuck, clock
-        patience = {name: source.patience for name, source in engine.plan.sources.items()}
-        self._unreachable = UnreachableSources(patience, options.on_progress)
+        retry_for = {name: source.retry_for for name, source in engine.plan.sources.items()}
+        self._unreachable = UnreachableSources(retry_for, options.on_progress)
         self.refusals: list[BoatliftError] = []
         self._unproved = {name for name in engine.plan.sources if not engine.plan.keeps_no_rows(name)}
         self._rests: dict[str, int] = dict.fromkeys(engine.plan.sources, 0)

@@ -79,7 +79,7 @@ class StepRuns:
     def cancel(self, order: Cancel) -> None:
         """Cancel the steps of a unit that are under way."""
         self._current.pop(order.processor, None)
-        self._engine.call_off(order.processor)
+        self._engine.cancel_steps(order.processor)
 
     def restore(self, order: Restore) -> None:
         """Inform the engine that the runs of a restored state are durable."""

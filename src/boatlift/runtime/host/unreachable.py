@@ -32,12 +32,12 @@ class UnreachableSources:
     The other sources go on meanwhile: in the steps that they have in common with it, it has nothing.
 
     Args:
-        patience: Source to the seconds for which it may be unreachable.
+        retry_for: Source to the seconds for which it may be unreachable.
         watch: Called with an `unreachable` at the first failed poll of an outage, and a `reached` at its end.
     """
 
-    def __init__(self, patience: Mapping[str, float], watch: Callable[[Progress], None]) -> None:
-        self._patience, self._watch = patience, watch
+    def __init__(self, retry_for: Mapping[str, float], watch: Callable[[Progress], None]) -> None:
+        self._retry_for, self._watch = retry_for, watch
         self._outages: dict[str, _Outage] = {}
 
     def rest_after(self, source: str, error: BoatliftError) -> float | None:
@@ -47,12 +47,14 @@ class UnreachableSources:
         now = time.monotonic()
         outage = self._outages.get(source)
         if outage is None:
-            if not self._patience[source]:
+            if not self._retry_for[source]:
                 return None
             outage = self._outages[source] = _Outage(now, FIRST_REST_SECONDS)
-            logger.warning("%s is polled again for %g s, while others go on: %s", source, self._patience[source], error)
+            logger.warning(
+                "%s is polled again for %g s, while others go on: %s", source, self._retry_for[source], error
+            )
             self._watch(Progress("unreachable", source, -1, said=str(error)))
-        left = outage.began + self._patience[source] - now
+        left = outage.began + self._retry_for[source] - now
         if left <= 0:
             return None
         rest = min(outage.rest, left)

@@ -12,8 +12,8 @@ import msgspec
 
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.recorded_program import recorded_program
+from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.input_log import INPUT
-from boatlift.storage.integral_parts import INTEGRALS
 from boatlift.storage.key_packs import KEYS_FOLDER
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
@@ -22,7 +22,7 @@ from boatlift.storage.store import Store
 __all__ = ["KeptReport", "kept_in"]
 
 
-_OF_PUSHES = (INPUT, INTEGRALS, KEYS_FOLDER)
+_OF_PUSHES = (INPUT, COMPACTED, KEYS_FOLDER)
 
 _OF_THE_LOG = {
     "log": "every owner: to know what was done",
@@ -67,10 +67,10 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
     reports = []
     for name in graph.order:
         readers = " and ".join(edge.target for edge in graph.outputs[name])
-        if chosen := live.chosen.get(name):
+        if determinants := live.determinants.get(name):
             source = not graph.inputs[name]
             why = f"{readers}: to read the same again" if source else f"{name}: to choose the same again"
-            reports.append(KeptReport("positions" if source else "choices", name, len(chosen), 0, 0, why))
+            reports.append(KeptReport("positions" if source else "choices", name, len(determinants), 0, 0, why))
         if pushed := [each for folder in _OF_PUSHES for each in store.list(f"{folder}{name}/")]:
             why = f"{readers}; and to know keys again"
             reports.append(KeptReport("pushes", name, 0, len(pushed), tally.size_of(pushed), why))

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
-from boatlift.dataflow.processors import Processor, SinkProcessor, SourceProcessor, describe_policy
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 from boatlift.runtime.inspect.many_files import many_files
@@ -95,7 +95,7 @@ def plan_of(
     planned: Plan,
     identity: Mapping[str, Any],
     queries: Mapping[str, Sequence[str]] = MappingProxyType({}),
-    residences: Mapping[str, str | None] = MappingProxyType({}),
+    long_running: Mapping[str, str | None] = MappingProxyType({}),
     slots_left: int = 1,
 ) -> ProgramReport:
     """Return what a program is, and what running it would log.
@@ -104,7 +104,7 @@ def plan_of(
         planned: The program.
         identity: The identity that a run records of it.
         queries: Each view to the jobs of its steps, in words.
-        residences: Each unit to the reason why its steps have jobs of their own; None: they may share one.
+        long_running: Each unit to the reason why its steps have jobs of their own; None: they may share one.
         slots_left: How many slots of Spark's jobs that live leave to others.
     """
     jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
@@ -122,7 +122,7 @@ def plan_of(
         recorded=_recorded(planned),
         ordered={name: rows.ordered_within for name, rows in planned.rows.items() if rows.ordered_within is not None},
         queries=queries,
-        own_jobs={name: why for name, why in residences.items() if why is not None},
+        own_jobs={name: why for name, why in long_running.items() if why is not None},
         slots_left=slots_left,
         many_files=many_files(planned),
     )
@@ -131,9 +131,9 @@ def plan_of(
 def describe(processor: Processor) -> dict[str, Any]:
     """Return a processor's kind, its options, and as `reads` the processor that its rows come from."""
     match processor:
-        case SourceProcessor(source=connector):
+        case SourceSpec(source=connector):
             return {"kind": "source", "delivery": connector.delivery.value, **connector.describe()}
-        case SinkProcessor(sink=connector, upstream=upstream):
+        case SinkSpec(sink=connector, upstream=upstream):
             about = {"kind": "sink", "delivery": connector.delivery.value, **connector.describe()}
             return {**about, "reads": upstream}
         case operator:
@@ -166,7 +166,7 @@ def _history_of(unit: Unit, planned: Plan) -> list[str]:
 
 
 def _order_of(unit: Unit) -> str:
-    if unit.takes_by_choice or not _can_be_made_again(unit):
+    if unit.chooses_inputs or not _can_be_made_again(unit):
         return "divergent"
     return "convergent" if unit.keeps_state else "order-insensitive"
 
@@ -197,7 +197,7 @@ def _determinants_of(unit: Unit) -> list[str]:
 
 def _delivery(processor: Processor) -> Delivery:
     match processor:
-        case SourceProcessor(source=connector) | SinkProcessor(sink=connector):
+        case SourceSpec(source=connector) | SinkSpec(sink=connector):
             return connector.delivery
         case _:
             return Delivery.EXACTLY_ONCE

@@ -66,7 +66,7 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
     store = store_at(path)
     log = Log.open(store, planned.dataflow)
     for name, step in _steps_of_sources(planned, log.history, processor, time):
-        recorded = log.history.live_records.chosen.get(name, {}).get(step)
+        recorded = log.history.live_records.determinants.get(name, {}).get(step)
         if recorded is None:
             raise InvalidError(
                 "BAD_OPTION",
@@ -92,7 +92,7 @@ def _steps_of_sources(planned: Plan, history: LogHistory, processor: str, time: 
         yield processor, time
         return
     unit = planned.units[processor]
-    if not unit.takes_by_choice:
+    if not unit.chooses_inputs:
         messages = tuple((root, time) for root in unit.reads)
     elif override := history.decisions.get(("failed", processor, time)) or history.decisions.get(
         ("skipped", processor, time)

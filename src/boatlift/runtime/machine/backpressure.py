@@ -12,8 +12,8 @@ from typing import Any
 
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkEnd
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 
 __all__ = ["Backpressure"]
 
@@ -39,7 +39,7 @@ class Backpressure:
         size_of: Callable[[Any], int],
     ) -> None:
         self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
-        self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceEnd)}
+        self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceProcessor)}
         edges = {source: list(self._edges(source)) for source in self._behind}
         self._queues = {
             source: [p.waiting[edge] for p, edge in each if not isinstance(p, BatchEpochs)]
@@ -47,7 +47,7 @@ class Backpressure:
         }
         self._all_queues = {source: [p.waiting[edge] for p, edge in each] for source, each in edges.items()}
         self._sinks = {
-            source: [p for name in behind if isinstance(p := processors[name], SinkEnd)]
+            source: [p for name in behind if isinstance(p := processors[name], SinkProcessor)]
             for source, behind in self._behind.items()
         }
 
@@ -91,7 +91,7 @@ class Backpressure:
         """Return the sources without whose input some waiting message can never be taken, however crowded they are."""
         wanted: set[str] = set()
         for sender in (sender for p in self._processors.values() for sender in p.lacks()):
-            wanted |= {sender.name} if isinstance(sender, SourceEnd) else self.above(sender.name)
+            wanted |= {sender.name} if isinstance(sender, SourceProcessor) else self.above(sender.name)
         return wanted
 
     def _edges(self, source: str) -> Iterator[tuple[MachineProcessor, str]]:

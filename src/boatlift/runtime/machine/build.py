@@ -11,10 +11,10 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.in_flight import intervals_of
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.epochs import Head, Structured
+from boatlift.runtime.machine.kinds.epochs import EpochOrdered, Head
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkEnd
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.program_check import refuse_unfit, refuse_unfit_sinks
 from boatlift.storage.records.damage import contradictory
@@ -68,12 +68,15 @@ def build(
     refuse_unfit(program, records)
     for name, order in program.orders.items():
         order.begin_after(frontier_of(order.domain, records.collected.choices.get(name, ())))
-        _fill_order(name, order, records.chosen.get(name, {}), records.states.get(name, ()))
+        _fill_order(name, order, records.determinants.get(name, {}), records.states.get(name, ()))
     for name in (name for name, vertex in graph.vertices.items() if vertex.divides):
-        chosen, collected = records.chosen.get(name, {}), last_epoch(records.collected.choices.get(name, ()))
-        known = _without_gap(name, chosen, collected)
+        determinants, collected = (
+            records.determinants.get(name, {}),
+            last_epoch(records.collected.choices.get(name, ())),
+        )
+        known = _without_gap(name, determinants, collected)
         if name in program.cuts:
-            _fill_cuts(name, program.cuts[name], [(number, chosen[number].taken) for number in known], collected)
+            _fill_cuts(name, program.cuts[name], [(number, determinants[number].taken) for number in known], collected)
     processors = {name: _processor(program, name, clock_of) for name in graph.order}
     for p in processors.values():
         p.count_bytes(size_of)
@@ -84,7 +87,7 @@ def build(
         processors[edge.source].intervals[edge.name] = intervals[edge.name]
         processors[edge.target].senders.append((edge, processors[edge.source]))
         processors[edge.source].receivers.append((edge, processors[edge.target]))
-    sources = {name: p for name, p in processors.items() if isinstance(p, SourceEnd)}
+    sources = {name: p for name, p in processors.items() if isinstance(p, SourceProcessor)}
     for group in sources_that_meet(graph):
         for name in group:
             sources[name].partners = [sources[other] for other in sorted(group - {name})]
@@ -95,26 +98,26 @@ def _processor(program: Program, name: str, clock_of: Callable[[Any], int | None
     graph, durability = program.graph, program.durability(name)
     vertex, inputs, outputs = graph.vertices[name], graph.inputs[name], graph.outputs[name]
     if vertex.kind is Kind.SOURCE:
-        return SourceEnd(vertex, durability, outputs)
+        return SourceProcessor(vertex, durability, outputs)
     if vertex.kind is Kind.SINK:
-        return SinkEnd(vertex, durability, inputs)
+        return SinkProcessor(vertex, durability, inputs)
     if name in program.orders:
         return ArrivalOrdered(vertex, durability, inputs, outputs, program.orders[name])
     if name in program.cuts:
         return BatchEpochs(vertex, durability, inputs, outputs, program.cuts[name], clock_of)
     head = any(isinstance(edge.projection, Feedback) for edge in inputs)
-    return (Head if head else Structured)(vertex, durability, inputs, outputs)
+    return (Head if head else EpochOrdered)(vertex, durability, inputs, outputs)
 
 
 def _fill_order(
-    name: str, order: ArrivalOrder, chosen: Mapping[Any, Determinant], points: Iterable[Iterable[Any]]
+    name: str, order: ArrivalOrder, determinants: Mapping[Any, Determinant], points: Iterable[Iterable[Any]]
 ) -> None:
     """Fill in the recorded order, after its part that is collected; it must reach the last checkpoint.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
-    while (fact := chosen.get(len(order))) is not None:
+    while (fact := determinants.get(len(order))) is not None:
         if fact.taken not in order.domain.edges:
             raise contradictory(name, f"event {len(order)} took from {fact.taken!r}")
         order.take(str(fact.taken))
@@ -140,13 +143,13 @@ def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]]
             cuts.add(end)
 
 
-def _without_gap(name: str, chosen: Mapping[Any, Determinant], collected: int) -> list[int]:
+def _without_gap(name: str, determinants: Mapping[Any, Determinant], collected: int) -> list[int]:
     """Return the epochs whose choices are recorded: the last that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
-    numbers, first = sorted(chosen), max(collected, 0)
+    numbers, first = sorted(determinants), max(collected, 0)
     if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
         raise contradictory(name, f"it chose at {numbers[:3]}…, though everything up to {collected} is collected")
     return numbers

@@ -10,7 +10,7 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.instructions import Acknowledge, CollectGarbage, Instruction
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
 from boatlift.storage.records.facts import GarbageCollection, maximal_of
 from boatlift.times import frontier_of
@@ -67,7 +67,7 @@ class GarbageCollector:
 
     def _acknowledged(self, garbage: GarbageCollection) -> Iterator[Acknowledge]:
         for source in self._processors.values():
-            if isinstance(source, SourceEnd):
+            if isinstance(source, SourceProcessor):
                 frontier = frontier_of(source.vertex.domain, garbage.choices.get(source.name, ()))
                 if not frontier <= source.acknowledged:
                     source.acknowledged = frontier

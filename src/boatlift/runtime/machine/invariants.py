@@ -10,7 +10,7 @@ from boatlift.recovery import Kind
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
 
 if TYPE_CHECKING:
     from boatlift.runtime.machine.machine import StateMachine
@@ -37,7 +37,7 @@ def check(machine: StateMachine, touched: Iterable[str]) -> None:
             raise InternalError(
                 "INTERNAL", f"{p.name} has done {p.done}, but {completed} is reported; {machine.transitions}"
             )
-        if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkEnd) else p.done):
+        if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkProcessor) else p.done):
             raise InternalError("INTERNAL", f"{p.name} is stable beyond what it has done; {machine.transitions}")
 
 
@@ -50,7 +50,7 @@ def _of(p: MachineProcessor) -> list[tuple[bool, str]]:
         facts.append((p.done == p.order.prefix(p.count), "has not done what it took"))
     if isinstance(p, BatchEpochs):
         facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
-    if isinstance(p, SinkEnd):
+    if isinstance(p, SinkProcessor):
         facts += [
             (p.held <= p.done, "holds what it has not been handed"),
             (not any(map(p.held.contains, p.staged)), "is to place what it holds"),

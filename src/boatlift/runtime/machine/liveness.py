@@ -10,8 +10,8 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkEnd
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.step_facts import everything_of, state_of
 from boatlift.runtime.machine.transition_log import TransitionLog
 
@@ -40,8 +40,8 @@ class Liveness:
     ) -> None:
         self._processors, self._durable, self._backpressure, self._garbage = processors, durable, backpressure, garbage
         self._awaited, self._transitions = awaited, transitions
-        self._sources: Sequence[SourceEnd] = [p for p in processors.values() if isinstance(p, SourceEnd)]
-        self._sinks: Sequence[SinkEnd] = [p for p in processors.values() if isinstance(p, SinkEnd)]
+        self._sources: Sequence[SourceProcessor] = [p for p in processors.values() if isinstance(p, SourceProcessor)]
+        self._sinks: Sequence[SinkProcessor] = [p for p in processors.values() if isinstance(p, SinkProcessor)]
 
     @property
     def quiet(self) -> bool:
@@ -72,7 +72,7 @@ class Liveness:
             advance()
         return self.quiet and self._rest(stopping=stopping)
 
-    def may_go_on(self, source: SourceEnd, *, hasten: bool) -> bool:
+    def may_go_on(self, source: SourceProcessor, *, hasten: bool) -> bool:
         """Return whether a source may be polled: little waits behind it.
 
         When nothing else moves, a source that a processor needs may be polled, too; for the open epoch of a batch also
@@ -100,7 +100,7 @@ class Liveness:
             self._backpressure.crowded(name) and name not in wanted for name in others
         )
 
-    def _is_held_up(self, sink: SinkEnd) -> bool:
+    def _is_held_up(self, sink: SinkProcessor) -> bool:
         """Return whether a sink has to wait until some reader of a source that keeps no rows has taken its times.
 
         Until then the source has to give these times again after a failure, and it cannot. A reader may wait for

@@ -24,8 +24,8 @@ from boatlift.runtime.machine.garbage import GarbageCollector
 from boatlift.runtime.machine.invariants import check
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
-from boatlift.runtime.machine.kinds.sink import SinkEnd
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.liveness import Liveness
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.progress import MachineProgress
@@ -50,7 +50,7 @@ class StateMachine:
         collect_after: Garbage is looked for after so many durable facts.
         messages_ahead: A source is not polled while so many messages wait behind it.
         checked: Check the invariants after every transition.
-        together: As `StepOrders`; must return at once.
+        steps_per_job: As `StepOrders`; must return at once.
         awaited: Return whether a client waits until its rows are stable; must return at once.
         bytes_ahead: A source is not polled while messages of so many bytes wait behind it, those of open epochs of
             batches included.
@@ -70,7 +70,7 @@ class StateMachine:
         collect_after: int,
         messages_ahead: int,
         checked: bool = False,
-        together: Callable[[str, Sequence[instructions.StepInput]], int] = lambda _processor, _takes: 1,
+        steps_per_job: Callable[[str, Sequence[instructions.StepInput]], int] = lambda _processor, _takes: 1,
         awaited: Callable[[], bool] = lambda: False,
         bytes_ahead: float = inf,
         clock_of: Callable[[Any], int | None] = lambda _payload: None,
@@ -80,15 +80,15 @@ class StateMachine:
         self.transitions = TransitionLog()
         self.monitor = Monitor(program.graph, program.orders, checked=checked)
         self.processors = build(program, records, clock_of, size_of)
-        self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceEnd))
-        self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkEnd))
+        self.sources = tuple(p for p in self.processors.values() if isinstance(p, SourceProcessor))
+        self.sinks = tuple(p for p in self.processors.values() if isinstance(p, SinkProcessor))
         self.durable = DurableFacts(program.graph, self.monitor, records)
         for sink, frontier in held.items():
             self.monitor.committed(sink, frontier)
         self.backpressure = Backpressure(self.processors, messages_ahead, bytes_ahead, size_of)
         self.finished = False
         self._gate = ReleaseGate(program.graph, self.processors, self.durable)
-        self._steps = StepOrders(self.durable, together)
+        self._steps = StepOrders(self.durable, steps_per_job)
         self._garbage = GarbageCollector(program, self.processors, self.monitor, self.durable, collect_after)
         self._liveness = Liveness(
             self.processors, self.durable, self.backpressure, self._garbage, awaited, self.transitions
@@ -120,11 +120,11 @@ class StateMachine:
                 self._closed(event)
             case events.SourceIdle(source, incarnation, time, ended):
                 end = self._current(source, incarnation)
-                if isinstance(end, SourceEnd) and time == end.polled:
+                if isinstance(end, SourceProcessor) and time == end.polled:
                     end.rest(ended=ended)
             case events.SourceWoken(source):
                 end = self.processors[source]
-                assert isinstance(end, SourceEnd)
+                assert isinstance(end, SourceProcessor)
                 end.wake()
                 self._moved.add(source)
             case events.TimerFired() | events.RowsProbed() | events.ProbeFailed():
@@ -146,15 +146,15 @@ class StateMachine:
                 self._became_durable(number)
             case events.SinkCommitted(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
-                if isinstance(end, SinkEnd) and end.placing == frontier:
+                if isinstance(end, SinkProcessor) and end.placing == frontier:
                     self._hold(end, frontier)
             case events.CommitUnknown(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
-                if isinstance(end, SinkEnd) and end.placing == frontier:
+                if isinstance(end, SinkProcessor) and end.placing == frontier:
                     self._reopen(end)
             case events.SinkPosition(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
-                if isinstance(end, SinkEnd) and end.asked:
+                if isinstance(end, SinkProcessor) and end.asked:
                     self._hold(end, frontier)
             case events.ProcessorsFailed(processors):
                 self._fail(processors)
@@ -184,20 +184,20 @@ class StateMachine:
 
     def _closed(self, event: events.EpochClosed) -> None:
         end = self._current(event.source, event.incarnation)
-        if not isinstance(end, SourceEnd) or event.time != end.polled:
+        if not isinstance(end, SourceProcessor) or event.time != end.polled:
             return
         end.answered()
         end.gathers = event.gathers
         self._close(end, event.positions)
 
-    def _close(self, source: SourceEnd, positions: Any) -> None:
+    def _close(self, source: SourceProcessor, positions: Any) -> None:
         """Close the next epoch of a source, and record it; positions of None: without input."""
         step = Step(source.following, (), source.following)
         self._send_epoch(source, step, positions)
         sent = dict.fromkeys(source.sent, positions)
         self.durable.add(source.name, step_facts.facts_of(source, step, positions, sent, None, self.durable))
 
-    def _send_epoch(self, source: SourceEnd, step: Step, positions: Any) -> None:
+    def _send_epoch(self, source: SourceProcessor, step: Step, positions: Any) -> None:
         self._did(source, step, dict.fromkeys(source.sent, positions), None)
         self._moved.update(partner.name for partner in source.partners)
 
@@ -260,12 +260,12 @@ class StateMachine:
                 self._outbox += self._garbage.collected(fact)
         self._moved.update(sink.name for sink in self.sinks if sink.waits)
 
-    def _hold(self, sink: SinkEnd, frontier: AnyFrontier) -> None:
+    def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
         sink.hold(frontier)
         self.monitor.committed(sink.name, frontier)
         self._moved.update(end.name for end in self.sinks)
 
-    def _reopen(self, sink: SinkEnd) -> None:
+    def _reopen(self, sink: SinkProcessor) -> None:
         self._outbox.append(sink.reopen())
 
     def _fail(self, processors: AbstractSet[str]) -> None:
@@ -274,16 +274,16 @@ class StateMachine:
         for p in self.processors.values():
             if p.name in processors:
                 self._cancel(p)
-            if isinstance(p, SinkEnd) and p.placing is not None and not p.asked:
+            if isinstance(p, SinkProcessor) and p.placing is not None and not p.asked:
                 self._reopen(p)
 
     def _cancel(self, p: MachineProcessor) -> None:
         if p.running:
             self._outbox.append(instructions.Cancel(p.name, p.incarnation))
-        if isinstance(p, SinkEnd) and p.asked:
+        if isinstance(p, SinkProcessor) and p.asked:
             self._reopen(p)
         else:
-            p.call_off()
+            p.cancel_steps()
 
     def _recover(self, failed: AbstractSet[str]) -> None:
         plan = self.monitor.plan(failed)
@@ -329,14 +329,14 @@ class StateMachine:
             self._advance(self.processors[name], hasten=hasten)
 
     def _advance(self, p: MachineProcessor, *, hasten: bool) -> None:
-        if isinstance(p, SourceEnd):
+        if isinstance(p, SourceProcessor):
             self._advance_source(p, hasten=hasten)
             return
         if p.rebuild and not p.running:
             self._outbox.append(self._steps.rebuild(p))
         while not (p.running or p.rebuild or (self._stops_at_once and p.stops_at_once)):
             over = hasten and not (self._stopping or p.expects) and self._liveness.gives_no_more(p)
-            upcoming = p.upcoming(self._steps.chosen(p), hasten=over)
+            upcoming = p.upcoming(self._steps.determinants(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
                 self._pass_over(p, p.over())
@@ -345,21 +345,21 @@ class StateMachine:
             self._begin(p, step, upcoming)
         if p.running and not p.prepared and not p.rebuild and (prepare := self._steps.prepare(p)) is not None:
             self._outbox.append(prepare)
-        if isinstance(p, SinkEnd):
+        if isinstance(p, SinkProcessor):
             self._commit(p)
         if isinstance(p, BatchEpochs) and not self._stops_at_once:
             self._outbox += p.questions()
         self._outbox += p.timer()
 
-    def _advance_source(self, source: SourceEnd, *, hasten: bool) -> None:
+    def _advance_source(self, source: SourceProcessor, *, hasten: bool) -> None:
         """Send the recorded epochs of a source again, then poll it, as long as backpressure allows.
 
         A source that has nothing catches up with its partners at once: an epoch without input fills no queue.
         """
         while (may_go_on := self._liveness.may_go_on(source, hasten=hasten)) or source.lags:
-            step = next(source.upcoming(self._steps.chosen(source), hasten=hasten), None)
+            step = next(source.upcoming(self._steps.determinants(source), hasten=hasten), None)
             if step is not None and may_go_on:
-                self._send_epoch(source, step, self._steps.chosen(source)[step.key].outcome)
+                self._send_epoch(source, step, self._steps.determinants(source)[step.key].outcome)
             elif step is None and source.lags and self._has_nothing(source):
                 self._close(source, None)
             else:
@@ -369,7 +369,7 @@ class StateMachine:
                     self._outbox.append(source.poll())
                 return
 
-    def _has_nothing(self, source: SourceEnd) -> bool:
+    def _has_nothing(self, source: SourceProcessor) -> bool:
         """Return whether a source has no input for its next epoch, as far as it has told, or is not asked any more."""
         if self._stopping:
             return not (source.closing or self._stops_at_once)
@@ -377,7 +377,7 @@ class StateMachine:
 
     def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
         """Execute a step, unless its messages are known."""
-        if isinstance(p, SinkEnd):
+        if isinstance(p, SinkProcessor):
             self._did(p, step, {}, None)
         elif (known := self._steps.known(p, step)) is not None:
             self._did(p, step, known, None)
@@ -395,7 +395,7 @@ class StateMachine:
         """
         if over <= p.done:
             return
-        for last in p.rounds_ended(over):
+        for last in p.iterations_ended(over):
             self.durable.add(p.name, [LoopEnd(p.name, last)])
             self.monitor.ended(p.name, last)
         for time in p.empty_times(over):
@@ -407,7 +407,7 @@ class StateMachine:
         p.done = over
         self._report_done(p)
 
-    def _commit(self, sink: SinkEnd) -> None:
+    def _commit(self, sink: SinkProcessor) -> None:
         """Hand a sink the times that may leave."""
         if sink.busy or not sink.waits:
             return

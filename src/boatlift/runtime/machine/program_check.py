@@ -24,7 +24,7 @@ def refuse_unfit(program: Program, records: LiveRecords) -> None:
         DataError: `[PROGRAM_CHANGED]`.
     """
     vertices, edges, collected = program.graph.vertices, program.graph.edges, records.collected
-    known = {*records.chosen, *records.ended, *records.results, *records.states, *records.taken}
+    known = {*records.determinants, *records.ended, *records.results, *records.states, *records.taken}
     known |= {*collected.states, *collected.choices}
     strange = (known - vertices.keys()) | ({*records.sent, *collected.messages} - edges.keys())
     inputs = {name: {e.name: vertices[e.source].domain for e in program.graph.inputs[name]} for name in vertices}
@@ -41,7 +41,7 @@ def refuse_unfit(program: Program, records: LiveRecords) -> None:
         messages = [(edge, time) for fact in taken for edge, time, _ in fact.messages]
         if not all(edge in inputs[name] and _is_time(inputs[name][edge], time) for edge, time in messages):
             strange.add(f"{name} with such inputs")
-        events = [*records.chosen.get(name, ()), *records.results.get(name, ())]
+        events = [*records.determinants.get(name, ()), *records.results.get(name, ())]
         numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
         if not numbered or not all(_is_time(domain, time) for time in times):
             strange.add(f"{name} with such times")

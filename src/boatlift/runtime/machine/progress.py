@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.storage.records.facts import last_epoch, last_number, maximal_of
 
 __all__ = ["MachineProgress"]
@@ -63,17 +63,20 @@ class MachineProgress:
         return [
             name
             for name, p in self._processors.items()
-            if not isinstance(p, SourceEnd)  # the results of a source say what was read of it
+            if not isinstance(p, SourceProcessor)  # the results of a source say what was read of it
             if p.rebuild or last_epoch(results.get(name, ())) > last_number(maximal_of(p.done))
         ]
 
     def has_recorded_input(self) -> bool:
         """Return whether recorded input has still to be taken."""
-        chosen = self._durable.records.chosen
+        determinants = self._durable.records.determinants
         return any(
             any(p.waiting.values())
             or p.running
-            or (isinstance(p, SourceEnd) and last_epoch(chosen.get(name, ())) > last_number(maximal_of(p.done)))
+            or (
+                isinstance(p, SourceProcessor)
+                and last_epoch(determinants.get(name, ())) > last_number(maximal_of(p.done))
+            )
             for name, p in self._processors.items()
         )
 

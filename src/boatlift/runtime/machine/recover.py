@@ -58,7 +58,7 @@ def _take_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) ->
     if part.stays:
         if not all(p.stands(step, fixed) for step in p.running):
             yield Cancel(p.name, p.incarnation)
-            p.call_off()
+            p.cancel_steps()
         elif not all(p.stands(step, fixed) for step in p.prepared):
             p.prepared = ()
         return

@@ -10,8 +10,8 @@ from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.in_flight import kept_in_flight
 from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
-from boatlift.runtime.machine.kinds.sink import SinkEnd
-from boatlift.runtime.machine.kinds.source import SourceEnd
+from boatlift.runtime.machine.kinds.sink import SinkProcessor
+from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -45,7 +45,7 @@ def facts_of(
         durable: The facts that are durable already.
     """
     records, durability, late = durable.records, p.durability, list[Fact]()
-    if p.vertex.chooses and step.key not in records.chosen.get(p.name, {}):
+    if p.vertex.chooses and step.key not in records.determinants.get(p.name, {}):
         choice = Determinant(p.name, step.key, step.taken, determinant)
         if durability.recorded or p.vertex.kind is Kind.SOURCE:
             yield choice
@@ -97,7 +97,7 @@ def facts_of_nothing(p: MachineProcessor, time: Any) -> Iterator[Fact]:
 
 def everything_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
     """Return the facts that keep a processor from ever going back, whatever fails, as far as they are not durable."""
-    if isinstance(p, SourceEnd | SinkEnd):
+    if isinstance(p, SourceProcessor | SinkProcessor):
         return
     yield from _messages_of(p, durable)
     if not p.stateless:
@@ -109,7 +109,7 @@ def state_of(p: MachineProcessor, durable: DurableFacts) -> Iterator[Fact]:
 
     So no step is executed again after a clean stop, unless the policy logs no more than inputs.
     """
-    if isinstance(p, SourceEnd | SinkEnd):
+    if isinstance(p, SourceProcessor | SinkProcessor):
         return
     kept = p.durability.has_checkpoints or p.durability.keeps_inputs
     for edge, receiver in p.receivers if p.stateless or kept else ():

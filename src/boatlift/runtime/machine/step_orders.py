@@ -24,16 +24,16 @@ class StepOrders:
 
     Args:
         durable: The recorded choices and messages.
-        together: A processor and the steps that it could execute next to the number of those, from the first on, that
-            are better executed as one run: 1 or more.
+        steps_per_job: Returns how many of the steps that a processor could execute next are better executed as one
+            run: 1 or more, from the first on.
     """
 
-    def __init__(self, durable: DurableFacts, together: Callable[[str, Sequence[StepInput]], int]) -> None:
-        self._durable, self._together = durable, together
+    def __init__(self, durable: DurableFacts, steps_per_job: Callable[[str, Sequence[StepInput]], int]) -> None:
+        self._durable, self._steps_per_job = durable, steps_per_job
 
-    def chosen(self, p: MachineProcessor) -> Mapping[Any, Determinant]:
+    def determinants(self, p: MachineProcessor) -> Mapping[Any, Determinant]:
         """Return a processor's recorded choices."""
-        return self._durable.records.chosen.get(p.name, {})
+        return self._durable.records.determinants.get(p.name, {})
 
     def known(self, p: MachineProcessor, step: Step) -> dict[str, Any] | None:
         """Return the messages of a step if they are durable and the step leaves nothing else.
@@ -51,7 +51,7 @@ class StepOrders:
 
     def prepare(self, p: MachineProcessor) -> Prepare | None:
         """Announce the steps that come after those under way; None if none is known."""
-        upcoming = p.upcoming(self.chosen(p), hasten=False)
+        upcoming = p.upcoming(self.determinants(p), hasten=False)
         p.prepared = self._run_of(p, islice(upcoming, len(p.running), None))
         return Prepare(p.name, p.incarnation, self._inputs(p, p.prepared)) if p.prepared else None
 
@@ -68,12 +68,12 @@ class StepOrders:
     def _run_of(self, p: MachineProcessor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
         """Return the first of some steps, with those that are better executed with it."""
         steps = tuple(islice(takewhile(lambda step: self.known(p, step) is None, upcoming), AT_ONCE))
-        return steps[: self._together(p.name, self._inputs(p, steps))] if len(steps) > 1 else steps
+        return steps[: self._steps_per_job(p.name, self._inputs(p, steps))] if len(steps) > 1 else steps
 
     def _inputs(self, p: MachineProcessor, steps: Iterable[Step]) -> tuple[StepInput, ...]:
         return tuple(self._input(p, step) for step in steps)
 
     def _input(self, p: MachineProcessor, step: Step) -> StepInput:
-        chosen = self.chosen(p).get(step.key)
+        determinants = self.determinants(p).get(step.key)
         place = step.key if isinstance(p, ArrivalOrdered) else None
-        return StepInput(step.time, step.inputs, None if chosen is None else chosen.outcome, place)
+        return StepInput(step.time, step.inputs, None if determinants is None else determinants.outcome, place)

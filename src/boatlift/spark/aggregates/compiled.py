@@ -65,7 +65,9 @@ def compile_aggregates(
     results = [StructField(each.output, each.spark_type) for each in parsed.aggregates]
     schema = StructType([*(takes.schema[key] for key in keys), *results])
     return CompiledKeyed(
-        columns=Columns(name, schema, changes, keys=(frozenset(keys),) if changes else (), bounded=takes.bounded),
+        columns=Columns(
+            name, schema, changes, keys=(frozenset(keys),) if changes else (), has_watermark=takes.has_watermark
+        ),
         fingerprint=fingerprint(arguments) + parsed.fingerprint,
         kernel=kernel(layout),
         inputs=(KeyedInput((*selected, *weight), tuple(keys), arguments.schema),),

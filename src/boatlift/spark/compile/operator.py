@@ -33,7 +33,7 @@ __all__ = [
     "Kit",
     "OtherOperators",
     "SparkOperator",
-    "no_lateness",
+    "no_watermark",
     "without_position",
 ]
 
@@ -54,8 +54,8 @@ class Columns:
         positioned: True if the rows carry `_position`.
         of_step: True if a value was taken from the clock or the chance of a step, within the same unit.
         keys: Sets of columns, none of which two rows that hold at one time have equal values in, as far as is known.
-        bounded: True if messages carry bounds of event time.
-        bound_column: The column whose values those bounds are about; None if it is none of these.
+        has_watermark: True if messages carry bounds of event time.
+        watermark_column: The column whose values those bounds are about; None if it is none of these.
     """
 
     origin: str
@@ -64,8 +64,8 @@ class Columns:
     positioned: bool = False
     of_step: bool = False
     keys: tuple[frozenset[str], ...] = ()
-    bounded: bool = False
-    bound_column: str | None = None
+    has_watermark: bool = False
+    watermark_column: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -220,7 +220,7 @@ class SparkOperator(ABC, Generic[O]):
         """Return what executes the steps of a unit whose `keeper` is such an operator."""
 
 
-def no_lateness(name: str, wish: str, takes: Columns, column: str = "COLUMN") -> str:
+def no_watermark(name: str, wish: str, takes: Columns, column: str = "COLUMN") -> str:
     """Return the message of an error about a stream that does not say how late its rows can be.
 
     Args:
@@ -230,8 +230,8 @@ def no_lateness(name: str, wish: str, takes: Columns, column: str = "COLUMN") ->
         column: The column by which the processor goes.
     """
     instead = f"put .with_watermark('NAME', '{column}', '10 minutes') before it, behind a source or a transform"
-    if takes.bounded:
-        by = takes.bound_column or "a column that it has not kept as it was"
+    if takes.has_watermark:
+        by = takes.watermark_column or "a column that it has not kept as it was"
         return f"{name} {wish}, and {takes.origin} says by {by} how late its rows can be: {instead}"
     return (
         f"{name} {wish}, and {takes.origin} does not say how late its rows can be: {instead}; it does not pass through "

@@ -53,7 +53,7 @@ class BatchSteps(Steps):
         """How many tasks a batch may have at once now: one fewer than there are."""
         return max(1, self._jobs.spark.sparkContext.defaultParallelism - 1)
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Let the step that waits for its turn not begin."""
         self._called_off += 1
 

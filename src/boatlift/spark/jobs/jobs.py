@@ -27,7 +27,7 @@ from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 
-__all__ = ["Jobs", "bounds_of", "clock_of"]
+__all__ = ["Jobs", "clock_of", "watermarks_of"]
 
 Made = TypeVar("Made")
 
@@ -44,7 +44,7 @@ class Jobs:
         group: The dataflow's jobs, which can be made to end.
         files: The files that jobs have left in scratch.
         background: Where plans are made ahead of their turn.
-        resident: Whether small steps may share a job that lives.
+        long_running: Whether small steps may share a job that lives.
         batches: Held while a batch is executed, because two would take all slots.
     """
 
@@ -55,7 +55,7 @@ class Jobs:
     group: JobGroup
     files: ScratchFiles
     background: Background
-    resident: bool = True
+    long_running: bool = True
     batches: threading.Lock = field(default_factory=threading.Lock)
     _settings: RunningSettings = field(init=False)
     _tries: int = field(init=False)
@@ -140,8 +140,8 @@ class Jobs:
             bounds: The bounds of event time before and after the step; None: those that its input carries.
             determinant: The answers of the outside, of a unit that records them.
         """
-        if bounds is None and unit.columns.bounded:
-            bounds = bounds_of(take)
+        if bounds is None and unit.columns.has_watermark:
+            bounds = watermarks_of(take)
         digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
         clock = clock_of(take)
 
@@ -168,7 +168,7 @@ class Jobs:
         return made
 
 
-def bounds_of(take: StepInput) -> tuple[int, int] | None:
+def watermarks_of(take: StepInput) -> tuple[int, int] | None:
     """Return the bounds of event time before and after a step; None if no message of its input carries any."""
     payloads = [None if each.payload is None else payload_of(each.payload) for each in take.inputs]
     carried = [each.bounds for each in payloads if isinstance(each, RunsPayload) and each.bounds is not None]

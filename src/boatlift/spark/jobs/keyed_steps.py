@@ -47,7 +47,7 @@ class KeyedSteps(JobSteps):
         self._begin = top.begin if isinstance(top, CompiledKeyed) else None
         self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
 
-    def together(self, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many steps are small enough for one task in all."""
         source = self._jobs.inputs.source_of(self._unit)
         alone = self._unit.apart or self._begin is not None

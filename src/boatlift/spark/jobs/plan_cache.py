@@ -15,8 +15,8 @@ from boatlift.dataflow import FrameOfTask
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, long_running_job
 from boatlift.spark.jobs.planner import LastStage, StepPlan
-from boatlift.spark.jobs.resident import RESIDENT_BYTES, resident_job
 from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
 from boatlift.storage.records.payloads import StepClock
@@ -48,7 +48,7 @@ class PlanCache:
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[frozenset[str], DataFrame | None] = {}
         self._making = threading.Lock()
-        self._resident = resident_job(unit, jobs, self._resident_frame)
+        self._long_running = long_running_job(unit, jobs, self._long_running_frame)
 
     def of(self, take: StepInput, *, state: bool) -> StepPlan | None:
         """Return the plan of a step, if a kept plan serves it.
@@ -60,8 +60,8 @@ class PlanCache:
         sent = self._inputs.sent(take)
         weight = self._inputs.weight(sent)
         if not self._planner.fits_one_task(weight):
-            if self._resident is not None:
-                self._resident.make_room()
+            if self._long_running is not None:
+                self._long_running.make_room()
             return None
         names = frozenset(sent)
         if self._frames.get(names, _UNKNOWN) is None:
@@ -70,24 +70,26 @@ class PlanCache:
         frame = None if told is None else self._kept(names)
         if told is None or frame is None:
             return None
-        resident = self._resident.step if self._resident is not None and weight <= RESIDENT_BYTES else None
+        long_running = (
+            self._long_running.step if self._long_running is not None and weight <= LONG_RUNNING_BYTES else None
+        )
         parameters = self._planner.parameters(take.number, told.sources, state=state or bool(told.channels))
-        return StepPlan(frame, parameters, channels=told.channels, resident=resident)
+        return StepPlan(frame, parameters, channels=told.channels, long_running=long_running)
 
     def forget(self) -> None:
         """Drop a plan whose run has failed: Spark keeps a failure on the way to the tasks with the plan."""
         with self._making:
             self._frames.clear()
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Let the resident job drop the step under way."""
-        if self._resident is not None:
-            self._resident.call_off()
+        if self._long_running is not None:
+            self._long_running.cancel_steps()
 
     def close(self) -> None:
         """End the resident job."""
-        if self._resident is not None:
-            self._resident.close()
+        if self._long_running is not None:
+            self._long_running.close()
 
     def _kept(self, names: frozenset[str]) -> DataFrame | None:
         """Return the plan of steps that take rows of some senders; None if it cannot be run again."""
@@ -99,7 +101,7 @@ class PlanCache:
                 self._frames[names] = made if has_one_stage(made) else None
             return self._frames[names]
 
-    def _resident_frame(self, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
+    def _long_running_frame(self, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
         (leaf,) = self._unit.leaves
         return self._frame_over({leaf: self._told.of_source(leaf, frame_of)}, last_stage)
 

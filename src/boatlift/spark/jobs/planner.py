@@ -29,8 +29,8 @@ from boatlift.kernels.kernel import KeyedKernel
 from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.barrier_relay import BarrierTasks, barrier_size
 from boatlift.spark.jobs.edges import EDGE
-from boatlift.spark.jobs.gang_hub import Gang, gang_size
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
@@ -88,17 +88,18 @@ class StepPlan:
         frame: The frame whose rows are the receipts of the tasks.
         parameters: The parameters of the job.
         pieces: For each task the places of its rows, if they have been divided already.
-        gang: The number of tasks, if these exchange rows while they run; else 0.
+        barrier: The number of tasks, if these exchange rows while they run; else 0.
         channels: The files of each channel whose rows other units have sent, if the plan does not hold them.
-        resident: Executes a step in a job that lives, and returns the report of its one task; None: it does not now.
+        long_running: Runs a step in the unit's long-running job and returns the report of its one task; None while
+            that job is not available.
     """
 
     frame: DataFrame
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
-    gang: int = 0
+    barrier: int = 0
     channels: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    resident: Callable[[JobParameters], bytes | None] | None = None
+    long_running: Callable[[JobParameters], bytes | None] | None = None
 
     def run(
         self,
@@ -107,7 +108,7 @@ class StepPlan:
         *,
         first: bool = False,
         clocks: Sequence[StepTime] = (),
-        rounds: str = "",
+        iterations: str = "",
         answers: Sequence[RecordedAnswers] = (),
         passed: Mapping[str, int] = _NOTHING_PASSED,
     ) -> list[list[TaskReceipt]]:
@@ -118,7 +119,7 @@ class StepPlan:
             channels: The files of each channel of rows that an earlier job of the step has left.
             first: Whether this is the first step that the processor takes.
             clocks: The time of each step, for tasks that ask for it.
-            rounds: The folder in which the rounds of loops are kept.
+            iterations: The folder in which the rounds of loops are kept.
             answers: Of each step the recorded answers of the outside; None of a step that asks.
             passed: The time that had passed for each part of a view's state before the step, if its rows expire.
 
@@ -130,12 +131,12 @@ class StepPlan:
         """
         context = self.frame.sparkSession.sparkContext
         with ExitStack() as running:
-            gang = running.enter_context(Gang(self.gang, context).running()) if self.gang else None
+            barrier = running.enter_context(BarrierTasks(self.barrier, context).running()) if self.barrier else None
             if input_file := self.parameters.input_file:
                 runs = {part: list(runs) for part, runs in held.items()}
                 left = {name: list(files) for each in (self.channels, channels) for name, files in each.items()}
                 task_input = TaskInput(
-                    runs, self.pieces, first, left, list(clocks), gang, rounds, list(answers), dict(passed)
+                    runs, self.pieces, first, left, list(clocks), barrier, iterations, list(answers), dict(passed)
                 )
                 try:
                     Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
@@ -150,7 +151,7 @@ class StepPlan:
 
     def _reports(self, context: SparkContext) -> list[bytes]:
         """Run the job, or have the resident job execute the step; return the reports of the tasks."""
-        if self.resident is not None and (report := self.resident(self.parameters)) is not None:
+        if self.long_running is not None and (report := self.long_running(self.parameters)) is not None:
             return [report]
         with self.parameters.to_tasks(context), unsealing(context):
             return [bytes(row[0]) for row in self.frame.collect()]
@@ -257,7 +258,7 @@ class StepPlanner:
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.slots())
         if job.exchanges and tasks > 1:
-            tasks = min(power_of_two(self.slots()), gang_size(frame.sparkSession.sparkContext))
+            tasks = min(power_of_two(self.slots()), barrier_size(frame.sparkSession.sparkContext))
         if tasks == 1:
             return StepPlan(self.keyed(job, frame), parameters)
         pieces = self._divided(job, frame, tasks)

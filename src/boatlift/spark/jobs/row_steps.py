@@ -52,10 +52,10 @@ class JobSteps(Steps):
         if self._plans_ahead:
             self._ahead.make(takes, partial(self._plan, takes))
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Let the resident job, if there is one, drop the step under way."""
         if self._cache is not None:
-            self._cache.call_off()
+            self._cache.cancel_steps()
 
     def close(self) -> None:
         """End the resident job, if there is one."""

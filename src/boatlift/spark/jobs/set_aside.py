@@ -104,9 +104,9 @@ class SetAside:
             assert sorting.capabilities.bad_rows is not None, "see SortsOutBadRows"
             self._sorting[source] = sorting, sorting.capabilities.bad_rows
         sorting, sorts = self._sorting[source]
-        letters = sorts.letters(sorting.load(self._spark, position).where(F.col(BAD_ROW).isNotNull()))
-        text = F.to_json(F.struct(*map(_readable, letters.schema.fields)), {"ignoreNullFields": "false"})
-        rows = letters.withColumn(_LETTER, text).limit(MOST + 1).collect()
+        dead_letters = sorts.dead_letters(sorting.load(self._spark, position).where(F.col(BAD_ROW).isNotNull()))
+        text = F.to_json(F.struct(*map(_readable, dead_letters.schema.fields)), {"ignoreNullFields": "false"})
+        rows = dead_letters.withColumn(_LETTER, text).limit(MOST + 1).collect()
         return [BadRow(place, row[_LETTER]) for place, row in zip(sorts.places(rows), rows, strict=True)]
 
 

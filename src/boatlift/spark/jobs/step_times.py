@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.kernels.step_state import NO_BOUND, KernelTime, StepTime
+from boatlift.kernels.step_state import NO_WATERMARK, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.jobs.jobs import bounds_of, clock_of
+from boatlift.spark.jobs.jobs import clock_of, watermarks_of
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 __all__ = ["TimeOfStep", "times_of"]
@@ -43,11 +43,11 @@ def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[
         return [TimeOfStep(StepTime(-1, -1, seed, clock)) for clock, seed in map(clock_of, takes)]
     if which is KernelTime.CLOCK:
         return _by_clock(takes, -1 if recorded is None or recorded.clock is None else recorded.clock)
-    passed, heard = (NO_BOUND, NO_BOUND) if recorded is None or recorded.bounds is None else recorded.bounds
+    passed, heard = (NO_WATERMARK, NO_WATERMARK) if recorded is None or recorded.bounds is None else recorded.bounds
     times = []
     for take in takes:
-        before, after = bounds_of(take) or (heard, heard)
-        now = max(passed, before if which is KernelTime.BOUND_BEFORE else after)
+        before, after = watermarks_of(take) or (heard, heard)
+        now = max(passed, before if which is KernelTime.WATERMARK_BEFORE else after)
         clock, seed = clock_of(take)
         times.append(TimeOfStep(StepTime(passed, now, seed, clock), bounds=(now, after)))
         passed, heard = now, after

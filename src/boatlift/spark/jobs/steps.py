@@ -26,7 +26,7 @@ class Steps(ABC):
         * A file that a result does not name is never needed again.
     """
 
-    def together(self, takes: Sequence[StepInput]) -> int:  # noqa: ARG002
+    def steps_per_job(self, takes: Sequence[StepInput]) -> int:  # noqa: ARG002
         """Return, at once, how many of these steps, from the first on, are better ordered together: 1 or more."""
         return 1
 
@@ -53,7 +53,7 @@ class Steps(ABC):
         """
         return None
 
-    def call_off(self) -> None:  # noqa: B027
+    def cancel_steps(self) -> None:  # noqa: B027
         """Take note that the step under way, or about to begin, is not wanted any more."""
 
     def saved(self, runs: Iterable[RunRef]) -> None:  # noqa: B027

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from boatlift.dataflow import SinkProcessor
+from boatlift.dataflow import SinkSpec
 from boatlift.dataflow.columns import is_reserved
 from boatlift.errors import InvalidError
 
@@ -67,7 +67,7 @@ def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) ->
 
 
 def check_sink_key(
-    sink: SinkProcessor,
+    sink: SinkSpec,
     unit: str,
     schema: StructType,
     unique: tuple[str, ...] | None,

@@ -40,7 +40,7 @@ __all__ = ["keeping", "peer_is_gone", "without_archives"]
 MANY_OBJECTS = 10_000
 """If so many new objects outlive a task, they are modules that the task has imported, and their contents."""
 
-VARIABLE, RESIDENT = "BOATLIFT_WORKERS", "resident"
+VARIABLE, LONG_RUNNING = "BOATLIFT_WORKERS", "long_running"
 """As in `worker_pools`, which imports more than this process may have."""
 
 UNHEARD = 1
@@ -113,7 +113,7 @@ if __name__ == "__main__":
     from boatlift.spark.session.worker_times import in_utc
 
     in_utc()
-    if os.environ.get(VARIABLE) == RESIDENT:
+    if os.environ.get(VARIABLE) == LONG_RUNNING:
         os.environ["SPARK_BUFFER_SIZE"] = "64"
     daemon.worker = keeping(daemon.worker)
     gc.freeze()

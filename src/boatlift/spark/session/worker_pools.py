@@ -15,12 +15,12 @@ from contextlib import contextmanager
 
 from pyspark import SparkContext
 
-__all__ = ["BATCHES", "RESIDENT", "VARIABLE", "workers_of"]
+__all__ = ["BATCHES", "LONG_RUNNING", "VARIABLE", "workers_of"]
 
 VARIABLE = "BOATLIFT_WORKERS"
 """The environment variable with a pool's name; everybody's pool has none."""
 
-BATCHES, RESIDENT = "batch", "resident"
+BATCHES, LONG_RUNNING = "batch", "long_running"
 
 
 class _Environment(dict[str, str]):

@@ -15,10 +15,10 @@ from boatlift.kernels.answers import Answers
 from boatlift.kernels.kernel import KeyedKernel
 from boatlift.kernels.step_state import NO_TIME, StepState, StepTime
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
-from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
+from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
@@ -40,8 +40,8 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
         channels: The files of each channel of rows: those that an earlier job of the step has left, and those that
             other units have sent.
         clocks: The recorded clock of each step of the job, for a kernel that asks for it.
-        gang: Where the tasks meet, if they exchange rows while they run.
-        rounds: Where the rounds of loops are kept.
+        barrier: Where the tasks meet, if they exchange rows while they run.
+        iterations: Where the rounds of loops are kept.
         answers: The answers of each step of the job that is executed again, by key; None of a step that asks.
         passed: The time that had passed for each part of a view's state before the step, if its rows expire.
     """
@@ -51,8 +51,8 @@ class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     first: bool = False
     channels: dict[str, list[str]] = {}
     clocks: list[StepTime] = []
-    gang: HubAddress | None = None
-    rounds: str = ""
+    barrier: RelayAddress | None = None
+    iterations: str = ""
     answers: list[dict[str, list[str]] | None] = []
     passed: dict[str, int] = {}
 

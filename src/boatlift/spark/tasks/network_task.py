@@ -16,20 +16,20 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.kernels.exchange import ALONE, Exchange
-from boatlift.kernels.kept_rounds import NOT_KEPT, KeptRounds
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.network.hand_out import HandOut
+from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.kernels.network.network import Network
 from boatlift.kernels.network.node import ZSet, concat
+from boatlift.kernels.network.output_collector import OutputCollector
 from boatlift.kernels.step_state import Runs
+from boatlift.spark.tasks.barrier import joined
 from boatlift.spark.tasks.declared import as_declared
 from boatlift.spark.tasks.divide import read_pieces
-from boatlift.spark.tasks.gang import joined
-from boatlift.spark.tasks.hub_connection import HubAddress
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
+from boatlift.spark.tasks.loop_checkpoint_files import LoopCheckpointFiles
 from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
-from boatlift.spark.tasks.round_files import RoundFiles
+from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.state.arrangement.arranged import key_hashes, key_words
@@ -65,7 +65,7 @@ class NetworkTask:
         processor: The view, for messages.
         network: The nodes.
         channels: What is left for later jobs of the step.
-        hand_out: What is handed to outputs; None in a job that is not the step's last.
+        output_collector: What is handed to outputs; None in a job that is not the step's last.
         outputs: The outputs.
         token: The owner's.
         tasks: How many partitions the job has; partition i takes key groups g with g % tasks == i.
@@ -75,7 +75,7 @@ class NetworkTask:
     processor: str
     network: Network
     channels: tuple[Channel, ...]
-    hand_out: HandOut | None
+    output_collector: OutputCollector | None
     outputs: tuple[Output, ...]
     token: int
     tasks: int
@@ -106,7 +106,7 @@ class NetworkTask:
             return Path(self.folder) / files[part]
 
         changes = [change_of(inputs[name], schema) for name, schema in zip(names, self.network.inputs, strict=True)]
-        with self._exchange(given.gang, share) as exchange:
+        with self._exchange(given.barrier, share) as exchange:
             made = self.network.step(
                 changes,
                 self._opened(given.runs, share),
@@ -115,32 +115,32 @@ class NetworkTask:
                 share=share,
                 first=given.first,
                 exchange=exchange,
-                rounds=partial(self._rounds, given.rounds, parameters.first, share),
+                iterations=partial(self._iterations, given.iterations, parameters.first, share),
                 passed=given.passed,
             )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         staged = self._left(made.changes, parameters.first, number)
         rows_in = sum(batch.num_rows for batch in rows)
-        if self.hand_out is None:
+        if self.output_collector is None:
             return TaskReceipt(number, rows_in, 0, 0, {}, runs, staged)
-        result = self.hand_out.of(made.changes)
+        result = self.output_collector.of(made.changes)
         handed_out = stage_all(
             self.outputs, self.folder, self.token, parameters.first, number, result.rows, result.replaced
         )
         return TaskReceipt(number, rows_in, result.count, result.digest, handed_out, runs, staged)
 
-    def _rounds(self, folder: str, time: int, share: Share, name: str) -> KeptRounds:
+    def _iterations(self, folder: str, time: int, share: Share, name: str) -> LoopCheckpoint:
         node = self.network.nodes[self.network.names.index(name)]
         if not folder or not isinstance(node, LoopNode):
             return NOT_KEPT
-        return RoundFiles(
+        return LoopCheckpointFiles(
             Path(folder), name, node.keep_every, self.processor, node.kept_codecs, time, share, self.token
         )
 
-    def _exchange(self, gang: HubAddress | None, share: Share) -> AbstractContextManager[Exchange]:
-        if gang is None:
+    def _exchange(self, barrier: RelayAddress | None, share: Share) -> AbstractContextManager[Exchange]:
+        if barrier is None:
             return nullcontext(ALONE)
-        return joined(gang, share, Path(self.folder), self.token, attempt())
+        return joined(barrier, share, Path(self.folder), self.token, attempt())
 
     def _opened(self, runs: Mapping[str, Sequence[LocatedRun]], share: Share) -> dict[str, Runs]:
         return {

@@ -74,7 +74,7 @@ def arranged(
     values = codec.merge([ArrangedRows(weights, tuple(columns))], grouping.order, grouping.starts)
     firsts = grouping.order[grouping.starts]
     found = KeyedRows(grouping.hash, [column.take(firsts) for column in identity], values, grouping.collides)
-    return filtered(codec, found, ~codec.says_nothing(values))
+    return filtered(codec, found, ~codec.is_zero(values))
 
 
 def rows_of_keys(codec: ArrangementCodec, wanted: Hashes, segment: Segment[ArrangedRows]) -> Arranged:

@@ -115,7 +115,7 @@ class ArrangementCodec:
         columns = (pa.concat_arrays([piece.rows[n] for piece in pieces]) for n in range(len(self.schema)))
         return ArrangedRows(grouped_sum(weights[order], starts), tuple(_taken(column, firsts) for column in columns))
 
-    def says_nothing(self, values: ArrangedRows, *, oldest: bool = False) -> npt.NDArray[np.bool_]:
+    def is_zero(self, values: ArrangedRows, *, oldest: bool = False) -> npt.NDArray[np.bool_]:
         """Return which rows have weight 0."""
         del oldest
         nothing: npt.NDArray[np.bool_] = values.weights == 0

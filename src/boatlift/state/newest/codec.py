@@ -153,6 +153,6 @@ class NewestCodec:
         present = np.concatenate([piece.present for piece in pieces])
         return NewestRows(times[chosen], present[chosen], tuple(column.take(at) for column in columns))
 
-    def says_nothing(self, values: NewestRows, *, oldest: bool = False) -> Mask | None:
+    def is_zero(self, values: NewestRows, *, oldest: bool = False) -> Mask | None:
         """Return the tombstones, where no older run may have a row that they end."""
         return ~values.present if oldest else None

@@ -24,10 +24,10 @@ __all__ = [
     "FORMAT_VERSION",
     "OLDEST_VERSION",
     "BadRow",
+    "CompactedPart",
+    "CompactedSegment",
     "Header",
     "InputObject",
-    "Integral",
-    "IntegralPart",
     "PackHead",
     "PackedKeys",
     "Push",
@@ -127,7 +127,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
     number: _Number = 0
 
 
-class IntegralPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """An object with some of the rows of an integral.
 
     Attributes:
@@ -143,7 +143,7 @@ class IntegralPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_
     checksum: bytes
 
 
-class Integral(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """The rows that stand for all rows of a span of an input log: those that no later row of the span replaces.
 
     Attributes:
@@ -155,7 +155,7 @@ class Integral(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     first: _Number
     last: _Number
     digest: bytes
-    parts: tuple[IntegralPart, ...]
+    parts: tuple[CompactedPart, ...]
 
     @property
     def size(self) -> int:
@@ -186,11 +186,11 @@ class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     Attributes:
         place: Its place in the input, as an error names it: file and line, or partition and offset.
-        letter: Its dead letter: a JSON object with what was to be read and the reason why it is no row.
+        dead_letter: Its dead letter: a JSON object with what was to be read and the reason why it is no row.
     """
 
     place: str
-    letter: str
+    dead_letter: str
 
 
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -217,15 +217,17 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         store, source, number: The store's id, and the source and number of the object's name.
         token: The token of the owner that wrote it.
         base: Number of rows that were ever pushed before it.
-        memo: The number of the newest memo up to and including this object; 0 for none.
-        kind: `claim`, `memo`, `rows`, `keys` of rows that are not kept, or `integral`: a part of one, which has no
-            place among the log's numbers; its `number` is that of the last object of its span.
-        claims: Of a claim or memo: the numbers of all claims up to it.
-        freed: Of a memo: all objects up to this number but claims are gone, or may go.
-        pushes: Of rows: those it holds; of a memo: all that have keys and are not packed; of keys: those with the keys.
+        key_checkpoint: The number of the newest key checkpoint up to and including this object; 0 for none.
+        kind: `claim`, `memo` (a key checkpoint), `rows`, `keys` of rows that are not kept, or `integral`: a part of a
+            compacted segment, which has no place among the log's numbers; its `number` is that of the segment's last
+            object.
+        claims: Of a claim or key checkpoint: the numbers of all claims up to it.
+        freed: Of a key checkpoint: all objects up to this number but claims are gone, or may go.
+        pushes: Of rows: those it holds; of a key checkpoint: all that have keys and are not packed; of keys: those with
+            the keys.
         rows: All rows of these pushes, in order: an Arrow stream.
-        integrals: Of a memo: what stands for the rows up to `freed`, one span behind the other.
-        packed: Of a memo: the packed keys, the oldest first.
+        compacted: Of a key checkpoint: the compacted segments that replace the objects up to `freed`, in order.
+        packed: Of a key checkpoint: the packed keys, the oldest first.
     """
 
     store: str
@@ -233,13 +235,13 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     number: _Number
     token: _Number
     base: _Count
-    memo: _Number
+    key_checkpoint: _Number
     kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys|integral)$")]
     claims: tuple[_Number, ...] = ()
     freed: _Number = 0
     pushes: tuple[Push, ...] = ()
     rows: bytes = b""
-    integrals: tuple[Integral, ...] = ()
+    compacted: tuple[CompactedSegment, ...] = ()
     packed: tuple[PackedKeys, ...] = ()
 
     @property
@@ -350,8 +352,8 @@ def encode_input(content: InputObject) -> bytes:
 def decode_input(content: bytes, name: str) -> InputObject:
     """Return the content of an object of an input log; see `decode_group`."""
     found = _decoded(_inputs, _payload(content, name, _INPUT), name)
-    spans = (number for each in found.integrals for number in (each.first, each.last))
-    named = chain((found.memo, found.freed), found.claims, (push.number for push in found.pushes), spans)
+    spans = (number for each in found.compacted for number in (each.first, each.last))
+    named = chain((found.key_checkpoint, found.freed), found.claims, (push.number for push in found.pushes), spans)
     if any(number > found.number for number in named):
         raise _corrupt(name, "names objects that come after it")
     return found

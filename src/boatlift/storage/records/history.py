@@ -12,12 +12,12 @@ from typing import Any
 
 from boatlift.errors import InternalError
 from boatlift.storage.records.division import UNITS, edges_of, units_in
+from boatlift.storage.records.fact_objects import FactObjects
 from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.names import StandingNames
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
-from boatlift.storage.records.standing import StandingFacts
+from boatlift.storage.records.seen_names import StandingNames
 
 __all__ = ["LogHistory"]
 
@@ -92,7 +92,7 @@ class LogHistory:
             case _:
                 self.live_records.apply(record)
 
-    def snapshot(self, standing: StandingFacts | None = None) -> Snapshot:
+    def snapshot(self, standing: FactObjects | None = None) -> Snapshot:
         """Return the record that can stand for all before it.
 
         Args:
@@ -125,7 +125,7 @@ class LogHistory:
 
     def last_closed(self, source: str) -> int:
         """Return the last time that a source has closed; -1 for none."""
-        return max(last_epoch(self.live_records.chosen.get(source, {})), self.cursors.get(source, (-1, {}))[0])
+        return max(last_epoch(self.live_records.determinants.get(source, {})), self.cursors.get(source, (-1, {}))[0])
 
     def last_executed(self, processor: str) -> int:
         """Return the number of the last step that a processor is recorded to have executed; -1 for none."""

@@ -53,7 +53,7 @@ class LiveRecords:
         watch: Is told of facts that come and go; None: nothing is.
     """
 
-    chosen: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
+    determinants: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
     ended: dict[str, dict[Time, LoopEnd]] = field(default_factory=dict)
     results: dict[str, dict[Time, StepDigest]] = field(default_factory=dict)
     states: dict[str, dict[Maximal, Checkpoint]] = field(default_factory=dict)
@@ -76,7 +76,7 @@ class LiveRecords:
         """Add the next fact, or carry out the truncation or collection that it records."""
         match fact:
             case Determinant(processor, time):
-                self._add(self.chosen, "choices", processor, time, fact)
+                self._add(self.determinants, "choices", processor, time, fact)
             case LoopEnd(processor, time):
                 self._add(self.ended, "choices", processor, time, fact)
             case StepDigest(processor, time):
@@ -95,7 +95,7 @@ class LiveRecords:
     def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
         """Forget all facts of processors and edges that the program does not have any more."""
         parts: tuple[dict[str, Any], ...]
-        parts = (self.chosen, self.ended, self.results, self.states, self.taken)
+        parts = (self.determinants, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
             for name in names:
                 self._keep(part, name, lambda _fact: False)
@@ -110,7 +110,7 @@ class LiveRecords:
         """Yield the live facts, and before them the garbage collections in one."""
         yield from self.collections()
         parts: tuple[dict[str, dict[Any, Any]], ...]
-        parts = (self.chosen, self.ended, self.results, self.states, self.taken, self.sent)
+        parts = (self.determinants, self.ended, self.results, self.states, self.taken, self.sent)
         for part in parts:
             for facts in part.values():
                 yield from facts.values()
@@ -137,7 +137,7 @@ class LiveRecords:
         def outlives(fact: Any) -> bool:
             return stands(fact, cut)
 
-        for part in (self.chosen, self.results, self.states, self.taken):
+        for part in (self.determinants, self.results, self.states, self.taken):
             for processor in cut.processors:
                 self._keep(part, processor, outlives)
         for processor, ended in [*self.ended.items()]:
@@ -185,9 +185,11 @@ class LiveRecords:
             self._keep(self.taken, processor, lambda fact: not last.contains(fact.time))
 
     def _collect_determinants(self, processor: str, stable: AnyFrontier) -> None:
-        within = (time for time in self.chosen.get(processor, ()) if contains_event(stable, time))
+        within = (time for time in self.determinants.get(processor, ()) if contains_event(stable, time))
         last: Any = max(within, default=None)
-        self._keep(self.chosen, processor, lambda fact: fact.time == last or not contains_event(stable, fact.time))
+        self._keep(
+            self.determinants, processor, lambda fact: fact.time == last or not contains_event(stable, fact.time)
+        )
         self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
     def _collect_messages(self, edge: str, needless: AnyFrontier) -> None:

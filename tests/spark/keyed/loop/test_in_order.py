@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from boatlift.kernels.loop.by_iteration import IterationCodec
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.loop.rounded import RoundedCodec
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.segment import MappedSegment
 from spark.keyed.loop import test_kept_rounds as kept
@@ -94,7 +94,7 @@ def test_of_a_key_with_many_values_few_are_read(tmp_path: Path, monkeypatch: pyt
     read: list[int] = []
     take = MappedSegment.take
 
-    def counted(self: MappedSegment[Any], codec: RoundedCodec[Any, Any], places: npt.NDArray[np.int64]) -> Arranged:
+    def counted(self: MappedSegment[Any], codec: IterationCodec[Any, Any], places: npt.NDArray[np.int64]) -> Arranged:
         if codec == node.parts["1/min.0"]:
             read.append(len(places))
         return take(self, codec, places)

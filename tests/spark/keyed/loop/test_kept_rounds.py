@@ -1,4 +1,4 @@
-"""Rounds that are kept: a step that another number of tasks begins again goes on from there, to the same rows."""
+"""Iterations that are kept: a step that another number of tasks begins again goes on from there, to the same rows."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.kernels.kept_rounds import KeptRounds, NamedRows, SavedRounds
+from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.loop.rounded import RoundedCodec, at_round
+from boatlift.kernels.loop_checkpoint import LoopCheckpoint, NamedRows, SavedIterations
 from boatlift.kernels.network.node import NodeOutput, ZSet
 from boatlift.kernels.step_state import StepState
-from boatlift.spark.tasks.round_files import MANIFEST, RoundFiles
+from boatlift.spark.tasks.loop_checkpoint_files import MANIFEST, LoopCheckpointFiles
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.key_groups import Share
@@ -49,18 +49,18 @@ class KilledError(Exception):
 class Dying:
     """Keeps rounds, and dies after one of them has been kept."""
 
-    files: RoundFiles
+    files: LoopCheckpointFiles
     after: int | None
-    rounds: list[int]
+    iterations: list[int]
     blind: bool = False
 
     @property
     def due(self) -> bool:
         return self.files.due
 
-    def read(self) -> SavedRounds | None:
+    def read(self) -> SavedIterations | None:
         found = None if self.blind else self.files.read()
-        self.rounds.append(-1 if found is None else found.number)
+        self.iterations.append(-1 if found is None else found.number)
         return found
 
     def write(self, number: int, rows: NamedRows) -> None:
@@ -81,9 +81,9 @@ class Steps:
         self.restored: list[int] = []
         self.blind = -1  # the number of a task that cannot read what was kept
 
-    def files(self, time: int, share: Share, token: int) -> RoundFiles:
+    def files(self, time: int, share: Share, token: int) -> LoopCheckpointFiles:
         place = self.folder / "rounds" / str(time)
-        return RoundFiles(place, "loop", 0.0, "p", self.node.kept_codecs, time, share, token)
+        return LoopCheckpointFiles(place, "loop", 0.0, "p", self.node.kept_codecs, time, share, token)
 
     def take(self, step: Sequence[Bag], tasks: int, *, token: int = 1, die_after: int | None = None) -> Bag:
         """Return the change of the result."""
@@ -93,14 +93,14 @@ class Steps:
         def run(task: int) -> tuple[NodeOutput, dict[str, Path]]:
             share, written = Share(tasks, task), dict[str, Path]()
             files = self.files(self.time, share, token)
-            keeping: KeptRounds = Dying(files, die_after, self.restored, task == self.blind)
+            keeping: LoopCheckpoint = Dying(files, die_after, self.restored, task == self.blind)
 
             def write_to(part: str) -> Path:
                 written[part] = self.folder / f"{self.time}-{token}-{task}-{part.replace('/', '-')}"
                 return written[part]
 
             runs = {part: RunsOnDemand(runs, self.node.parts[part]) for part, runs in self.runs.items()}
-            state = StepState(runs, write_to, self.time, share, exchange=exchanges[task], rounds=keeping)
+            state = StepState(runs, write_to, self.time, share, exchange=exchanges[task], iterations=keeping)
             changes = [self._change(rows) if task == 0 else None for rows in step]
             return self.node.step(changes, state), written
 
@@ -151,7 +151,7 @@ def test_all_tasks_go_on_from_the_same_round(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> RoundFiles:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> LoopCheckpointFiles:
     """The rounds of a step that an owner kept before it was killed, as a later owner finds them."""
     node, first, _ = CASES["components"]
     assert isinstance(node, LoopNode)
@@ -161,12 +161,12 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> RoundFiles:
     return steps.files(0, Share(1, 0), token=2)
 
 
-def kept_in(rounds: RoundFiles) -> int:
-    found = rounds.read()
+def kept_in(iterations: LoopCheckpointFiles) -> int:
+    found = iterations.read()
     return -1 if found is None else found.number
 
 
-def test_a_file_of_which_any_byte_is_another_is_not_there(killed: RoundFiles) -> None:
+def test_a_file_of_which_any_byte_is_another_is_not_there(killed: LoopCheckpointFiles) -> None:
     folder = killed.folder / "1" / "loop"
     files = [folder / MANIFEST, *folder.glob("*.arrow")]
     assert len(files) > 6
@@ -187,7 +187,7 @@ def test_a_file_of_which_any_byte_is_another_is_not_there(killed: RoundFiles) ->
     assert kept_in(killed) == 5
 
 
-def test_a_folder_that_cannot_be_read_is_not_there_and_an_older_owners_is(killed: RoundFiles) -> None:
+def test_a_folder_that_cannot_be_read_is_not_there_and_an_older_owners_is(killed: LoopCheckpointFiles) -> None:
     newer = replace(killed, folder=killed.folder, token=7)
     for folder in (killed.folder / "7", killed.folder / "7" / "loop"):
         folder.parent.mkdir(exist_ok=True)
@@ -206,7 +206,7 @@ def test_a_file_that_is_damaged_where_nothing_is_read_at_first_is_not_there(tmp_
     files = Steps(node, tmp_path).files(0, Share(1, 0), token=1)
     codec, columns = ArrangementCodec(node.circuit.variable), (pa.array(range(5000)), pa.array(range(5000)))
     rows = arranged(codec, columns, np.ones(5000, np.int64), key_hashes(columns, 5000))
-    files.write(3, {"moved": (RoundedCodec(codec), at_round(rows, 3))})
+    files.write(3, {"moved": (IterationCodec(codec), at_iteration(rows, 3))})
     files.written(3)
     assert kept_in(files) == 3
     (file,) = files.folder.rglob("*.arrow")

@@ -246,7 +246,7 @@ class TestWalks(LoopLaws):
                 ),
                 6,
             ),
-            Result.ALL_ROUNDS,
+            Result.ALL_ITERATIONS,
             50,
         ),
         (PAIRS, PAIRS),
@@ -273,7 +273,7 @@ class TestWalksByDoubling(LoopLaws):
                 ),
                 4,
             ),
-            Result.ALL_ROUNDS,
+            Result.ALL_ITERATIONS,
             50,
         ),
         (PAIRS,),
@@ -298,7 +298,7 @@ def test_a_cycle_under_all_rounds_does_not_end(tmp_path: Path) -> None:
     circuit = Circuit(
         (PAIRS, PAIRS), frozenset({0}), PAIRS, (KeyedOperation("0", join(1, 0, (0,), (1,)), (2, 1)), Sum((0, 3))), 4
     )
-    node = LoopNode("p", "a loop", circuit, Result.ALL_ROUNDS, 20)
+    node = LoopNode("p", "a loop", circuit, Result.ALL_ITERATIONS, 20)
     edges = Counter({(1, 1): 1})
     with pytest.raises(DataError, match=r"\[LOOP_TOO_LONG\]"):
         Tasks(node, (PAIRS, PAIRS), tmp_path / "runs").take([edges, edges])

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.operators.process.batch import KeyedProgram
 from boatlift.operators.process.defaults import described
-from boatlift.operators.process.node import Process, ProcessForm, TimerTime
+from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder, Variable

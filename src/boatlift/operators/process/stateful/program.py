@@ -120,7 +120,7 @@ class StatefulProgram:
     def _timer_values(self, touched: Touched) -> TimerValues:
         if self.time is KernelTime.NONE:
             return TimerValues(-1, -1)
-        return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.BOUND_BEFORE else -1)
+        return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.WATERMARK_BEFORE else -1)
 
     def _taken(self, rows: pa.Table, columns: StructType) -> Callable[[int, int], Iterator[Any]]:
         """Return a function of two places that gives the rows between them as the processor takes them."""

@@ -51,7 +51,7 @@ class ArrivalOrdered(MachineProcessor):
         super().clear()
         self._coming.clear()
 
-    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+    def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the messages in the recorded order, then those that wait in arrival order.
 
         Messages of one edge stay in order.
@@ -60,7 +60,7 @@ class ArrivalOrdered(MachineProcessor):
         following.update((edge, n + 1) for edge, n in self.done.maximal)
         coming = dict(self._coming)
         for event in count(self.count):
-            edges = [str(chosen[event].taken)] if event in chosen else [edge for edge, _ in coming]
+            edges = [str(determinants[event].taken)] if event in determinants else [edge for edge, _ in coming]
             edge = next((edge for edge in edges if (edge, following[edge]) in coming), None)
             if edge is None:
                 return

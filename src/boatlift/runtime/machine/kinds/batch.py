@@ -142,13 +142,13 @@ class BatchEpochs(MachineProcessor):
     def _begin_epoch(self) -> None:
         self.lasted, self._open, self._timer = False, OpenEpoch(), None
 
-    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
+    def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
         """Return the next epoch: with its recorded end; else with all complete input, if the policy is satisfied."""
         number = last_of(self.done) + 1
         begin = self.cuts.end(number - 1)
         complete = self._complete
-        if number in chosen:
-            end = int(chosen[number].taken or 0)
+        if number in determinants:
+            end = int(determinants[number].taken or 0)
             if complete < end:
                 return
         else:
@@ -218,9 +218,9 @@ class BatchEpochs(MachineProcessor):
             self.cuts.add(step.taken)
         self.done = Frontier.up_to(step.time)
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Begin another incarnation, which asks its questions anew."""
-        super().call_off()
+        super().cancel_steps()
         self.lasted, self._timer, self._probing = False, None, None
 
     def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:

@@ -12,7 +12,7 @@ from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import AnyFrontier, Feedback, Loop, frontier_of
 
-__all__ = ["Head", "Structured"]
+__all__ = ["EpochOrdered", "Head"]
 
 
 def first_waiting(processor: MachineProcessor) -> Any | None:
@@ -21,7 +21,7 @@ def first_waiting(processor: MachineProcessor) -> Any | None:
     return min(arrivals, default=None)
 
 
-class Structured(MachineProcessor):
+class EpochOrdered(MachineProcessor):
     """Takes all messages of a time together, once the time is complete: no further message can come."""
 
     def complete(self) -> AnyFrontier:
@@ -35,7 +35,7 @@ class Structured(MachineProcessor):
             return []
         return [sender for edge, sender in self.senders if not edge.projection(sender.done).contains(first)]
 
-    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+    def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the times that are complete and have messages."""
         complete = self.complete()
         arrived: dict[Any, list[Message]] = {}
@@ -62,7 +62,7 @@ class Structured(MachineProcessor):
         return self.done if complete <= self.done else self.done | complete
 
 
-class Head(Structured):
+class Head(EpochOrdered):
     """The first processor of a loop: it takes messages that enter the loop, and messages that come round again.
 
     A round that is complete and has no message ends the loop: nothing goes round any more, until another message

@@ -13,7 +13,7 @@ from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import Message, SetTimer
 from boatlift.runtime.machine.kinds.queue import MessageQueue
 from boatlift.storage.records.facts import Determinant, LoggedInput
-from boatlift.times import LAST, NO_ROUND, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
+from boatlift.times import LAST, NO_ITERATION, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
 __all__ = ["Held", "MachineProcessor", "Step"]
 
@@ -179,11 +179,11 @@ class MachineProcessor(ABC):
             waiting.clear()
 
     @abstractmethod
-    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
+    def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:
         """Return the steps that the processor could execute now, one after the other.
 
         Args:
-            chosen: The recorded choices, which are repeated.
+            determinants: The recorded choices, which are repeated.
             hasten: No further input will come: a batch takes what there is.
         """
 
@@ -208,10 +208,10 @@ class MachineProcessor(ABC):
         """Return the times done, with those that are over with nothing to do, if no step comes next."""
         return self.done
 
-    def rounds_ended(self, done: AnyFrontier) -> list[LoopTime]:
+    def iterations_ended(self, done: AnyFrontier) -> list[LoopTime]:
         """Return the last round of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
 
-        The last round of a loop that no message entered is (e, NO_ROUND).
+        The last round of a loop that no message entered is (e, NO_ITERATION).
         """
         domain, last = self.vertex.domain, next(iter(done.maximal), None)
         if not isinstance(domain, Loop) or last is None:
@@ -226,7 +226,7 @@ class MachineProcessor(ABC):
             if n != LAST and (m == 1 or before is None or same or before[: m - 1] < tuple(outer)):
                 first = before[m - 1] + 1 if same and before is not None else 0
                 over = all(i == LAST for i in last[m:])
-                ended += [(*outer, epoch, NO_ROUND) for epoch in range(first, n + 1 if over else n)]
+                ended += [(*outer, epoch, NO_ITERATION) for epoch in range(first, n + 1 if over else n)]
         return ended
 
     def empty_times(self, done: AnyFrontier) -> list[Any]:
@@ -234,7 +234,7 @@ class MachineProcessor(ABC):
 
         Epochs, and rounds up to one that is known.
 
-        `rounds_ended` has the last round of a loop.
+        `iterations_ended` has the last round of a loop.
         """
         if isinstance(done, EpochFrontier) and isinstance(self.done, EpochFrontier):
             return list(range(self.done.last + 1, done.last + 1))
@@ -243,7 +243,7 @@ class MachineProcessor(ABC):
             return []
         *outer, n = last
         first = before[-1] + 1 if before is not None and before[:-1] == last[:-1] else 0
-        return [(*outer, round_) for round_ in range(first, n + 1)]
+        return [(*outer, iteration) for iteration in range(first, n + 1)]
 
     def hold_state(self) -> None:
         """Keep the present state in memory."""
@@ -251,7 +251,7 @@ class MachineProcessor(ABC):
 
     def go_back(self, frontier: AnyFrontier) -> None:
         """Begin another incarnation at a frontier, without a state."""
-        self.call_off()
+        self.cancel_steps()
         self.done, self.state, self.unsaved, self.unsaved_since = frontier, None, 0, None
         self.replayed = 0
         self.unrecorded.clear()
@@ -272,7 +272,7 @@ class MachineProcessor(ABC):
         self.unsaved, self.unsaved_since = held.unsaved, held.unsaved_since
         return True
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Begin another incarnation at the same frontier."""
         self.incarnation += 1
         self.running.clear()

@@ -8,14 +8,14 @@ from typing import Any
 from boatlift.recovery import Edge, Vertex
 from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import CommitSink, Message, ReopenSink
-from boatlift.runtime.machine.kinds.epochs import Structured
+from boatlift.runtime.machine.kinds.epochs import EpochOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.times import AnyFrontier, frontier_of
 
-__all__ = ["SinkEnd"]
+__all__ = ["SinkProcessor"]
 
 
-class SinkEnd(Structured):
+class SinkProcessor(EpochOrdered):
     """A sink as the machine knows it: complete times are staged until they may leave.
 
     Attributes:
@@ -50,7 +50,7 @@ class SinkEnd(Structured):
 
     def reopen(self) -> ReopenSink:
         """Begin another incarnation, and return the instruction that asks the sink for its position."""
-        self.call_off()
+        self.cancel_steps()
         self.asked = True
         return ReopenSink(self.name, self.incarnation)
 

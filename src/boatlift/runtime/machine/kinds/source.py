@@ -13,10 +13,10 @@ from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import AnyFrontier, Frontier, last_of
 
-__all__ = ["SourceEnd"]
+__all__ = ["SourceProcessor"]
 
 
-class SourceEnd(MachineProcessor):
+class SourceProcessor(MachineProcessor):
     """A source as the machine knows it: it closes one epoch after the other.
 
     Recorded epochs are sent again as they are recorded.
@@ -46,7 +46,7 @@ class SourceEnd(MachineProcessor):
         self.ended = False
         self.acknowledged: AnyFrontier = Frontier.up_to(-1)
         self.gathers = False
-        self.partners: list[SourceEnd] = []
+        self.partners: list[SourceProcessor] = []
 
     @property
     def following(self) -> int:
@@ -73,12 +73,12 @@ class SourceEnd(MachineProcessor):
         self.polled = self.following
         return PollSource(self.name, self.incarnation, self.polled)
 
-    def upcoming(self, chosen: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
+    def upcoming(self, determinants: Mapping[Any, Determinant], *, hasten: bool) -> Iterator[Step]:  # noqa: ARG002
         """Return the recorded epochs that come next, if the source can be read again."""
         if self.vertex.keeps_no_rows:
             return
         for time in count(self.following):
-            if time not in chosen:
+            if time not in determinants:
                 return
             yield Step(time, (), time)
 
@@ -86,9 +86,9 @@ class SourceEnd(MachineProcessor):
         """Record that an epoch is closed."""
         self.done = Frontier.up_to(step.time)
 
-    def call_off(self) -> None:
+    def cancel_steps(self) -> None:
         """Begin another incarnation, which may be polled again."""
-        super().call_off()
+        super().cancel_steps()
         self.polled = None
         self.idle = self.resting = self.woken = self.ended = False
 

@@ -13,7 +13,7 @@ import msgspec
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import FactsObject
 
-__all__ = ["FACTS_AN_OBJECT", "StandingFacts"]
+__all__ = ["FACTS_AN_OBJECT", "FactObjects"]
 
 FACTS_AN_OBJECT = 1024
 """So many facts that are in no object are moved into one; fewer stand in the manifest itself."""
@@ -43,7 +43,7 @@ class _Place:
         return msgspec.structs.replace(before, gone=tuple(_ranges(self.facts)))
 
 
-class StandingFacts:
+class FactObjects:
     """The live facts of a log by the object in which they stand.
 
     `LiveRecords` reports to it each fact that comes to live and each that goes.

@@ -17,7 +17,7 @@ from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.column import Column
 from boatlift.state.digest import add_column, finish
 
-__all__ = ["HandOut", "HandedOut"]
+__all__ = ["HandedOut", "OutputCollector"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class HandedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class HandOut:
+class OutputCollector:
     """Adds up the weights of equal rows.
 
     A row of weight n comes out n times with weight 1, or −1: readers of changes know no other weights.

@@ -12,11 +12,11 @@ from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
 
-__all__ = ["Lateness"]
+__all__ = ["Watermark"]
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness(Operator):
+class Watermark(Operator):
     """The rows of a stream that are not late, and the bound of event time that rides with them.
 
     The bound after a step is the latest time of all rows up to that step, less the lateness. It never goes back.

@@ -1,4 +1,4 @@
-"""The driver's side of a task that lives for many steps (`spark/tasks/resident.py`): it orders them one by one."""
+"""The driver's side of a task that lives for many steps (`spark/tasks/long_running.py`): it orders them one by one."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from multiprocessing.connection import Connection
 
 import msgspec
 
-from boatlift.spark.jobs.doors import open_door, shut
-from boatlift.spark.tasks.hub_connection import HubAddress
+from boatlift.spark.jobs.task_listener import open_listener, shut
+from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder
 from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.resident import PRIME, READS, TAKES, ResidentOrder
+from boatlift.spark.tasks.relay_connection import RelayAddress
 
-__all__ = ["ResidentHub"]
+__all__ = ["LongRunningRelay"]
 
 
-class ResidentHub:
+class LongRunningRelay:
     """Orders steps of one task, whose two parts join it.
 
     Laws:
@@ -34,9 +34,9 @@ class ResidentHub:
         self._number = PRIME
 
     @contextmanager
-    def answering(self, host: str) -> Iterator[HubAddress]:
+    def answering(self, host: str) -> Iterator[RelayAddress]:
         """Let parts join at an address of this machine until the end of the block."""
-        with open_door(host, self._join) as address:
+        with open_listener(host, self._join) as address:
             try:
                 yield address
             finally:
@@ -56,7 +56,7 @@ class ResidentHub:
                 return None
             parts = self._there[attempt]
             self._number += 1
-            order = msgspec.msgpack.encode(ResidentOrder(self._number, parameters))
+            order = msgspec.msgpack.encode(LongRunningOrder(self._number, parameters))
         try:
             for part in (READS, TAKES):
                 parts[part].send_bytes(order)

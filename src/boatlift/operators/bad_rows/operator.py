@@ -25,7 +25,7 @@ class BadRows(Operator):
 
     Attributes:
         source: The source, which sorts out bad rows.
-        gives_letters: Whether it gives the dead letters, and counts them.
+        gives_dead_letters: Whether it gives the dead letters, and counts them.
     """
 
     kind: ClassVar[str] = "bad_rows"
@@ -33,7 +33,7 @@ class BadRows(Operator):
     name: str
     upstream: str
     source: SortsOutBadRows
-    gives_letters: bool
+    gives_dead_letters: bool
     policy: Policy
 
     @property
@@ -44,18 +44,18 @@ class BadRows(Operator):
     @property
     def keeps_state(self) -> bool:
         """The number of letters is state; rows that fit are not counted."""
-        return self.gives_letters
+        return self.gives_dead_letters
 
     @property
     def ends_job(self) -> bool:
         """Letters are a unit of their own, which counts them; rows that fit go into the job of their reader."""
-        return self.gives_letters
+        return self.gives_dead_letters
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         """Return new rows; those that fit can be read again as the source can."""
         (taken,) = inputs
-        return replace(taken, origin=self.name, rereadable=taken.rereadable and not self.gives_letters)
+        return replace(taken, origin=self.name, rereadable=taken.rereadable and not self.gives_dead_letters)
 
     def describe(self) -> Json:
         """Return which rows it gives."""
-        return {"gives": "dead letters of bad rows" if self.gives_letters else "rows that fit"}
+        return {"gives": "dead letters of bad rows" if self.gives_dead_letters else "rows that fit"}

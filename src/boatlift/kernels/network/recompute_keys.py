@@ -21,11 +21,11 @@ from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, 
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.merge import merge_rows
 
-__all__ = ["TouchedNode"]
+__all__ = ["RecomputeKeysNode"]
 
 
 @dataclass(frozen=True, slots=True)
-class TouchedNode:
+class RecomputeKeysNode:
     """Arranges its inputs, and gives for each of them two results: the rows of the touched keys before, and after.
 
     An input has the columns of its rows, then those of its key, which are not kept. A row that has expired before the

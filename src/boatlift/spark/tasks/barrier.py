@@ -1,8 +1,8 @@
-"""The exchange between the tasks of a job that run at once: a gang.
+"""The exchange between the tasks of a job that run at once: barrier tasks.
 
-A task sends a message to the driver's hub (`spark/jobs/gang_hub.py`) and gets the messages of all tasks back. Few rows
-travel in the message, many in files of scratch that the message names. A file is removed at the next exchange, which a
-task begins only after it has read what was meant for it.
+A task sends a message to the driver's relay (`spark/jobs/barrier_relay.py`) and gets the messages of all tasks back.
+Few rows travel in the message, many in files of scratch that the message names. A file is removed at the next
+exchange, which a task begins only after it has read what was meant for it.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import pyarrow as pa
 from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.spark.tasks.hub_connection import HubAddress, connected, lost
+from boatlift.spark.tasks.relay_connection import RelayAddress, connected, lost
 from boatlift.spark.tasks.stage import fresh_run
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 
-__all__ = ["GangExchange", "joined"]
+__all__ = ["BarrierExchange", "joined"]
 
 IN_MESSAGE = 1 << 18
 """More bytes than this for one task go by a file."""
@@ -49,7 +49,7 @@ _ALL_LAID = packed_decoder(list[_Laid])
 
 
 @contextmanager
-def joined(address: HubAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[GangExchange]:
+def joined(address: RelayAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[BarrierExchange]:
     """Join a gang for as long as a task runs.
 
     Args:
@@ -63,7 +63,7 @@ def joined(address: HubAddress, share: Share, folder: Path, token: int, attempt:
         UnavailableError: `[TASK_LOST]` the hub does not answer.
     """
     with connected(address, share.residue, attempt) as connection:
-        exchange = GangExchange(connection, share, folder, token)
+        exchange = BarrierExchange(connection, share, folder, token)
         try:
             yield exchange
         finally:
@@ -71,7 +71,7 @@ def joined(address: HubAddress, share: Share, folder: Path, token: int, attempt:
 
 
 @dataclass(slots=True)
-class GangExchange:
+class BarrierExchange:
     """A task's side of a gang.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""A task's connection to a hub of the driver, which hands out messages while the task runs (`spark/jobs/doors.py`)."""
+"""A task's connection to a relay of the driver, which hands out messages while the task runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import msgspec
 
 from boatlift.errors import UnavailableError
 
-__all__ = ["HubAddress", "connected", "lost", "without_delay"]
+__all__ = ["RelayAddress", "connected", "lost", "without_delay"]
 
 
-class HubAddress(msgspec.Struct, frozen=True, array_like=True):
+class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
     """Where a hub is.
 
     Attributes:
@@ -30,7 +30,7 @@ class HubAddress(msgspec.Struct, frozen=True, array_like=True):
 
 
 @contextmanager
-def connected(address: HubAddress, number: int, attempt: int) -> Iterator[Connection]:
+def connected(address: RelayAddress, number: int, attempt: int) -> Iterator[Connection]:
     """Join a hub for as long as a task runs.
 
     Args:

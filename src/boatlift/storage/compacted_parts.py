@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from boatlift.errors import DataError
 from boatlift.storage.records.codec import (
+    CompactedPart,
+    CompactedSegment,
     InputObject,
-    Integral,
-    IntegralPart,
     Push,
     checksum_of,
     decode_input,
@@ -24,11 +24,11 @@ from boatlift.storage.records.codec import (
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.store import Store
 
-__all__ = ["INTEGRALS", "IntegralParts", "LogSpan", "checksum_in", "read_known", "sum_of"]
+__all__ = ["COMPACTED", "CompactedParts", "LogSpan", "checksum_in", "read_known", "sum_of"]
 
-INTEGRALS = "integrals/"
+COMPACTED = "integrals/"
 
-INTEGRAL = "integral"
+COMPACTED_PART = "compacted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +37,12 @@ class LogSpan:
 
     Attributes:
         first: The number of the first object; 1 if nothing comes before the span.
-        integrals: Integrals that stand for its first objects.
+        compacted: CompactedSegments that stand for its first objects.
         numbers: The numbers of the objects with rows after those.
     """
 
     first: int
-    integrals: tuple[Integral, ...]
+    compacted: tuple[CompactedSegment, ...]
     numbers: tuple[int, ...]
 
     @property
@@ -51,7 +51,7 @@ class LogSpan:
         return self.numbers[-1]
 
 
-class IntegralParts:
+class CompactedParts:
     """The parts of integrals of one source. Not for several threads, but for `check` and `read`.
 
     Law: no owner reads a part before a memo of the input log names it; a part that none names is left over.
@@ -66,9 +66,9 @@ class IntegralParts:
 
     def look(self) -> None:
         """List the parts that are there now."""
-        self._present = {*self._store.list(f"{INTEGRALS}{self._source}/")}
+        self._present = {*self._store.list(f"{COMPACTED}{self._source}/")}
 
-    def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> IntegralPart:
+    def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> CompactedPart:
         """Make a part durable.
 
         Args:
@@ -80,16 +80,16 @@ class IntegralParts:
         Raises:
             UnavailableError: `[STORE_FAILED]`.
         """
-        name = f"{INTEGRALS}{self._source}/{token:012}-{last:012}-{place:06}"
+        name = f"{COMPACTED}{self._source}/{token:012}-{last:012}-{place:06}"
         pushes = (Push("", rows, b"", 0),)
         content = encode_input(
-            InputObject(self._store_id, self._source, last, token, 0, 0, INTEGRAL, pushes=pushes, rows=stream)
+            InputObject(self._store_id, self._source, last, token, 0, 0, COMPACTED_PART, pushes=pushes, rows=stream)
         )
         self._store.create(name, content)
         self._present.add(name)
-        return IntegralPart(name, rows, len(content), checksum_of(content))
+        return CompactedPart(name, rows, len(content), checksum_of(content))
 
-    def read(self, part: IntegralPart) -> bytes:
+    def read(self, part: CompactedPart) -> bytes:
         """Read the rows of a part, as an Arrow stream.
 
         Raises:
@@ -97,7 +97,7 @@ class IntegralParts:
         """
         return decode_input(read_known(self._store, part.name, part.checksum), part.name).rows
 
-    def check(self, part: IntegralPart) -> None:
+    def check(self, part: CompactedPart) -> None:
         """Prove by the checksum that it carries that a part is the one that was written.
 
         Raises:

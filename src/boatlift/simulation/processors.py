@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["NOTHING", "Nodes", "SimulatedNode"]
+__all__ = ["NOTHING", "Nodes", "SimulatedProcessor"]
 
 NOTHING = "nothing"
 """The digest of no message, where a time without one is an event."""
 
 
 @dataclass(frozen=True, slots=True)
-class SimulatedNode:
+class SimulatedProcessor:
     """One execution of a processor at a time.
 
     Attributes:
@@ -40,10 +40,10 @@ class Nodes:
     """All nodes ever computed, by digest."""
 
     def __init__(self) -> None:
-        self._nodes: dict[str, SimulatedNode] = {}
-        self._at: dict[tuple[str, Any], set[SimulatedNode]] = {}
+        self._nodes: dict[str, SimulatedProcessor] = {}
+        self._at: dict[tuple[str, Any], set[SimulatedProcessor]] = {}
 
-    def add(self, node: SimulatedNode) -> str:
+    def add(self, node: SimulatedProcessor) -> str:
         """Add a node, and return its digest."""
         digest = node.digest
         if digest not in self._nodes:
@@ -51,14 +51,14 @@ class Nodes:
             self._at.setdefault((node.processor, node.time), set()).add(node)
         return digest
 
-    def at(self, processor: str, time: Any) -> set[SimulatedNode]:
+    def at(self, processor: str, time: Any) -> set[SimulatedProcessor]:
         """Return all nodes of a processor at a time, of any execution."""
         return self._at.get((processor, time), set())
 
-    def __getitem__(self, digest: str) -> SimulatedNode:
+    def __getitem__(self, digest: str) -> SimulatedProcessor:
         return self._nodes[digest]
 
-    def past_of(self, digests: Iterable[str]) -> Iterator[SimulatedNode]:
+    def past_of(self, digests: Iterable[str]) -> Iterator[SimulatedProcessor]:
         """Return all nodes that led to some nodes, and these, once each."""
         left, seen = list(digests), {NOTHING}
         while left:

@@ -14,9 +14,9 @@ from multiprocessing.connection import Connection, Listener, answer_challenge, d
 
 from pyspark import SparkContext
 
-from boatlift.spark.tasks.hub_connection import HubAddress, without_delay
+from boatlift.spark.tasks.relay_connection import RelayAddress, without_delay
 
-__all__ = ["MOST_STRANGERS", "driver_host", "open_door", "shut"]
+__all__ = ["MOST_STRANGERS", "driver_host", "open_listener", "shut"]
 
 Join = Callable[[int, int, Connection], None]
 """Takes a task's number, its attempt and its connection; called on a thread of its own."""
@@ -40,9 +40,9 @@ def driver_host(context: SparkContext) -> str:
 
 
 @contextmanager
-def open_door(
+def open_listener(
     host: str, join: Join, *, patience: float = PATIENCE, most_strangers: int = MOST_STRANGERS
-) -> Iterator[HubAddress]:
+) -> Iterator[RelayAddress]:
     """Let tasks in at an address of this machine until the end of the block.
 
     Args:
@@ -63,8 +63,8 @@ def open_door(
                     ended.wait(0.1)
                     continue
                 strangers.add(connection)
-                greeting = (connection, secret, strangers, join)
-                threading.Thread(target=_greet, args=greeting, name="door", daemon=True).start()
+                handshake = (connection, secret, strangers, join)
+                threading.Thread(target=_handshake, args=handshake, name="door", daemon=True).start()
 
         def look() -> None:
             while not ended.wait(patience / 10):
@@ -74,7 +74,7 @@ def open_door(
         for thread in threads:
             thread.start()
         try:
-            yield HubAddress(host, int(port), secret)
+            yield RelayAddress(host, int(port), secret)
         finally:
             ended.set()
             with suppress(OSError):  # wakes `accept`, which closing a listener does not
@@ -113,7 +113,7 @@ class _Strangers:
                 shut(connection)
 
 
-def _greet(connection: Connection, secret: bytes, strangers: _Strangers, join: Join) -> None:
+def _handshake(connection: Connection, secret: bytes, strangers: _Strangers, join: Join) -> None:
     """Let a task join; a connection that does not prove the secret holds up no other."""
     try:
         deliver_challenge(connection, secret)

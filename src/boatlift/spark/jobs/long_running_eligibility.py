@@ -1,4 +1,4 @@
-"""Which units may have a resident job (`spark/jobs/resident.py`), and why others have none."""
+"""Which units may have a resident job (`spark/jobs/long_running.py`), and why others have none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from boatlift.spark.plans.catalyst import optimised
 from boatlift.spark.plans.marked import is_a_stream, marked
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["EXPRESSIONS", "needs_own_jobs", "residences", "slots_left"]
+__all__ = ["EXPRESSIONS", "long_running", "needs_own_jobs", "slots_left"]
 
 EXPRESSIONS = "its expressions take more than one row at a time, or call Python"
 
@@ -41,7 +41,7 @@ def slots_left(plan: Plan) -> int:
     return 1 + any(unit.timing is Timing.BATCH for unit in plan.units.values())
 
 
-def residences(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSession) -> dict[str, str | None]:
+def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSession) -> dict[str, str | None]:
     """Return for each unit why it can have no resident job, however many slots there are; None: it can have one."""
     found: dict[str, str | None] = {}
     for name, unit in units.items():

@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype
 from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.state.arrangement.order import Order
 
-__all__ = ["Expression", "Node", "PlanNodes", "holds_plan", "items", "plans_within"]
+__all__ = ["CatalystPlan", "Expression", "Node", "holds_plan", "items", "plans_within"]
 
 _WITH_PLACE = re.compile(
     r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
@@ -70,7 +70,7 @@ class _Package:
         return found
 
 
-class PlanNodes:
+class CatalystPlan:
     """Makes and reads nodes in one session.
 
     Args:
@@ -133,7 +133,7 @@ class PlanNodes:
     @staticmethod
     def in_words(node: Node) -> str:
         """Return a node as a person may read it, without the ids of attributes."""
-        kind = PlanNodes.kind(node)
+        kind = CatalystPlan.kind(node)
         return _WORDS.get(kind) or f"{kind} ({re.sub(r'#[0-9]+L?', '', str(node.simpleString(100)))})"
 
     @staticmethod
@@ -433,7 +433,7 @@ class PlanNodes:
     @staticmethod
     def name_of(column: Expression) -> str:
         """Return the name of an attribute, or the text of another expression."""
-        return str(column.name() if PlanNodes.kind(column) == "AttributeReference" else column.sql())
+        return str(column.name() if CatalystPlan.kind(column) == "AttributeReference" else column.sql())
 
     @staticmethod
     def id(attribute: Expression) -> int:
@@ -458,7 +458,9 @@ class PlanNodes:
 
     def columns_of(self, projection: Node) -> dict[int, Expression]:
         """Return the expression of each column of a projection, by the id of its attribute."""
-        return {self.id(column.toAttribute()): PlanNodes.unnamed(column) for column in items(projection.projectList())}
+        return {
+            self.id(column.toAttribute()): CatalystPlan.unnamed(column) for column in items(projection.projectList())
+        }
 
     def all_of(self, conditions: Sequence[Expression]) -> Expression | None:
         """Return the condition that holds if all of some do; None if there are none."""

@@ -25,10 +25,10 @@ from boatlift.errors import InternalError
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.node import AggregateNode
 from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
-from boatlift.kernels.kept_rounds import NamedRows, SavedRounds, rows_of_share
+from boatlift.kernels.loop.by_iteration import HeldRows, IterationCodec, as_run, at_iteration
 from boatlift.kernels.loop.changes import KeyedSum, StepChanges, consolidated, negated
 from boatlift.kernels.loop.in_order import RowsInOrder
-from boatlift.kernels.loop.rounded import HeldRows, RoundedCodec, as_run, at_round
+from boatlift.kernels.loop_checkpoint import NamedRows, SavedIterations, rows_of_share
 from boatlift.kernels.network.distinct import DistinctNode
 from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
 from boatlift.kernels.network.node import Node, ZSet, concat
@@ -45,14 +45,14 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Rounds", "rounded_parts", "rounds_of"]
+__all__ = ["Iterations", "iteration_parts", "iterations_of"]
 
 Hashes = npt.NDArray[np.uint64]
 
 _NO_HASHES = np.zeros(0, np.uint64)
 
 
-class Rounds(Protocol):
+class Iterations(Protocol):
     """An operator within a step's rounds."""
 
     @property
@@ -66,7 +66,7 @@ class Rounds(Protocol):
     def kept(self) -> NamedRows:
         """Return what a task needs to go on after the last round."""
 
-    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+    def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
         """Go on after rounds that were kept.
 
         Args:
@@ -84,28 +84,28 @@ class Rounds(Protocol):
         """
 
 
-def rounded_parts(node: Node) -> Mapping[str, RoundedCodec[Any, Any]]:
+def iteration_parts(node: Node) -> Mapping[str, IterationCodec[Any, Any]]:
     """Return the parts of a node's state within a loop."""
-    return {part: RoundedCodec(codec) for part, codec in node.parts.items()}
+    return {part: IterationCodec(codec) for part, codec in node.parts.items()}
 
 
-def rounds_of(node: Node, runs: Mapping[str, Runs]) -> Rounds:
+def iterations_of(node: Node, runs: Mapping[str, Runs]) -> Iterations:
     """Return the rounds of a node.
 
     Args:
         node: The node: its state is a sum over its inputs, and each part of it has the keys of the inputs.
         runs: Part to its runs before the step.
     """
-    parts = rounded_parts(node)
+    parts = iteration_parts(node)
     if isinstance(node, JoinNode):
-        return _JoinRounds(node, {part: HeldRows(codec, runs[part]) for part, codec in parts.items()})
-    return _KeyedRounds(node, {part: _held(codec, runs[part]) for part, codec in parts.items()})
+        return _JoinIterations(node, {part: HeldRows(codec, runs[part]) for part, codec in parts.items()})
+    return _KeyedIterations(node, {part: _held(codec, runs[part]) for part, codec in parts.items()})
 
 
 class _Held(Protocol):
     """The rows of the keys that a step touches, in a part of the state as it was before the step, by round."""
 
-    codec: RoundedCodec[Any, Any]
+    codec: IterationCodec[Any, Any]
     last: int
 
     def read(self, wanted: Hashes) -> None:
@@ -126,7 +126,7 @@ class _Held(Protocol):
         """Return the rows of some touched keys up to a round, as a node reads runs."""
 
 
-def _held(codec: RoundedCodec[Any, Any], runs: Runs) -> _Held:
+def _held(codec: IterationCodec[Any, Any], runs: Runs) -> _Held:
     inner = codec.inner
     return RowsInOrder(codec, runs) if isinstance(inner, ArrangementCodec) and inner.ordered else HeldRows(codec, runs)
 
@@ -179,7 +179,7 @@ class _Touched:
         return touched
 
 
-class _OperatorRounds:
+class _OperatorIterations:
     """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch.
 
     Args:
@@ -209,7 +209,7 @@ class _OperatorRounds:
             name: (codec, rows) for name, (codec, rows) in added.items() if len(rows)
         }
 
-    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+    def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
         for place, changes in enumerate(self._changes):
             found = _saved_rows(saved, f"{name}/changes.{place}", share)
             if found is not None:
@@ -260,7 +260,7 @@ class _Sums:
         return self._made.now(keys), {part: rows for part, rows in sums.items() if rows is not None}
 
 
-class _KeyedRounds(_OperatorRounds):
+class _KeyedIterations(_OperatorIterations):
     """The rounds of a node whose result for a key is a function of the rows of that key."""
 
     def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
@@ -269,7 +269,7 @@ class _KeyedRounds(_OperatorRounds):
         self._node, self._keys = node, keys
         self._sums = _Sums(node) if isinstance(node, AggregateNode | DistinctNode) else None
 
-    def restore(self, saved: SavedRounds, name: str, share: Share) -> None:
+    def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
         super().restore(saved, name, share)
         keys = self._keys.seen
         if len(keys):  # the node meets again the rows that it had met
@@ -296,7 +296,7 @@ class _KeyedRounds(_OperatorRounds):
         for part, codec in self._node.parts.items():
             rows = _less(codec, added.get(part), added_before.get(part))
             if rows is not None:
-                self.added.setdefault(part, []).append(at_round(rows, number))
+                self.added.setdefault(part, []).append(at_iteration(rows, number))
                 fresh[part] = rows
         pieces = [*([] if now is None else [now]), *([] if before is None else [negated(before)])]
         made = consolidated(concat(pieces), self._schema)
@@ -327,7 +327,7 @@ class _KeyedRounds(_OperatorRounds):
         return (made.changes[0] if made.changes else None), state.added
 
 
-class _JoinRounds(_OperatorRounds):
+class _JoinIterations(_OperatorIterations):
     """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
@@ -346,7 +346,7 @@ class _JoinRounds(_OperatorRounds):
             self._changes[place].begin(with_key, hashes[place])
             rows = arranged_side(side, with_key, ALL_KEY_GROUPS)
             if rows is not None:
-                self.added.setdefault(JOIN_PARTS[place], []).append(at_round(rows, number))
+                self.added.setdefault(JOIN_PARTS[place], []).append(at_iteration(rows, number))
             self._touched[place].add([hashes[place]])
         pieces = [*self._meet(number, 0, each_once(hashes[0]))]
         if number:
@@ -382,7 +382,7 @@ class _JoinRounds(_OperatorRounds):
         return [ZSet(tuple(columns), weights) for columns, weights in pairs]
 
 
-def _saved_rows(saved: SavedRounds, name: str, share: Share) -> tuple[ValueCodec[Any, Any], KeyedRows[Any]] | None:
+def _saved_rows(saved: SavedIterations, name: str, share: Share) -> tuple[ValueCodec[Any, Any], KeyedRows[Any]] | None:
     if name not in saved.runs:
         return None
     codec, runs = saved.runs[name]

@@ -1,4 +1,4 @@
-"""The driver's side of a gang: it hands each task the messages of all (`spark/tasks/gang.py`)."""
+"""The driver's side of a gang: it hands each task the messages of all (`spark/tasks/barrier.py`)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import msgspec
 from pyspark import SparkContext
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.jobs.doors import MOST_STRANGERS, driver_host, open_door, shut
 from boatlift.spark.jobs.slots import Slots, slot_count
-from boatlift.spark.tasks.hub_connection import HubAddress
+from boatlift.spark.jobs.task_listener import MOST_STRANGERS, driver_host, open_listener, shut
+from boatlift.spark.tasks.relay_connection import RelayAddress
 
-__all__ = ["Gang", "Meeting", "gang_size"]
+__all__ = ["Barrier", "BarrierTasks", "barrier_size"]
 
 PATIENCE = 5.0
 """So many seconds a gang may wait for slots that are not there."""
 
 
-def gang_size(context: SparkContext) -> int:
+def barrier_size(context: SparkContext) -> int:
     """Return how many tasks of one job run at once for certain: a power of two; 1 if executors come and go."""
     return 1 << (slot_count(context).bit_length() - 1)
 
 
-class Gang:
+class BarrierTasks:
     """The tasks of a job that run at once, as the driver sees them.
 
     Args:
@@ -39,12 +39,12 @@ class Gang:
     def __init__(self, tasks: int, context: SparkContext) -> None:
         self.tasks, self._context = tasks, context
         self._tag = f"gang-{uuid.uuid4().hex}"
-        self._meeting = Meeting(tasks)
+        self._barrier = Barrier(tasks)
         self._ended = threading.Event()
         self._cancelled = False
 
     @contextmanager
-    def running(self) -> Iterator[HubAddress]:
+    def running(self) -> Iterator[RelayAddress]:
         """Answer the tasks of the job that this thread runs meanwhile.
 
         Spark waits without an end for as many slots as a gang has tasks. So the job is cancelled if it waits for slots
@@ -53,9 +53,9 @@ class Gang:
         Raises:
             UnavailableError: `[TASK_LOST]` so many tasks cannot run at once any more.
         """
-        watching = threading.Thread(target=self._watch, name="gang", daemon=True)
+        watching = threading.Thread(target=self._watch, name="barrier", daemon=True)
         alone = Slots.of(self._context).all_needed()
-        with alone, self._meeting.answering(driver_host(self._context)) as address:
+        with alone, self._barrier.answering(driver_host(self._context)) as address:
             watching.start()
             self._context.addJobTag(self._tag)
             try:
@@ -73,13 +73,13 @@ class Gang:
 
     def _watch(self) -> None:
         while not self._ended.wait(1):
-            if self._meeting.waits_for() > PATIENCE and gang_size(self._context) < self.tasks:
+            if self._barrier.waits_for() > PATIENCE and barrier_size(self._context) < self.tasks:
                 self._cancelled = True
                 self._context.cancelJobsWithTag(self._tag)
                 return
 
 
-class Meeting:
+class Barrier:
     """The tasks of a job that are there.
 
     A task says its number and its attempt. Spark numbers the attempts of tasks that begin together one after the other,
@@ -102,9 +102,9 @@ class Meeting:
             return 0.0 if self._since is None else time.monotonic() - self._since
 
     @contextmanager
-    def answering(self, host: str) -> Iterator[HubAddress]:
+    def answering(self, host: str) -> Iterator[RelayAddress]:
         """Let tasks join, and hand out their messages, at an address of this machine."""
-        with open_door(host, self._join, most_strangers=max(MOST_STRANGERS, 2 * self._tasks)) as address:
+        with open_listener(host, self._join, most_strangers=max(MOST_STRANGERS, 2 * self._tasks)) as address:
             try:
                 yield address
             finally:
@@ -124,8 +124,8 @@ class Meeting:
             if len(self._there) < self._tasks:
                 return
             self._since = None
-            gang = [self._there[each][1] for each in range(self._tasks)]
-        threading.Thread(target=self._relay, args=(gang,), name="gang", daemon=True).start()
+            barrier = [self._there[each][1] for each in range(self._tasks)]
+        threading.Thread(target=self._relay, args=(barrier,), name="gang", daemon=True).start()
 
     def _part(self) -> None:
         """Let all tasks go that are there: their next exchange fails."""
@@ -136,18 +136,18 @@ class Meeting:
         self._there = {}
         self._since = time.monotonic()
 
-    def _relay(self, gang: Sequence[Connection]) -> None:
+    def _relay(self, barrier: Sequence[Connection]) -> None:
         """Hand out messages until a task leaves; then all others learn it."""
         try:
             while True:
-                messages = [msgspec.Raw(each.recv_bytes()) for each in gang]
+                messages = [msgspec.Raw(each.recv_bytes()) for each in barrier]
                 answer = msgspec.msgpack.encode(messages)
-                for each in gang:
+                for each in barrier:
                     each.send_bytes(answer)
         except (OSError, EOFError):
             with self._lock:
-                if any(connection in gang for _, connection in self._there.values()):
+                if any(connection in barrier for _, connection in self._there.values()):
                     self._part()
         finally:
-            for each in gang:
+            for each in barrier:
                 each.close()

@@ -14,11 +14,11 @@ import pyarrow as pa
 
 from boatlift.connectors.push.upserts import DELETED, PUSHED
 from boatlift.errors import BoatliftError, InternalError
+from boatlift.storage.compacted_parts import LogSpan, sum_of
 from boatlift.storage.input_log import InputLog
-from boatlift.storage.integral_parts import LogSpan, sum_of
-from boatlift.storage.records.codec import Integral, IntegralPart
+from boatlift.storage.records.codec import CompactedPart, CompactedSegment
 
-__all__ = ["Integrals", "last_rows", "numbered"]
+__all__ = ["CompactedSegments", "last_rows", "numbered"]
 
 PART_BYTES = 32 << 20
 """A part of an integral takes no further rows once it has so many bytes."""
@@ -51,7 +51,7 @@ def last_rows(read: Callable[[], Iterable[pa.RecordBatch]], key: Sequence[str], 
             yield pa.table(batch.filter(pa.array(stays)))
 
 
-class Integrals:
+class CompactedSegments:
     """Makes integrals of free rows of an input log, one after the other, each on a thread of its own.
 
     Laws:
@@ -70,7 +70,7 @@ class Integrals:
         self._log, self._token, self._key, self._done = log, token, key, done
         self._thread: threading.Thread | None = None
         self._ends = threading.Event()
-        self._made: Integral | BoatliftError | None = None
+        self._made: CompactedSegment | BoatliftError | None = None
 
     @property
     def under_way(self) -> bool:
@@ -123,7 +123,7 @@ class Integrals:
 
     def _work(self, span: LogSpan) -> None:
         try:
-            self._made = self._integral(span)
+            self._made = self._compacted_part(span)
         except BoatliftError as error:
             self._made = self._fenced_or(error)
         except Exception as error:  # noqa: BLE001 - the writer gets it: this thread must not die silently
@@ -138,10 +138,10 @@ class Integrals:
             return fenced
         return error
 
-    def _integral(self, span: LogSpan) -> Integral | None:
+    def _compacted_part(self, span: LogSpan) -> CompactedSegment | None:
         numbers = frozenset(span.numbers)
         digests = [part.checksum for number, part in self._log.parts(0) if number in numbers]
-        parts: list[IntegralPart] = []
+        parts: list[CompactedPart] = []
         rows: list[pa.Table] = []
         for table in last_rows(lambda: self._rows(span), self._key, whole=span.first == 1):
             if self._ends.is_set():
@@ -152,19 +152,19 @@ class Integrals:
                 rows = []
         if rows:
             parts.append(self._write(span.last, len(parts), rows))
-        digest = sum_of([*(each.digest for each in span.integrals), *digests])
-        return Integral(span.first, span.last, digest.to_bytes(16), tuple(parts))
+        digest = sum_of([*(each.digest for each in span.compacted), *digests])
+        return CompactedSegment(span.first, span.last, digest.to_bytes(16), tuple(parts))
 
-    def _write(self, last: int, place: int, tables: list[pa.Table]) -> IntegralPart:
+    def _write(self, last: int, place: int, tables: list[pa.Table]) -> CompactedPart:
         table = pa.concat_tables(tables).combine_chunks()
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
-        return self._log.integral_parts.write(self._token, last, place, len(table), sink.getvalue().to_pybytes())
+        return self._log.compacted_parts.write(self._token, last, place, len(table), sink.getvalue().to_pybytes())
 
     def _rows(self, span: LogSpan) -> Iterator[pa.RecordBatch]:
-        for part in (part for each in span.integrals for part in each.parts):
-            yield from pa.ipc.open_stream(self._log.integral_parts.read(part))
+        for part in (part for each in span.compacted for part in each.parts):
+            yield from pa.ipc.open_stream(self._log.compacted_parts.read(part))
         for base, rows in self._log.read_rows(span.numbers):
             yield from numbered(base, rows)
 

@@ -17,7 +17,7 @@ import xxhash
 
 from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
-from boatlift.kernels.kept_rounds import NamedRows, SavedRounds
+from boatlift.kernels.loop_checkpoint import NamedRows, SavedIterations
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.key_groups import Share
@@ -25,7 +25,7 @@ from boatlift.state.opened import forget_runs, open_run, prove_run
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["MANIFEST", "RoundFiles"]
+__all__ = ["MANIFEST", "LoopCheckpointFiles"]
 
 MANIFEST = "rounds.json"
 """The file that names the files of the rounds that count."""
@@ -35,12 +35,12 @@ class _KeptRuns(msgspec.Struct, frozen=True):
     """The rounds that count.
 
     Attributes:
-        round: The last of them.
+        iteration: The last of them.
         began: The round with which the tasks that wrote them had begun.
         files: Name to the runs of all tasks.
     """
 
-    round: int
+    iteration: int
     began: int
     files: dict[str, list[RunRef]]
 
@@ -60,7 +60,7 @@ _KEPT_RUNS, _OF_TASK, _PROVED = json_decoder(_KeptRuns), json_decoder(_OfTask), 
 
 
 @dataclass(slots=True)
-class RoundFiles:
+class LoopCheckpointFiles:
     """The rounds of a loop in a step, on the side of a task.
 
     Each owner writes into a folder of its own, and so does a process that was taken for dead. A step is begun with the
@@ -89,7 +89,7 @@ class RoundFiles:
     _began: int = 0
     _failed: bool = False
 
-    def read(self) -> SavedRounds | None:
+    def read(self) -> SavedIterations | None:
         """Return the rounds that were kept last; None if no owner has kept any, or none of their files are whole."""
         for owner in self._owners():
             try:
@@ -110,11 +110,13 @@ class RoundFiles:
     def _of(self, owner: int) -> Path:
         return self.folder / str(owner) / self.loop
 
-    def _read(self, place: Path) -> SavedRounds:
+    def _read(self, place: Path) -> SavedIterations:
         manifest: _KeptRuns = _proved(place / MANIFEST, _KEPT_RUNS)
         for run in (each for files in manifest.files.values() for each in files):
             prove_run(run.name, run)  # in what is read later, damage would stop the step
-        return SavedRounds(manifest.round, {name: self._opened(name, runs) for name, runs in manifest.files.items()})
+        return SavedIterations(
+            manifest.iteration, {name: self._opened(name, runs) for name, runs in manifest.files.items()}
+        )
 
     @property
     def due(self) -> bool:
@@ -122,7 +124,7 @@ class RoundFiles:
         return not self._failed and time.monotonic() - self._last >= self.seconds
 
     def write(self, number: int, rows: NamedRows) -> None:
-        """Write a task's rows of all rounds so far; see `KeptRounds.write`."""
+        """Write a task's rows of all rounds so far; see `LoopCheckpoint.write`."""
         with self._or_not_kept():
             self._write(number, rows)
 

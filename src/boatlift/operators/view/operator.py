@@ -26,13 +26,13 @@ class LoopRows:
     Attributes:
         outputs: Their columns, as Spark writes a schema, such as `a LONG, b LONG`: under the name "", or of each of
             several streams that depend on each other under its name.
-        most_rounds: More rounds than this are refused.
+        most_iterations: More rounds than this are refused.
         keep_every: So many seconds after a step began its rounds are kept, and so long after that again: a step that
             is killed goes on from there.
     """
 
     outputs: tuple[tuple[str, str], ...]
-    most_rounds: int
+    most_iterations: int
     keep_every: float = 10.0
 
 

@@ -16,14 +16,14 @@ from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["NOT_KEPT", "KeptRounds", "NamedRows", "SavedRounds", "rows_of_share"]
+__all__ = ["NOT_KEPT", "LoopCheckpoint", "NamedRows", "SavedIterations", "rows_of_share"]
 
 NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
 """Rows by name, with their form."""
 
 
 @dataclass(frozen=True, slots=True)
-class SavedRounds:
+class SavedIterations:
     """The rounds that were kept last.
 
     Attributes:
@@ -35,16 +35,16 @@ class SavedRounds:
     runs: Mapping[str, tuple[ValueCodec[Any, Any], Sequence[OpenRun[Any]]]]
 
 
-class KeptRounds(Protocol):
+class LoopCheckpoint(Protocol):
     """The keeping of a step's rounds, on the side of a task.
 
     Laws:
-        - Rounds are kept of the step and of the input alone for which they were written.
+        - Iterations are kept of the step and of the input alone for which they were written.
         - What cannot be read is not there: then the step begins with round 0.
         - A round that cannot be written is not kept; the step goes on.
     """
 
-    def read(self) -> SavedRounds | None:
+    def read(self) -> SavedIterations | None:
         """Return the rounds that were kept last; None if there are none."""
 
     @property
@@ -78,7 +78,7 @@ class _NotKept:
         del number
 
 
-NOT_KEPT: KeptRounds = _NotKept()
+NOT_KEPT: LoopCheckpoint = _NotKept()
 """No rounds are kept."""
 
 

@@ -18,7 +18,7 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["HeldRows", "RoundedCodec", "as_run", "at_round", "rounds_in", "taken", "without_rounds"]
+__all__ = ["HeldRows", "IterationCodec", "as_run", "at_iteration", "iterations_in", "taken", "without_iterations"]
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -26,11 +26,11 @@ S = TypeVar("S")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
-_ROUND = "_round"
+_ITERATION = "_round"
 
 
 @dataclass(frozen=True, slots=True)
-class RoundedCodec(Generic[V, S]):
+class IterationCodec(Generic[V, S]):
     """The codec of state by round: the keys of another codec, then the round; its values are the other's.
 
     Attributes:
@@ -47,12 +47,12 @@ class RoundedCodec(Generic[V, S]):
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
         """The keys, then the round."""
-        return (*self.inner.keys, (_ROUND, pa.int64()))
+        return (*self.inner.keys, (_ITERATION, pa.int64()))
 
     @property
     def description(self) -> Mapping[str, Any]:
         """What the other codec says, and that rows have a round."""
-        return {**self.inner.description, "rounds": True}
+        return {**self.inner.description, "iterations": True}
 
     def of_older(self, description: Mapping[str, Any]) -> None:
         """Return None: rows have one form."""
@@ -86,15 +86,15 @@ class RoundedCodec(Generic[V, S]):
         """Merge rows of equal keys and rounds."""
         return self.inner.merge(pieces, order, starts)
 
-    def says_nothing(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
+    def is_zero(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
         """Return which rows may be left out of a merged run."""
-        return self.inner.says_nothing(values, oldest=oldest)
+        return self.inner.is_zero(values, oldest=oldest)
 
 
-def at_round(rows: KeyedRows[V], number: int) -> KeyedRows[V]:
+def at_iteration(rows: KeyedRows[V], number: int) -> KeyedRows[V]:
     """Return rows of a state, all of them of one round, as state by round has them."""
-    rounds = Column(pa.int64(), np.full(len(rows), number, np.int64))
-    return KeyedRows(rows.hash, [*rows.keys, rounds], rows.values, rows.collides)
+    iterations = Column(pa.int64(), np.full(len(rows), number, np.int64))
+    return KeyedRows(rows.hash, [*rows.keys, iterations], rows.values, rows.collides)
 
 
 def as_run(codec: ValueCodec[V, S], rows: KeyedRows[V]) -> OpenRun[S]:
@@ -115,7 +115,7 @@ class HeldRows(Generic[V]):
         last: The last round of the rows that were read; -1 if there are none.
     """
 
-    codec: RoundedCodec[V, Any]
+    codec: IterationCodec[V, Any]
     runs: Iterable[OpenRun[Any]]
     last: int = -1
     _rows: KeyedRows[V] | None = None
@@ -134,9 +134,9 @@ class HeldRows(Generic[V]):
         rows = merge_rows(self.codec, found)
         if not len(rows):
             return
-        rounds = rounds_in(rows)
-        for number in np.unique(rounds).tolist():
-            self._hashes.setdefault(number, []).append(distinct_sorted(rows.hash[rounds == number]))
+        iterations = iterations_in(rows)
+        for number in np.unique(iterations).tolist():
+            self._hashes.setdefault(number, []).append(distinct_sorted(rows.hash[iterations == number]))
             self.last = max(self.last, number)
         self._rows = rows if self._rows is None else _interleaved(self.codec, self._rows, rows)
 
@@ -162,9 +162,9 @@ class HeldRows(Generic[V]):
         if held is None:
             return None
         places = ranges(held.hash.searchsorted(keys, "left"), held.hash.searchsorted(keys, "right"))
-        rounds = rounds_in(held)[places]
-        places = places[rounds == number] if exactly else places[rounds <= number]
-        found = without_rounds(self.codec.inner, taken(self.codec, held, places))
+        iterations = iterations_in(held)[places]
+        places = places[iterations == number] if exactly else places[iterations <= number]
+        found = without_iterations(self.codec.inner, taken(self.codec, held, places))
         return found if len(found) else None
 
     def _of_segment(self, wanted: Hashes, segment: Segment[Any]) -> KeyedRows[V]:
@@ -177,10 +177,10 @@ def taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedR
     return KeyedRows(rows.hash[places], columns, codec.take(rows.values, places), rows.collides)
 
 
-def rounds_in(rows: KeyedRows[Any]) -> Ints:
+def iterations_in(rows: KeyedRows[Any]) -> Ints:
     """Return the round of each row of state by round."""
-    rounds: Ints = rows.keys[-1].values
-    return rounds
+    iterations: Ints = rows.keys[-1].values
+    return iterations
 
 
 def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[V]) -> KeyedRows[V]:
@@ -192,7 +192,7 @@ def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[
     return KeyedRows(hashes[order], keys, values, one.collides or other.collides)
 
 
-def without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
+def without_iterations(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
     """Return the sum of rows over all rounds: rows that differ by their round alone are neighbours."""
     keys = rows.keys[:-1]
     begins = np.ones(len(rows), np.bool_)
@@ -201,5 +201,5 @@ def without_rounds(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V
     starts = np.flatnonzero(begins)
     values = codec.merge([rows.values], np.arange(len(rows)), starts)
     found = KeyedRows(rows.hash[starts], [column.take(starts) for column in keys], values, rows.collides)
-    nothing = codec.says_nothing(values)
+    nothing = codec.is_zero(values)
     return found if nothing is None else filtered(codec, found, ~nothing)

@@ -21,13 +21,13 @@ from boatlift.state.arrangement.order import Order, order_codes
 from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
 from boatlift.state.merge import filtered, merge_rows
 
-__all__ = ["FIRST_ROWS", "FirstNode"]
+__all__ = ["FIRST_ROWS", "TopNNode"]
 
 FIRST_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
-class FirstNode:
+class TopNNode:
     """The first rows of the keys whose first rows a step changes: as they were, and as they are.
 
     The input has the columns of its rows, then those of the key, then that of the order; only the first are kept.

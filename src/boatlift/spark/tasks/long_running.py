@@ -22,10 +22,10 @@ import pyarrow as pa
 from boatlift.dataflow.columns import MARK
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
-from boatlift.spark.tasks.hub_connection import HubAddress, connected
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
+from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 
-__all__ = ["PRIME", "READS", "TAKES", "ReadingPart", "ResidentOrder", "TakingPart", "blank_row"]
+__all__ = ["PRIME", "READS", "TAKES", "LongRunningOrder", "SinkTask", "SourceTask", "blank_row"]
 
 READS, TAKES = 0, 1
 """The numbers of the two parts, as they join the hub."""
@@ -38,7 +38,7 @@ PARTS_OF_PATIENCE = 20
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
-class ResidentOrder(msgspec.Struct, frozen=True, array_like=True):
+class LongRunningOrder(msgspec.Struct, frozen=True, array_like=True):
     """The order to execute a step, to both parts.
 
     Attributes:
@@ -50,17 +50,17 @@ class ResidentOrder(msgspec.Struct, frozen=True, array_like=True):
     parameters: JobParameters
 
 
-_ORDERS = packed_decoder(ResidentOrder)
+_ORDERS = packed_decoder(LongRunningOrder)
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingPart:
+class SourceTask:
     """Reads the rows of each step that it is told of, and marks their end.
 
     Attributes:
         processor: The processor, for messages.
         task: What reads the rows of one step; its input is the one row that the job's one partition has.
-        hub: Where orders come from.
+        relay: Where orders come from.
         blank: A row of the task's columns, as an Arrow stream of one batch: marks are made of it.
         width: So many rows are collected on the way before they are sent on.
         patience: After so many seconds without an order the task ends.
@@ -68,7 +68,7 @@ class ReadingPart:
 
     processor: str
     task: ArrowTask
-    hub: HubAddress
+    relay: RelayAddress
     blank: bytes
     width: int
     patience: float
@@ -78,9 +78,9 @@ class ReadingPart:
         handed = list(batches)
         (blank,) = pa.ipc.open_stream(self.blank)
         many = blank.take(pa.array(np.zeros(2 * self.width, np.int64)))
-        with connected(self.hub, READS, attempt()) as hub:
+        with connected(self.relay, READS, attempt()) as relay:
             yield from _marks(many, PRIME)
-            while (order := _next_order(hub, self.patience)) is not None:
+            while (order := _next_order(relay, self.patience)) is not None:
                 with as_job(order.parameters):
                     for rows in self.task(iter(handed)):
                         if rows.num_rows:
@@ -88,15 +88,15 @@ class ReadingPart:
                 yield from _marks(many, order.number)
 
 
-def _next_order(hub: Connection, patience: float) -> ResidentOrder | None:
+def _next_order(relay: Connection, patience: float) -> LongRunningOrder | None:
     """Return the next order; None if none comes, or the driver is gone.
 
     A machine that sleeps for longer than all patience takes one part of it.
     """
     try:
-        if not any(hub.poll(patience / PARTS_OF_PATIENCE) for _ in range(PARTS_OF_PATIENCE)):
+        if not any(relay.poll(patience / PARTS_OF_PATIENCE) for _ in range(PARTS_OF_PATIENCE)):
             return None
-        order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
+        order: LongRunningOrder = _ORDERS.decode(relay.recv_bytes())
     except (OSError, EOFError):
         return None
     return order
@@ -124,22 +124,22 @@ def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TakingPart:
+class SinkTask:
     """Takes what the rows of each step have become.
 
     Attributes:
         processor: The processor, for messages.
         task: What takes the rows of one step, and returns its report as one row.
-        hub: Where orders come from, and reports go.
+        relay: Where orders come from, and reports go.
     """
 
     processor: str
     task: ArrowTask
-    hub: HubAddress
+    relay: RelayAddress
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Execute step after step; no rows are returned."""
-        with connected(self.hub, TAKES, attempt()) as hub:
+        with connected(self.relay, TAKES, attempt()) as relay:
             ended, rows = 0, list[pa.RecordBatch]()
             for batch in batches:
                 for number, some in _pieces(batch):
@@ -147,17 +147,17 @@ class TakingPart:
                         guarded(self.processor, partial(_check, -number, ended))
                         rows.append(some)
                     elif number > ended:
-                        if not self._step(hub, number, rows):
+                        if not self._step(relay, number, rows):
                             return
                         ended, rows = number, []
         yield from ()
 
-    def _step(self, hub: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
+    def _step(self, relay: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
         """Execute a step whose rows are all there; return False if the driver is gone."""
         report = b""
         if number != PRIME:
             try:
-                order: ResidentOrder = _ORDERS.decode(hub.recv_bytes())
+                order: LongRunningOrder = _ORDERS.decode(relay.recv_bytes())
             except (OSError, EOFError):
                 return False
             guarded(self.processor, partial(_check, number, order.number - 1))
@@ -165,7 +165,7 @@ class TakingPart:
                 (made,) = self.task(iter(_together(rows)))
             report = made.column(0)[0].as_py()
         try:
-            hub.send_bytes(report)
+            relay.send_bytes(report)
         except OSError:
             return False
         return True

@@ -40,7 +40,7 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 
-__all__ = ["COLLECT_AFTER", "MESSAGES_AHEAD", "Tenure"]
+__all__ = ["COLLECT_AFTER", "MESSAGES_AHEAD", "OwnershipTerm"]
 
 COLLECT_AFTER = 64
 """Garbage is looked for after so many durable facts."""
@@ -52,7 +52,7 @@ This bounds the runs that wait in scratch, and how long a stop takes.
 """
 
 
-class Tenure:
+class OwnershipTerm:
     """A dataflow that this process has claimed, and whose engine has started.
 
     Its construction fences every earlier owner of the log.
@@ -136,7 +136,7 @@ class Tenure:
             self._program,
             self._overrides.live_records(),
             {name: Frontier.up_to(step) for name, step in self._commits.held.items()},
-            together=self._engine.together,
+            steps_per_job=self._engine.steps_per_job,
             awaited=self._engine.awaited,
             clock_of=clock_of,
             collect_after=COLLECT_AFTER,
