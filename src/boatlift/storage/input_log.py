@@ -1,7 +1,7 @@
 """The input log: pushed rows, which no other system keeps, durable before their client gets an answer.
 
 Its objects are numbered, `input/SOURCE/NNNNNNNNNNNN`, and the numbering is the fence, as in the log
-(`docs/decisions/0002-one-numbering-is-the-fence.md`). A new owner's first act is to take the next number; an owner that
+(`docs/decisions/0002`). A new owner's first act is to take the next number; an owner that
 loses a number is fenced. So the next owner reads every row that a client knows of. Claims are never deleted, because
 an owner that slept tries the number after its last.
 

@@ -1,6 +1,6 @@
 """The log: one sequence of numbered objects for claims, groups of records and manifests.
 
-Numbering is the fence (`docs/decisions/0002-one-numbering-is-the-fence.md`): a number can be created once, a new
+Numbering is the fence (`docs/decisions/0002-one-object-numbering-as-the-fence.md`): a number can be created once, a new
 owner's first act is to take the next one, and the process that loses a number is fenced. There is no check before a
 write, so there is no pause between check and write to lose to.
 

@@ -1,6 +1,6 @@
 """A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
 
-Why one file a step: `docs/decisions/0007-one-parquet-file-a-step.md`. Every byte: `docs/formats/parquet-sink.md`.
+Why one file a step: `docs/decisions/0007-one-parquet-file-per-step.md`. Every byte: `docs/formats/parquet-sink.md`.
 """
 
 from __future__ import annotations
