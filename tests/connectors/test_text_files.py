@@ -244,6 +244,29 @@ def test_a_quoted_field_over_several_lines(tmp_path: Path, spark: SparkSession) 
     assert "b.csv line 6: column b is 'six', which is no int" in refusal(spark, bad)
 
 
+@pytest.mark.spark
+@pytest.mark.parametrize("escape", ['"', "\\"])
+def test_line_ends_within_quotes_stay_as_they_are(tmp_path: Path, spark: SparkSession, escape: str) -> None:
+    """Also of files that end their rows in other ways, read as one step."""
+    rows = [(1, 1, "x\r\ny"), (2, 2, "p\nq"), (3, 3, "r\rs"), (4, 4, "z")]
+    for number, end in enumerate(("\r\n", "\n", "\r")):
+        content = end.join(["a,b,c", *(f'{a},{b},"{c}"' for a, b, c in rows), ""])
+        (tmp_path / f"{number}.csv").write_bytes(content.encode())
+    source = files(tmp_path / "*.csv", schema=SCHEMA, multi_line=True, escape=escape, max_files_per_step=3)
+    assert sorted(rows_of(spark, source)) == sorted(rows * 3)
+
+
+@pytest.mark.spark
+def test_rows_that_end_in_several_ways_are_refused_if_a_field_would_change(tmp_path: Path, spark: SparkSession) -> None:
+    mixed = "a,b,c\r\n1,2,x\n3,4,y\r\n"
+    assert rows_of(spark, source_of(tmp_path, "a.csv", mixed, multi_line=True)) == ROWS
+    source = source_of(tmp_path, "b.csv", mixed + '5,6,"p\r\nq"\n', multi_line=True)
+    position = source.next(source.start())
+    assert position is not None
+    with pytest.raises(DataError, match=r"\[BAD_ROW\] .*b.csv has rows that end with '\\n' and '\\r\\n', and a field"):
+        source.load(spark, position)
+
+
 DATED = "d DATE, t TIMESTAMP, n TIMESTAMP_NTZ"
 FORMATS = {"date_format": "dd.MM.yyyy", "timestamp_format": "dd.MM.yyyy HH:mm"}
 

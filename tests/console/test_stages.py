@@ -133,7 +133,7 @@ class Stuck(FlowEngine):
         super().__init__(World(rows=STEPS * ROWS_A_STEP), planned)
         self._root = root
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1
 
     def run(self, order: Execute) -> tuple[StepResult, ...]:

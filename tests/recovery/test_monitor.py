@@ -50,7 +50,7 @@ class Execution:
 
     def one_thing(self):
         p = self.random.choice(self.graph.order)
-        match self.random.determinants(["step", "write", "release", "ask", "fail"], [50, 25, 20, 15, 2])[0]:
+        match self.random.choices(["step", "write", "release", "ask", "fail"], [50, 25, 20, 15, 2])[0]:
             case "step":
                 self.step(p)
             case "write" if self.writing:
@@ -335,7 +335,7 @@ def test_a_sink_without_an_account_is_shown_only_what_comes_again_while_it_holds
     vertices = [
         Vertex("input", Kind.SOURCE),
         Vertex("asks", Kind.STATELESS, deterministic=False),
-        Vertex("output", Kind.SINK, account=account),
+        Vertex("output", Kind.SINK, ledger=account),
     ]
     edges = [Edge("input->asks", "input", "asks"), Edge("asks->output", "asks", "output")]
     monitor = Monitor(RecoveryGraph(vertices, edges))

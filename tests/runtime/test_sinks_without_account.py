@@ -36,7 +36,7 @@ def planned() -> Plan:
 def test_a_store_records_the_sinks_that_keep_no_account() -> None:
     in_store, program = recorded_program(recorded(planned())).graph, program_of(planned()).graph
     assert in_store.vertices == program.vertices
-    assert not in_store.vertices["alerts"].account
+    assert not in_store.vertices["alerts"].ledger
 
 
 class Delivering(MemoryEngine):

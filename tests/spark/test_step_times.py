@@ -39,7 +39,7 @@ def test_the_clock_rises_with_every_step_also_where_it_stands_or_goes_back() -> 
 def test_timers_go_by_the_bound_before_and_windows_by_the_bound_after() -> None:
     takes = [step(0, 1, (NO_WATERMARK, 100)), step(1, 2, (100, 100)), step(2, 3, (100, 300))]
     before = [each.time for each in times_of(KernelTime.WATERMARK_BEFORE, takes, None)]
-    after = [each.time for each in times_of(KernelTime.BOUND, takes, None)]
+    after = [each.time for each in times_of(KernelTime.WATERMARK, takes, None)]
     assert [(each.before, each.now) for each in before] == [
         (NO_WATERMARK, NO_WATERMARK),
         (NO_WATERMARK, 100),

@@ -54,7 +54,7 @@ def made(time: int, source: str = "numbers") -> Determinant:
 
 def last_made(history: LogHistory, source: str = "numbers") -> int:
     """The last time whose determinants are known, -1 if none are."""
-    return max(history.live_records.chosen.get(source, {}), default=-1)  # type: ignore[type-var, return-value]
+    return max(history.live_records.determinants.get(source, {}), default=-1)  # type: ignore[type-var, return-value]
 
 
 def gave(time: int, processor: str = "sums") -> StepDigest:

@@ -197,7 +197,7 @@ class MemoryEngine:
     def acknowledge(self, source: str, time: int, position: Json) -> None:
         pass
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1 + (takes[0].time + len(unit)) % len(takes)
 
     def prepare(self, order: Prepare) -> None:

@@ -134,7 +134,7 @@ class FlowEngine(MemoryEngine):
     def program(self) -> dict[str, Any]:
         return identity_in_memory(self.plan)
 
-    def together(self, unit: str, takes: Sequence[StepInput]) -> int:
+    def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
         return 1 + (takes[0].number + len(unit)) % len(takes)
 
     def _step(self, unit: str, take: StepInput, state: Any) -> StepResult:

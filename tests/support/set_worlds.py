@@ -23,7 +23,7 @@ class Facts:
             rounds, as if it were an event: that there are no more rounds is known, chosen and recorded like what is in
                 them.
         candidates: F*(p), each as a number of times from the first on; None: every number.
-        choices: The times whose determinants are durable.
+        determinants: The times whose determinants are durable.
         logged: Output edge to the times whose messages are durable.
     """
 
@@ -32,7 +32,7 @@ class Facts:
     times: list[Any]
     deterministic: bool = True
     candidates: list[int] | None = None
-    choices: set[Any] = field(default_factory=set)
+    determinants: set[Any] = field(default_factory=set)
     logged: dict[str, set[Any]] = field(default_factory=dict)
     order: ArrivalOrder | None = None
 
@@ -68,9 +68,9 @@ class SetWorld:
             inputs=graph.inputs[p],
             outputs=graph.outputs[p],
             checkpoints=[self.frontier(p, n) for n in facts.candidates or ()],
-            determinants=TimeSet(map(facts.times.index, facts.choices))
+            determinants=TimeSet(map(facts.times.index, facts.determinants))
             if isinstance(facts.domain, Sequence)
-            else self._times(facts, facts.choices),
+            else self._times(facts, facts.determinants),
             order=facts.order,
             logged={e: self._times(facts, times) for e, times in facts.logged.items()},
         )
@@ -128,7 +128,7 @@ class SetWorld:
         return reached
 
     def _repeats(self, p, facts, t):
-        if t in facts.choices:
+        if t in facts.determinants:
             return True
         if facts.kind is Kind.SOURCE or isinstance(facts.domain, Sequence):
             return False

@@ -20,7 +20,7 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
                 "source": bad.source,
                 "step": bad.step,
                 "place": bad.place,
-                "dead_letter": json.loads(bad.dead_letter),
+                "letter": json.loads(bad.dead_letter),
             }
             print(json.dumps(row, ensure_ascii=False))
         return

@@ -51,7 +51,7 @@ def _nodes(identity: Mapping[str, Any]) -> list[RecoveryNode]:
     ]
     nodes += [_node(name, unit, [processors[each] for each in unit.operators]) for name, unit in units.items()]
     nodes += [
-        RecoveryNode(sink, (name,), Kind.SINK, ledger=identity[f"sink {sink}"].get("ledger", True))
+        RecoveryNode(sink, (name,), Kind.SINK, ledger=identity[f"sink {sink}"].get("account", True))
         for name, unit in units.items()
         for sink in unit.outputs.values()
     ]

@@ -28,7 +28,7 @@ __all__ = ["COMPACTED", "CompactedParts", "LogSpan", "checksum_in", "read_known"
 
 COMPACTED = "integrals/"
 
-COMPACTED_PART = "compacted"
+COMPACTED_PART = "integral"
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ __all__ = ["CLAIM", "INPUT", "InputLog"]
 
 INPUT = "input/"
 
-CLAIM, KEY_CHECKPOINT, ROWS, KEYS = "claim", "key_checkpoint", "rows", "keys"
+CLAIM, KEY_CHECKPOINT, ROWS, KEYS = "claim", "memo", "rows", "keys"
 
 CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 
@@ -422,7 +422,7 @@ class InputLog:
         self, keys: RememberedKeys, freed: int, compacted: tuple[CompactedSegment, ...] | None = None
     ) -> None:
         named = self._compacted if compacted is None else compacted
-        content: dict[str, Any] = {"pushes": keys.pushes, "packed": keys.packed, "integrals": named}
+        content: dict[str, Any] = {"pushes": keys.pushes, "packed": keys.packed, "compacted": named}
         self._write(self._object(KEY_CHECKPOINT, claims=self._claims, freed=freed, **content))
         with self._changing:
             self.key_packs.open(keys.packed)  # lets go of those that it does not name, before they are deleted

@@ -7,6 +7,7 @@ import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ __all__ = ["ENCODINGS", "CsvFormat"]
 ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 """The encodings that Spark reads line by line, as Python calls them for reading."""
 
+_CHUNK = 1 << 20
 _BAD_ROW = "_boatlift_bad_row"
 _NOT_PARSED = "TextParsingException"
 _CORRECTED = "corrected, the file needs a new name"
@@ -188,11 +190,17 @@ class CsvFormat:
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         """Return a strict reader: of texts, which all become values."""
-        reader = self._options(spark).schema(all_text(schema)).option("mode", "FAILFAST")
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            texts = with_ordinals(loaded(reader, files), files, ordinals)
-            return self._texts(texts, schema).rows([ORDINAL] if ordinals else [])
+            ends = [self._line_end(path) for path, _ in files]
+            texts = []
+            for end in dict.fromkeys(ends):
+                reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
+                some = [file for file, its in zip(files, ends, strict=True) if its == end]
+                numbers = [number for number, its in zip(ordinals, ends, strict=False) if its == end]
+                texts.append(with_ordinals(loaded(reader, some), some, numbers))
+            united = reduce(lambda one, other: one.union(other), texts)
+            return self._texts(united, schema).rows([ORDINAL] if ordinals else [])
 
         return read
 
@@ -209,8 +217,12 @@ class CsvFormat:
 
         if (damage := damage_of(path)) is not None:
             return DataError("BAD_ROW", damage)
+        try:
+            end = self._line_end(path)
+        except DataError as error:
+            return error
         lenient = StructType([*all_text(schema).fields, StructField(_BAD_ROW, StringType())])
-        reader = self._options(spark).schema(lenient)
+        reader = self._options(spark, end).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
         texts = self._texts(loaded(reader, [(path, 0)]), schema, f"{_BAD_ROW} IS NOT NULL")
         bad = texts.sorted_out([], F.struct(*map(quoted, lenient.fieldNames()))).where(F.col(BAD_ROW).isNotNull())
@@ -285,6 +297,39 @@ class CsvFormat:
         """Return texts as they are whether Spark or Python has read them: Spark makes other line ends LF."""
         return ["" if each in {None, self.null_value} else "\n".join(str(each).splitlines()) for each in texts]
 
+    def _line_end(self, path: Path) -> str | None:
+        r"""Return what ends each row of a file whose rows may have several lines; None: Spark may find it out.
+
+        Without the answer, Spark takes the first line end of a file for that of all rows, and makes LF of it in quoted
+        fields too: `"a\r\nb"` would lose its CR.
+
+        Raises:
+            DataError: `[BAD_ROW]` rows end in several ways, and a field has a line end that Spark would change.
+        """
+        if not (self.multi_line or self.separator.isspace()):
+            return None
+        with opened(path) as file:
+            if not any(b"\r" in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")):
+                return None
+        ends, changed, last = set[str](), False, [""]
+
+        def noted(line: str) -> str:
+            last[0] = line
+            return line
+
+        with opened(path) as file, suppress(csv.Error):
+            for row in self._split(map(noted, self._text(file))):
+                ends.add(last[0][len(last[0].rstrip("\r\n")) :])
+                changed = changed or any("\r" in field for field in row)
+        ends.discard("")
+        if len(ends) > 1 and changed:
+            kinds = " and ".join(sorted(map(repr, ends)))
+            raise DataError(
+                "BAD_ROW",
+                f"{path} has rows that end with {kinds}, and a field with '\\r': end all rows alike; {_CORRECTED}",
+            )
+        return ends.pop() if len(ends) == 1 else None
+
     def _text(self, file: IO[bytes]) -> io.TextIOWrapper:
         return io.TextIOWrapper(file, ENCODINGS[self.encoding], errors="replace", newline="")
 
@@ -307,8 +352,9 @@ class CsvFormat:
             "emptyValue": QUOTED_EMPTY,
         }
 
-    def _options(self, spark: SparkSession) -> DataFrameReader:
+    def _options(self, spark: SparkSession, end: str | None) -> DataFrameReader:
         return spark.read.format("csv").options(
+            **({} if end is None else {"lineSep": end}),
             header=self.header,
             encoding=self.encoding,
             # Line by line, Spark would pass over a line of separators alone if these are white space.

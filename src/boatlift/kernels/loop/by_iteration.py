@@ -52,7 +52,7 @@ class IterationCodec(Generic[V, S]):
     @property
     def description(self) -> Mapping[str, Any]:
         """What the other codec says, and that rows have a round."""
-        return {**self.inner.description, "iterations": True}
+        return {**self.inner.description, "rounds": True}
 
     def of_older(self, description: Mapping[str, Any]) -> None:
         """Return None: rows have one form."""

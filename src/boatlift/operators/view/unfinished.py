@@ -16,7 +16,7 @@ from boatlift.storage.records.payloads import SourcePayload, payload_of
 
 __all__ = ["UnfinishedIterations", "history_of"]
 
-ITERATIONS = "iterations"
+ITERATIONS = "rounds"
 """The folder of all units, beside the scratch of owners: a process that comes after reads it."""
 
 
