@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from benchmarks.harness import Effort, Result
-from benchmarks.table import markdown
+from benchmarks.harness.measuring import Effort, Result
+from benchmarks.harness.table import markdown
 
 NAMES = (
     "keyed_aggregation",
@@ -97,7 +97,7 @@ def _reserved_standard_output() -> Iterator[TextIO]:
 
 
 def _measure(name: str, effort: Effort) -> Result:
-    result: Result = importlib.import_module(f"benchmarks.{name}").measure(effort)
+    result: Result = importlib.import_module(f"benchmarks.cases.{name}").measure(effort)
     return result
 
 

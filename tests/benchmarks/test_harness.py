@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from benchmarks import __main__ as command_line
-from benchmarks import data
 from benchmarks.__main__ import NAMES, _others, _write
-from benchmarks.harness import (
+from benchmarks.harness import data
+from benchmarks.harness.measuring import (
     Effort,
     Figure,
     Result,
@@ -28,14 +28,14 @@ from benchmarks.harness import (
     rounds,
     rows_per_second,
 )
-from benchmarks.side import Side, SideError
-from benchmarks.table import markdown
+from benchmarks.harness.side import Side, SideError
+from benchmarks.harness.table import markdown
 
-ROOT = Path(data.__file__).parents[1]
+ROOT = Path(data.__file__).parents[2]
 
 ECHO = """
 import sys
-from benchmarks.side import serve
+from benchmarks.harness.side import serve
 
 def prepare(folder, **options):
     print("noise that is no answer")
@@ -50,8 +50,8 @@ serve({"prepare": prepare, "fail": fail, "leave": lambda: sys.exit(3)})
 
 @pytest.fixture
 def artifacts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr("benchmarks.data.ARTIFACTS", tmp_path)
-    monkeypatch.setattr("benchmarks.side.ARTIFACTS", tmp_path)
+    monkeypatch.setattr("benchmarks.harness.data.ARTIFACTS", tmp_path)
+    monkeypatch.setattr("benchmarks.harness.side.ARTIFACTS", tmp_path)
     return tmp_path
 
 
@@ -137,7 +137,7 @@ def test_a_side_is_stopped_while_it_is_not_asked(artifacts: Path, echo: dict[str
 
 def test_a_side_dies_with_who_started_it(artifacts: Path, echo: dict[str, str]) -> None:
     starter = (
-        "import sys, time; from benchmarks import side; from pathlib import Path\n"
+        "import sys, time; from benchmarks.harness import side; from pathlib import Path\n"
         f"side.ARTIFACTS = Path({str(artifacts)!r})\n"
         "with side.Side('echo_side') as made: print(made._process.pid, flush=True); time.sleep(600)"
     )
@@ -189,16 +189,16 @@ def test_a_benchmark_prints_one_json_object_on_standard_output() -> None:
 NOISY = """
 import subprocess, sys, types
 from benchmarks import __main__ as command
-from benchmarks.harness import Result
+from benchmarks.harness.measuring import Result
 
 def measure(effort):
     print("a print")
     subprocess.run(["echo", "a print of another process"], check=True)
     return Result("noisy", "none", True, {"one": 1.0}, {})
 
-noisy = types.ModuleType("benchmarks.noisy")
+noisy = types.ModuleType("benchmarks.cases.noisy")
 noisy.measure = measure
-sys.modules["benchmarks.noisy"] = noisy
+sys.modules["benchmarks.cases.noisy"] = noisy
 command.NAMES = ("noisy",)
 command.main()
 """

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import dbsp_side, flink_queries, flink_side, nexmark_peers
-from benchmarks.nexmark_queries import QUERIES
-from benchmarks.peer_files import arrow_file, difference, read_changes, text_file
-from benchmarks.view_top_peers import top_of
+from benchmarks.cases.nexmark_queries import QUERIES
+from benchmarks.peers import dbsp_side, flink_queries, flink_side, nexmark_peers
+from benchmarks.peers.peer_files import arrow_file, difference, read_changes, text_file
+from benchmarks.peers.view_top_peers import top_of
 
 MOMENT = datetime(2015, 7, 15, 0, 0, 0, 100_000, tzinfo=UTC)
 

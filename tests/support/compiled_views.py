@@ -13,7 +13,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 import boatlift as bl
-from benchmarks.nexmark_queries import QUERIES, SIDE_INPUT
+from benchmarks.cases.nexmark_queries import QUERIES, SIDE_INPUT
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
 from boatlift.spark.compile.program import compile_program

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import boatlift as bl
-from benchmarks.nexmark_queries import COLUMNS, QUERIES, REFUSED, SIDE_INPUT, events
+from benchmarks.cases.nexmark_queries import COLUMNS, QUERIES, REFUSED, SIDE_INPUT, events
 from views.judge import flow_of, judge, write
 from views.random_queries import Generated, Table
 

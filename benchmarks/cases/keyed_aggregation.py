@@ -1,0 +1,48 @@
+"""Rows a second: 1M distinct uniform keys, count and sum of a double, 1M rows a step, checkpoints on in both."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from benchmarks.harness import data
+from benchmarks.harness.measuring import Effort, Figure, Result, cycled, median_ratio, rounds, rows_per_second
+from benchmarks.harness.side import Side
+
+__all__ = ["measure"]
+
+WARM_UP, TURN = 4, 6
+EVERY = 5  # so that each turn has a checkpoint; the peer has one every batch
+
+
+def measure(effort: Effort) -> Result:
+    """Measure the throughput of both sides, in turns."""
+    rows = effort.keys(1_000_000)
+    files = data.all_keys(rows, rows) + data.drawn_keys(rows, rows, 12)
+    fed = dict.fromkeys(("boatlift", "rocksdb", "memory"), 0)
+
+    def turn(name: str, side: Side, count: int = TURN) -> float:
+        answer = side.run(cycled(files, fed[name], count))
+        fed[name] += count
+        return rows_per_second(answer, rows)
+
+    with ExitStack() as stack:
+        sides = {
+            "boatlift": stack.enter_context(Side("benchmarks.sides.boatlift_side", every=EVERY)),
+            "rocksdb": stack.enter_context(Side("benchmarks.peers.streaming_peer", state="rocksdb")),
+            "memory": stack.enter_context(Side("benchmarks.peers.streaming_peer", state="memory")),
+        }
+        for name, side in sides.items():
+            turn(name, side, WARM_UP)
+        rates = rounds(effort.rounds, sides, turn)
+    ratios = {
+        "Structured Streaming, RocksDB": median_ratio(rates["boatlift"], rates["rocksdb"]),
+        "Structured Streaming, in memory": median_ratio(rates["boatlift"], rates["memory"]),
+    }
+    by_disk, by_memory = ratios.values()
+    return Result(
+        name="keyed_aggregation",
+        target="rows/s: at least 5 times Structured Streaming on RocksDB, 2.5 times in memory",
+        met=by_disk >= 5 and by_memory >= 2.5,
+        ratios=ratios,
+        figures={name: Figure.of("rows/s", values) for name, values in rates.items()},
+    )

@@ -1,0 +1,1 @@
+"""The other systems: Structured Streaming, Flink, DBSP, plain batches; each with its best settings."""

@@ -1,0 +1,134 @@
+"""Our side: the same aggregation over the same files in Boatlift, with its log, its state and its checkpoints."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from benchmarks.harness.side import Answer, feed, serve
+from benchmarks.harness.stores import CountingStore, VolatileStore
+from benchmarks.harness.watch import Watch
+
+__all__ = ["SETTINGS"]
+
+SETTINGS = {
+    "spark.driver.memory": "4g",
+    # A side that is stopped while the other is measured must not be taken for dead.
+    "spark.network.timeout": "3600s",
+}
+
+NEVER = 1 << 30
+
+
+class Boatlift:
+    """One dataflow, fed file by file."""
+
+    def __init__(self) -> None:
+        self._fed = 0
+        self._folder = Path()
+        self._watch = Watch()
+        self._store: CountingStore | None = None
+
+    def prepare(
+        self, folder: str, policy: str = "lazy", every: int = 20, durable: bool = True, start: bool = True
+    ) -> Answer:
+        """Make the session and, if `start`, start the dataflow.
+
+        Args:
+            folder: The folder of all files; a store in it is continued.
+            policy: Of the aggregation: `lazy`, `eager`, `history` or `logging` (of input: no checkpoints).
+            every: Steps between two checkpoints, if it is lazy.
+            durable: False: log and manifests go nowhere, nothing is synced, there are no checkpoints.
+            start: Whether the dataflow starts now.
+        """
+        import boatlift as bl
+
+        self._folder = Path(folder)
+        (self._folder / "input").mkdir(exist_ok=True)
+        self._fed = len(list((self._folder / "input").iterdir()))
+        self._policy, self._every, self._durable = policy, every, durable
+        self._spark = bl.session(master="local[2]", **SETTINGS)
+        # Whatever the first job and the first Python worker of a session cost is not a dataflow's.
+        self._spark.range(0, 1000, 1, 2).repartition(2, "id").mapInArrow(lambda batches: batches, "id long").collect()
+        return self.start() if start else {"ready": True}
+
+    def start(self) -> Answer:
+        """Start the dataflow, or go on with it."""
+        from pyspark.sql import functions as F
+
+        import boatlift as bl
+        from boatlift.storage.local import LocalStore
+
+        policies: dict[str, bl.Lazy | bl.Eager | bl.History] = {
+            "lazy": bl.Lazy(every=self._every if self._durable else NEVER),
+            "logging": bl.Lazy(every=None),
+            "eager": bl.Eager(),
+            "history": bl.History(),
+        }
+        flow = bl.Dataflow("bench")
+        rows = flow.source("rows", bl.files(self._folder / "input", format="parquet", schema="k BIGINT, v DOUBLE"))
+        sums = rows.group_by("k").agg(
+            "sums",
+            F.count("*").alias("n"),
+            F.sum("v").alias("total"),
+            policy=policies[self._policy],
+        )
+        sums.sink("out", bl.parquet(self._folder / "output", key=["k"], compression="snappy"))
+        self._store = CountingStore(
+            LocalStore.open(self._folder / "store", create=True)
+            if self._durable
+            else VolatileStore(self._folder / "scratch")
+        )
+        self._watch.running = bl.start(flow, self._store, spark=self._spark, on_progress=self._watch)
+        return {"ready": True}
+
+    def run(self, files: list[str]) -> Answer:
+        """Feed files and wait for as many commits."""
+        visible, steps = self._watch.of("commit", "out"), self._watch.of("step", "sums")
+        before, begun = len(visible), len(steps)
+        began = time.monotonic()
+        for file in files:
+            feed(self._folder / "input", self._fed, Path(file))
+            self._fed += 1
+        self._watch.wait(lambda: len(visible) >= before + len(files))
+        return {
+            "visible": [at - began for at, _ in visible[before:]],
+            "durations_ms": [step.durationMs for _, step in steps[begun : begun + len(files)]],
+        }
+
+    def resume(self, files: list[str]) -> Answer:
+        """Start the dataflow with files that wait; return the seconds until the last of them is in the sink."""
+        for file in files:
+            feed(self._folder / "input", self._fed, Path(file))
+            self._fed += 1
+        began = time.monotonic()
+        self.start()
+        # By its number: what is replayed before it is compared with the sink and reported too.
+        self._watch.wait(lambda: self._watch.last("commit", "out") >= self._fed - 1)
+        seconds = self._watch.of("commit", "out")[-1].at - began
+        return {"seconds": seconds, "replayed": sum(step.replay for _, step in self._watch.of("step", "sums"))}
+
+    def checkpoint(self) -> Answer:
+        """Wait until all input is in a checkpoint; return the objects that were created since the last call.
+
+        Only with `every=1`, where each step is followed by one.
+        """
+        self._watch.wait(lambda: self._watch.last("checkpoint", "sums") >= self._fed - 1)
+        assert self._store is not None
+        created, self._store.created = self._store.created, []
+        return {"created": created, "bytes": sum(size for _, size in created)}
+
+    def stop(self) -> Answer:
+        """Stop cleanly: everything is in a checkpoint."""
+        self._watch.running.stop()
+        return {"stopped": True}
+
+
+def main() -> None:
+    """Serve one dataflow."""
+    side = Boatlift()
+    serve({name: getattr(side, name) for name in ("prepare", "start", "run", "resume", "checkpoint", "stop")})
+
+
+if __name__ == "__main__":
+    main()
