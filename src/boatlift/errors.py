@@ -2,15 +2,16 @@
 
 BoatliftError
 ├── InvalidError      fix the program or its options
-├── UnavailableError  something outside is not there: retry
+├── UnavailableError  an external system cannot be reached: retry
 ├── FencedError       a newer owner has taken over: stop
 ├── DataError         stored or read data differ from what was recorded: restore or upgrade
 ├── DivergedError     a processor gave other results on replay: it is not deterministic
 ├── UserCodeError     the user's function raised
 └── InternalError     a fault of Boatlift itself
 
-Every error carries a stable condition in capitals, which stands in brackets in the error's text. `CONDITIONS` lists all
-conditions; `docs/errors.md` shows them. Text in which an error stands is none: data can say the same words.
+Every error carries a stable condition in capitals, in brackets at the start of its text. `CONDITIONS` lists all
+conditions; `docs/errors.md` shows them. A text that contains a condition is not evidence of an error: data may contain
+the same words.
 """
 
 from __future__ import annotations
@@ -20,24 +21,11 @@ from dataclasses import dataclass
 
 from boatlift.conditions import CONDITIONS, Retry
 
-__all__ = [
-    "CONDITIONS",
-    "FLOW_AND_STORE",
-    "BoatliftError",
-    "DataError",
-    "DivergedError",
-    "FencedError",
-    "Finding",
-    "InternalError",
-    "InvalidError",
-    "UnavailableError",
-    "UserCodeError",
-    "from_text",
-    "to_text",
-]
-
 FLOW_AND_STORE = "FLOW --store STORE"
 """Placeholder in a remedy for the command line's own arguments."""
+
+RESTORE = "restore it from a copy"
+"""The remedy for a damaged store, which no command can repair."""
 
 
 class BoatliftError(Exception):
@@ -45,13 +33,13 @@ class BoatliftError(Exception):
 
     Args:
         condition: A name from `CONDITIONS`.
-        message: One lowercase sentence with the values that matter and the remedy.
-        lasting: True if another try of the step would end the same, though that does not follow from the condition.
+        message: One lowercase sentence with the relevant values and the remedy.
+        lasting: True if a retry would fail again, although the condition does not imply it.
 
     Attributes:
-        lasting: True if another try would end the same.
+        lasting: True if a retry would fail again.
         retry: The reaction of a host to the error.
-        remedy: A command to type or a change to make, shown behind the message; may contain `FLOW_AND_STORE`.
+        remedy: A command or a change, shown after the message; may contain `FLOW_AND_STORE`.
     """
 
     exit_code = 1
@@ -59,7 +47,7 @@ class BoatliftError(Exception):
 
     def __init__(self, condition: str, message: str, *, lasting: bool = False) -> None:
         known = CONDITIONS.get(condition)
-        # A subclass has the conditions of its base: some errors are Python's own besides, as an AttributeError.
+        # A subclass has the conditions of its base: some are also errors of Python, such as AttributeError.
         if known is None or known.error not in {cls.__name__ for cls in type(self).__mro__}:
             raise AssertionError(f"[{condition}] is not a condition of {type(self).__name__}")
         super().__init__(f"[{condition}] {message}")
@@ -82,7 +70,7 @@ class InvalidError(BoatliftError):
 
 
 class UnavailableError(BoatliftError):
-    """Something outside is not there, full, or locked: retry when it is back."""
+    """An external system is absent, full, or locked: retry when it is back."""
 
     exit_code = 3
 
@@ -119,11 +107,11 @@ class InternalError(BoatliftError):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A result of a check of durable objects; unlike an error it does not end the check.
+    """A result of a check of durable objects, which continues after it.
 
     Attributes:
-        name: The name of the object of a store, or of a sink's file or table.
-        condition: The damage, from `CONDITIONS`; None for a mere note.
+        name: The name of a store's object, or of a sink's file or table.
+        condition: The damage, from `CONDITIONS`; None for a note.
         message: One sentence.
     """
 
@@ -133,7 +121,7 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Return whether the finding is damage, and no mere note."""
+        """Whether the finding is damage, not a note."""
         return self.condition is not None
 
     def __str__(self) -> str:
@@ -148,11 +136,16 @@ _BY_NAME = {
 
 
 def to_text(error: BoatliftError) -> str:
-    """Return an error as text in one line, for `from_text`."""
+    """Encode an error in one line."""
     return json.dumps([error.condition, error.message])
 
 
 def from_text(text: str) -> BoatliftError:
-    """Return the error that a text of `to_text` is; what stands behind it is ignored."""
+    """Decode an error from `to_text`; any text after it is ignored."""
     (condition, message), _ = json.JSONDecoder().raw_decode(text)
     return _BY_NAME[CONDITIONS[condition].error](condition, message)
+
+
+def contradictory(processor: str, what: str) -> DataError:
+    """Return the error for intact records of a processor that contradict each other."""
+    return DataError("CORRUPT", f"no execution writes what the log says of {processor}: {what}: {RESTORE}")

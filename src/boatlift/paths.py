@@ -1,4 +1,4 @@
-"""Checks of paths that users give: of folders and files, not of object stores."""
+"""Checks of users' paths, which must be local folders and files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 
 from boatlift.errors import InvalidError
 
-__all__ = ["refuse_file", "refuse_url"]
-
-# `Path` has made one slash of two by the time that some callers see it. One letter would be a drive of Windows.
+# `Path` turns two slashes into one before some callers get it. One letter would be a drive of Windows.
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.*)")
 
 
@@ -18,8 +16,8 @@ def refuse_url(path: str | Path, whose: str) -> None:
     """Refuse a URL, which would otherwise silently become a folder called `s3:`.
 
     Args:
-        path: The path that the user gave.
-        whose: The owner of the path, for the message: `a store`.
+        path: The user's path.
+        whose: The path's purpose, for the message, such as `a store`.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the path is a URL.
@@ -33,15 +31,7 @@ def refuse_url(path: str | Path, whose: str) -> None:
 
 
 def refuse_file(path: Path, whose: str) -> None:
-    """Refuse a path at which there can be no folder, because a file or a broken link is in the way.
-
-    Args:
-        path: The path that the user gave.
-        whose: The owner of the path, for the message: `a store`.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the path, or a part of it, is no folder.
-    """
+    """Refuse a path that cannot be a folder, because a file or a broken link is in its way; see `refuse_url`."""
     there = next((each for each in (path, *path.parents) if os.path.lexists(each)), None)
     if there is not None and not there.is_dir():
         raise InvalidError(

@@ -76,7 +76,7 @@ def test_what_upserts_cannot_be_is_refused_where_it_is_written() -> None:
     with pytest.raises(bl.InvalidError, match=r"\[NOT_RUNNING\]|\[BAD_OPTION\]"):
         flow.push("nothing", [])
     held.recompute("batch", lambda rows: rows, over="batch").sink("out", bl.parquet("out"))
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] batch takes from held, which gives changes"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] batch reads held, which emits changes"):
         plan(flow)
 
 

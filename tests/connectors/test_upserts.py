@@ -16,12 +16,12 @@ import boatlift as bl
 from boatlift.connectors.push import compacted
 from boatlift.connectors.push.compacted import last_rows
 from boatlift.storage import input_log, remembered_keys
-from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.input_log import InputLog
-from boatlift.storage.key_packs import KEYS_FOLDER
+from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push
-from boatlift.storage.verify_input import verify_input
+from boatlift.storage.remembered_keys import KEYS_FOLDER
+from boatlift.storage.verify import verify_input
 from support.facts import Unsynced
 from support.logs import Meanwhile
 from support.push_source import Source

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.dataflow import Names
-from boatlift.dataflow.contracts.names import names_in, with_names, without_names
+from boatlift.dataflow.contracts.values import names_in, with_names, without_names
 
 
 @given(st.data())

@@ -315,7 +315,7 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
     flow = Dataflow("flow")
     live = flow.source("rows", ANY).group_by("k").agg("live", ANY)
     live.gather("minutes", policy=bl.Batch(seconds=60)).sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] minutes takes from live, which gives changes"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] minutes reads live, which emits changes"):
         plan(flow)
     flow = Dataflow("flow")
     flow.source("rows", ANY).recompute("fit", same).transform("more", same).sink("out", ANY)

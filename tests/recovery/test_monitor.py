@@ -329,13 +329,13 @@ def test_a_message_that_stands_for_a_time_stays_while_another_of_that_time_is_ne
     assert monitor.needless("p-a") == up_to(1)
 
 
-@pytest.mark.parametrize("account", [True, False])
-def test_a_sink_without_an_account_is_shown_only_what_comes_again_while_it_holds_nothing(account):
+@pytest.mark.parametrize("ledger", [True, False])
+def test_a_sink_without_an_account_is_shown_only_what_comes_again_while_it_holds_nothing(ledger):
     """A step of a processor that chooses: a sink that has the step needs no repetition, and one that forgets does."""
     vertices = [
         Vertex("input", Kind.SOURCE),
         Vertex("asks", Kind.STATELESS, deterministic=False),
-        Vertex("output", Kind.SINK, ledger=account),
+        Vertex("output", Kind.SINK, ledger=ledger),
     ]
     edges = [Edge("input->asks", "input", "asks"), Edge("asks->output", "asks", "output")]
     monitor = Monitor(RecoveryGraph(vertices, edges))
@@ -344,6 +344,6 @@ def test_a_sink_without_an_account_is_shown_only_what_comes_again_while_it_holds
         monitor.completed(p, up_to(0))
     monitor.sent("input->asks", 0)
     monitor.sent("asks->output", 0)
-    assert (monitor.releasable("output", [up_to(0)]) is not None) == account
+    assert (monitor.releasable("output", [up_to(0)]) is not None) == ledger
     monitor.durable_determinants("asks", 0)
     assert monitor.releasable("output", [up_to(0)])

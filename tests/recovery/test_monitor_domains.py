@@ -125,7 +125,7 @@ class TestRounds:
         assert monitor.releasable("out", [Frontier.up_to(0)])
 
     def test_who_has_no_rounds_has_no_last(self):
-        with pytest.raises(InternalError, match="in has no rounds"):
+        with pytest.raises(InternalError, match="in has no iterations"):
             self.monitor().durable_end("in", (0, 0))
 
 

@@ -60,11 +60,11 @@ def test_it_is_told_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
             "flights reads step 101 next, 101…110 as recorded; no later, because clean has kept steps 0…100 and needs "
-            "all later rows again, and flights keeps no copy of what it sent: it is executed again"
+            "all later rows again, and flights keeps no copy of its messages: it is executed again"
         ),
         (
             "clean executes step 101 next, replays 101…110; no later, because delays has kept steps 0…100 and needs "
-            "all later rows again, and clean keeps no copy of what it sent: it is executed again"
+            "all later rows again, and clean keeps no copy of its messages: it is executed again"
         ),
         "delays restores its checkpoint of step 100, replays 101…110",
         "history holds steps 0…105; rows of these that come again are compared and dropped",
@@ -92,7 +92,7 @@ def test_the_sink_that_is_behind_gets_what_it_lacks():
         "discarded",
         "history",
         (
-            "history has kept steps 0…105 and needs all later rows again, and delays keeps no copy of what it sent: "
+            "history has kept steps 0…105 and needs all later rows again, and delays keeps no copy of its messages: "
             "it is executed again"
         ),
     )

@@ -238,5 +238,5 @@ class TestAProjectionThatBreaksItsLaws:
 
 def test_records_of_another_graph_are_refused():
     monitor = Monitor(TestFigure3.GRAPH)
-    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* with clean, which this one has not"):
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\] .* with clean, which this one lacks"):
         monitor.durable_determinants("clean", 0)

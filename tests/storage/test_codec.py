@@ -171,7 +171,7 @@ def test_an_earlier_version_is_read(version: int) -> None:
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_an_older_format_is_refused_with_what_to_do(version: int) -> None:
-    with pytest.raises(DataError, match=rf"\[OLDER_FORMAT\] log/7 has format {version}, .* go on with the version"):
+    with pytest.raises(DataError, match=rf"\[OLDER_FORMAT\] log/7 has format {version}, .* keep using the version"):
         decode_group(reframed(version, WHOLE), "log/7")
 
 
@@ -181,7 +181,7 @@ def test_a_claim_without_a_process_says_nothing_of_it() -> None:
     assert decode_group(body, "log/7")[1] == (CLAIM,)
 
 
-# --- whole frames around what no Boatlift writes ---
+# --- whole frames around records that Boatlift never writes ---
 
 
 HEAD = b"\x92" + msgspec.msgpack.encode(HEADER)
@@ -286,7 +286,7 @@ INPUT = InputObject("5" * 32, "orders", 7, 3, 10, 5, "claim", (1, 7), 4)
 
 @pytest.mark.parametrize(
     "changed",
-    [{"memo": 8}, {"memo": -1}, {"freed": 10**11}, {"claims": (1, 9)}, {"base": -1}, {"kind": "alien"}, {"token": -1}],
+    [{"key_checkpoint": 8}, {"key_checkpoint": -1}, {"freed": 10**11}, {"claims": (1, 9)}, {"base": -1}, {"kind": "alien"}, {"token": -1}],
 )
 def test_an_object_of_an_input_log_that_no_boatlift_writes_is_refused_by_name(changed: dict[str, Any]) -> None:
     assert decode_input(encode_input(INPUT), "input/7") == INPUT

@@ -15,7 +15,7 @@ from boatlift.storage.records.facts import (
     StepDigest,
     Truncation,
     left_of,
-    stands,
+    survives,
 )
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import LAST, Frontier, read_frontier
@@ -57,10 +57,10 @@ def test_a_cut_leaves_what_stands(said, cut):
 
 def test_a_loop_that_ended_within_a_frontier_stays():
     cut = Truncation({"p": ((1, LAST),)}, {})
-    assert stands(LoopEnd("p", (1, 3)), cut)
-    assert not stands(LoopEnd("p", (2, 0)), cut)
-    assert stands(LoopEnd("q", (2, 0)), cut)
-    assert not stands(LoopEnd("p", (1, 3)), Truncation({"p": ((1, 3),)}, {})), (
+    assert survives(LoopEnd("p", (1, 3)), cut)
+    assert not survives(LoopEnd("p", (2, 0)), cut)
+    assert survives(LoopEnd("q", (2, 0)), cut)
+    assert not survives(LoopEnd("p", (1, 3)), Truncation({"p": ((1, 3),)}, {})), (
         "that round 3 was the last is more than that it was"
     )
 

@@ -10,7 +10,7 @@ import pytest
 
 from boatlift.errors import FencedError, InternalError, UnavailableError
 from boatlift.storage.filesystem import RealFileSystem
-from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of

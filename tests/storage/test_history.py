@@ -46,7 +46,7 @@ def test_every_position_is_known_once_and_in_order(records: list[Record]) -> Non
         after = [determinants[t].outcome["position"]["start"] for t in sorted(determinants) if t > time]
         last = max(determinants, default=time)
         assert cursor["taken"] + after == [t * 10 for t in range(last + 1)]
-        names = history.names[source].new if source in history.names else ()
+        names = history.names[source].record().new if source in history.names else ()
         assert names == tuple(f"{number}" for number in range(time + 1))
 
 

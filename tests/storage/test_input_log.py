@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import BoatliftError, DataError, FencedError, Finding
-from boatlift.storage import input_log, key_packs, remembered_keys
+from boatlift.storage import input_log, remembered_keys
 from boatlift.storage.input_log import KEY_CHECKPOINT_AFTER, InputLog
 from boatlift.storage.input_objects import rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, checksum_of
 from boatlift.storage.store import Store
-from boatlift.storage.verify_input import verify_input
+from boatlift.storage.verify import verify_input
 from support.facts import Unsynced
 from support.logs import Meanwhile
 
@@ -161,7 +161,7 @@ def append_keys(log: InputLog, numbers: range, at: int = 0) -> None:
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(remembered_keys, "PACK_AFTER", 4)
-    monkeypatch.setattr(key_packs, "BLOCK", 2)
+    monkeypatch.setattr(remembered_keys, "BLOCK", 2)
 
 
 @pytest.mark.usefixtures("few")
@@ -186,7 +186,7 @@ def test_packs_go_when_all_that_they_have_is_old(store: LocalStore) -> None:
 
 @pytest.mark.usefixtures("few")
 def test_keys_whose_hashes_are_equal_are_told_apart(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_packs, "_hash_of", lambda key: len(key) % 2)
+    monkeypatch.setattr(remembered_keys, "_hash_of", lambda key: len(key) % 2)
     log = claimed(store)
     log.append([pushed(key) for key in ("a", "bb", "c", "d", "ee", "f")], b"")
     log.remember(0)

@@ -175,7 +175,7 @@ def test_a_log_that_lost_its_last_objects_after_a_clean_stop_is_refused_however_
     for lost in (4, 3, 2):
         store.delete(name_of(lost))
         with pytest.raises(
-            DataError, match=r"\[MISSING_OBJECT\] log/000000000004 is not there, though an owner stopped"
+            DataError, match=r"\[MISSING_OBJECT\] log/000000000004 is not there, though a clean shutdown"
         ):
             Log.open(store, "flow")
 

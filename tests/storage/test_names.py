@@ -93,11 +93,11 @@ def test_all_names_are_known_in_order_each_written_once(acts: list[tuple[int, st
 def check_levels(log: Log) -> None:
     """Few objects of each height, the higher ones first, and each as full as can be."""
     of = log.history.names["numbers"]
-    assert len(of.new) < SIZE.names
-    heights = [each.height for each in of.objects]
+    assert len(of.record().new) < SIZE.names
+    heights = [each.height for each in of.record().objects]
     assert heights == sorted(heights, reverse=True)
     assert all(many < SIZE.objects for many in Counter(heights).values())
-    assert all(each.count == SIZE.names * SIZE.objects**each.height for each in of.objects)
+    assert all(each.count == SIZE.names * SIZE.objects**each.height for each in of.record().objects)
 
 
 def test_a_manifest_repeats_no_name_that_stands_in_an_object(store: LocalStore) -> None:
@@ -108,8 +108,8 @@ def test_a_manifest_repeats_no_name_that_stands_in_an_object(store: LocalStore) 
     manifest_of(log)
     log.truncate()
     of = newest_manifest(store).names["numbers"]
-    assert [each.height for each in of.objects] == [2, 1, 0]
-    assert of.new == ()
+    assert [each.height for each in of.record().objects] == [2, 1, 0]
+    assert of.record().new == ()
     assert len(list(store.list("names/"))) == len(written) + 1
     assert newest_manifest(store).cursors["numbers"] == (21, {"digest": "21"})
     assert read_again(store) == list(names(0, 21))
@@ -139,7 +139,7 @@ def test_a_lost_object_is_missed(store: LocalStore, which: int) -> None:
     standing(store)
     lost = list(store.list("names/"))[which]
     store.delete(lost)
-    with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\].*manifest rests on names.*{lost}"):
+    with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\].*manifest needs names.*{lost}"):
         read_again(store)
     (finding,) = verify(store)
     assert (finding.name, finding.condition) == ("log", "MISSING_OBJECT")

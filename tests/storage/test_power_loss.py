@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError
-from boatlift.storage.folders import DurableFolders
+from boatlift.storage.filesystem import DurableFolders
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import DataError, FencedError
-from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
@@ -137,7 +137,7 @@ def test_a_lost_object_is_missed(store: LocalStore, which: int) -> None:
     standing(store)
     lost = list(store.list("facts/"))[which]
     store.delete(lost)
-    with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\].*manifest rests on.*{lost}"):
+    with pytest.raises(DataError, match=rf"\[MISSING_OBJECT\].*manifest needs.*{lost}"):
         Log.open(store, "flow")
     (finding,) = verify(store)
     assert (finding.name, finding.condition) == ("log", "MISSING_OBJECT")

@@ -13,7 +13,7 @@ from boatlift.storage.input_objects import rows_in
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, decode_input
 from boatlift.storage.unlogged_input import UnloggedInput
-from boatlift.storage.verify_input import verify_input
+from boatlift.storage.verify import verify_input
 
 STORE = "0" * 32
 NOTHING = {"last": 0}

@@ -53,7 +53,7 @@ def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:
 
 def _move_out_and_delete(self: Any) -> None:
     _move_out(self)
-    for name in self.objects_of_facts - {each.name for each in self._standing.objects}:
+    for name in self.objects_of_facts - {each.name for each in self._fact_objects.objects}:
         self._store.delete(name)
 
 

@@ -121,7 +121,7 @@ def test_a_weight_that_is_none_is_refused(spark: SparkSession, weight: str, says
 def test_changes_of_changes_are_refused() -> None:
     flow, log = log_of([])
     log.changes("now", weight="w").changes("twice", weight="w").sink("out", bl.parquet("out"))
-    with pytest.raises(bl.InvalidError, match=r"\[NOT_NEW_ROWS\] twice takes from now, which gives changes"):
+    with pytest.raises(bl.InvalidError, match=r"\[NOT_NEW_ROWS\] twice reads now, which emits changes"):
         bl.run(flow, "store", available_now=True)
 
 

@@ -1,4 +1,10 @@
-"""What a program is: processors, edges, policies, and the contracts of connectors. Pure."""
+"""A program as data: processors, edges, policies, and the contracts of connectors. Pure.
+
+In reading order: `contracts/` (of sources and sinks), `rows` (append-only, changes or tables), `policies`, `operator`
+(the base of all operators), `processors`, `units` (the processors of one Spark job), `plan` (a checked dataflow),
+`identity` (the record of a program in the store). `columns`, `period` and `advice` are about names, durations and
+errors.
+"""
 
 from boatlift.dataflow.contracts import (
     BAD_ROW,

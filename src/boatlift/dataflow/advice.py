@@ -1,7 +1,7 @@
-"""What is written instead of what Spark's DataFrames have and streams do not: a table, and the error that shows it.
+"""Advice for users of Spark: what to write instead of methods of a DataFrame that streams lack.
 
-In the tables, code stands between backticks; `{here}` is the stream (or the dataflow), `{keys}` the columns it is
-grouped by, and `{other}` another stream. The tests execute all of it.
+In the tables, code is between backticks; `{here}` is the stream (or the dataflow), `{keys}` the columns it is grouped
+by, and `{other}` another stream. The tests execute all of it.
 """
 
 from __future__ import annotations
@@ -12,16 +12,6 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 from boatlift.errors import InvalidError
-
-__all__ = [
-    "OF_DATAFLOW",
-    "OF_GROUPED",
-    "OF_STREAM",
-    "AttributeInvalidError",
-    "advise",
-    "column_advice",
-    "used_as_frame",
-]
 
 
 class AttributeInvalidError(InvalidError, AttributeError):
@@ -133,7 +123,7 @@ OF_STREAM: Mapping[str, str] = {
     **dict.fromkeys(("cache", "persist", "checkpoint", "localCheckpoint"), _KEPT),
     **dict.fromkeys(("repartition", "coalesce", "repartitionByRange", "hint"), _DIVIDED),
 }
-"""By the name of a method or field that a user may look for on a stream."""
+"""Advice by the name of a missing attribute of a stream."""
 
 
 def _kept(column: str) -> str:
@@ -164,7 +154,7 @@ OF_GROUPED: Mapping[str, str] = {
         "the aggregates first: " + _kept('F.count("*").alias("n")') + ", which is a stream",
     ),
 }
-"""By the name of a method that a user may look for on a grouped stream."""
+"""Advice by the name of a missing attribute of a grouped stream."""
 
 OF_DATAFLOW: Mapping[str, str] = {
     **dict.fromkeys(("run", "start", "execute", "awaitTermination"), _RUN.replace("(flow,", "({here},")),
@@ -178,25 +168,25 @@ OF_DATAFLOW: Mapping[str, str] = {
         'LONG, x DOUBLE"))`',
     ),
 }
-"""By the name of a method that a user may look for on a dataflow."""
+"""Advice by the name of a missing attribute of a dataflow."""
 
 _FRAME_NAMES = frozenset({"_jdf", "_jrdd", "_plan"})
-"""What Spark takes from a DataFrame that it is handed."""
+"""Attributes that Spark reads from a DataFrame."""
 
 
 def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: tuple[str, ...] = ()) -> NoReturn:
-    """Raise what a missing attribute of a stream, a grouped stream or a dataflow is answered with.
+    """Raise the error for a missing attribute of a stream, a grouped stream or a dataflow.
 
     Args:
-        owner: The object that lacks it.
+        owner: The object without the attribute.
         name: The attribute's name.
-        table: What to write instead, by name.
-        here: The name of the stream or dataflow, as the code in the table shall have it.
-        keys: The columns that a grouped stream is grouped by.
+        table: Advice by name.
+        here: The name of the stream or dataflow in the code of the advice.
+        keys: The columns of a grouped stream.
 
     Raises:
         AttributeInvalidError: `[NOT_ON_A_STREAM]` the table has the name, or Spark takes the object for a DataFrame.
-        AttributeError: any other name; the text has one that is like it.
+        AttributeError: any other name; the text suggests a similar one.
     """
     kind = type(owner).__name__
     written = {"here": _variable(here), "keys": ", ".join(f'"{key}"' for key in keys), "other": "other"}
@@ -215,33 +205,28 @@ def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: 
 
 
 def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
-    """Return the error for a stream that stands in the function of a processor.
+    """Return the error for a function of a processor that uses a stream.
 
     Args:
         captured: The stream's name.
-        processor: Whose function it is.
-        upstream: What the processor reads.
+        processor: The processor.
+        upstream: The stream that the processor reads.
     """
     return InvalidError(
         "NOT_ON_A_STREAM",
-        f"the function of {processor} uses the stream {captured}, and can use the rows of its own step and static "
-        f"tables alone: {of_two(upstream, captured)}",
+        f"the function of {processor} uses the stream {captured}, but can use only the rows of its own step and static "
+        f"tables: {of_two(upstream, captured)}",
     )
 
 
 def of_two(here: str, other: str) -> str:
-    """Return what is written to bring the rows of two streams together.
-
-    Args:
-        here: The stream whose rows are transformed.
-        other: The other one.
-    """
+    """Return the advice for combining a stream with another one."""
     written = {"here": _variable(here), "other": _variable(other, "other")}
     return f"{_filled(_LOOKUP, written)}; for the rows of both {_filled(_UNION, written).removeprefix('write ')}"
 
 
 def _variable(name: str, otherwise: str = "stream") -> str:
-    """Return the name that a stream most likely has in the user's code."""
+    """Return the likely name of a stream's variable in the user's code."""
     return name if name.isidentifier() else otherwise
 
 
@@ -252,11 +237,11 @@ def _filled(advice: str, written: Mapping[str, str]) -> str:
 
 
 def column_advice(call: str, key: object, here: str) -> InvalidError:
-    """Return the error for what is no name of a column, where a column is to be named.
+    """Return the error for a key that is no column name.
 
     Args:
         call: `group_by` or `by`.
-        key: What was given instead: a Column, a list, …
+        key: The argument: a Column, a list, …
         here: The stream's name.
     """
     variable = _variable(here)

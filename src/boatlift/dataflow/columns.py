@@ -1,49 +1,47 @@
-"""Column names that Boatlift itself gives; a user's column may not have one of them."""
+"""Reserved column names, which no user's column may have; and the quoting of names and text in SQL."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["ARGUMENT", "HASH", "MARK", "ORDINAL", "POSITION", "ROW_HASH", "WEIGHT", "is_reserved", "literal", "quoted"]
-
 WEIGHT = "_weight"
-"""In changes: +1 for a row that holds from now on, −1 for one that held until now."""
+"""In changes: +1 for an inserted row, −1 for a retracted one."""
 
 POSITION = "_position"
-"""Where a source's row stands in its input."""
+"""The place of a source's row in its input."""
 
 HASH = "_hash"
-"""What keyed state is sorted by: int64, its bits are (key group, 52 bits of the key's hash)."""
+"""The sort key of keyed state: int64, with the bits (key group, 52 bits of the key's hash)."""
 
 ROW_HASH = "_row_hash"
-"""Spark's hash of a whole row, from which a stateless step's digest is made."""
+"""Spark's hash of a whole row, for the digest of a stateless step."""
 
 ORDINAL = "_ordinal"
-"""Where a job runs several steps, which of them a row belongs to: 0 for the first."""
+"""The step of a row in a job of several steps: 0 for the first."""
 
 ARGUMENT = "_argument"
-"""How the columns with the arguments of aggregates begin; a number follows."""
+"""The prefix of columns with arguments of aggregates; a number follows."""
 
 LEAVES = "_leaves"
-"""When a row leaves that is held until a time, in milliseconds since 1970."""
+"""The time until which a row is kept, in milliseconds since 1970."""
 
 MARK = "_step_mark"
-"""In a job that lives for many steps: the step of a row, below 0; above 0, the step of which a row marks the end."""
+"""In a long-running job: −n for a row of step n, n for the row that ends step n."""
 
 _RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}|{MARK}", re.IGNORECASE)
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether Boatlift itself gives a column this name; Spark does not tell capitals apart."""
+    """Return whether a column name is reserved, whatever its case."""
     return _RESERVED.fullmatch(name) is not None
 
 
 def quoted(name: str) -> str:
-    """Return a column's name in backticks: Spark takes it as it is, dots included."""
+    """Return a column's name in backticks, in which Spark takes dots literally."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL, whatever `spark.sql.parser.escapedStringLiterals` says of backslashes."""
+    """Return a text as an SQL literal, whatever `spark.sql.parser.escapedStringLiterals` is."""
     plain = "'" not in text and "\\" not in text
     return f"'{text}'" if plain else f"CAST(X'{text.encode().hex()}' AS STRING)"

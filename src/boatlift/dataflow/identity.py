@@ -1,6 +1,6 @@
-"""The identity of a program: what a store records of it with every claim, and compares.
+"""The identity of a program, which a store records with every claim and compares.
 
-The identity is of sources, processors and sinks. How these are divided into units is recorded beside it, and may change
+It covers sources, operators and sinks. Their division into units is recorded beside it, and may change
 (`runtime/division.py`).
 """
 
@@ -16,31 +16,25 @@ from boatlift.dataflow.operator import Timing
 from boatlift.dataflow.plan import Plan
 from boatlift.decoders import look_up
 
-__all__ = ["OwnState", "ProcessorRecord", "identity_of", "processors_of"]
-
 
 class OwnState(msgspec.Struct, frozen=True):
-    """The state and the code of a processor of the user's; see `ProcessorRecord`."""
+    """The state and code of a user-defined processor; see `ProcessorRecord`."""
 
     state: dict[str, dict[str, str]]
     code: str
 
 
 class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What recovery needs to know of an operator.
+    """The properties of an operator on which recovery depends.
 
     Attributes:
-        kind: The operator's kind.
-        reads: The processors that it reads.
-        timing: The times that it has, as `Timing` writes them.
-        keeps_state: True if a step depends on the steps before it.
-        deterministic: True if executing a step again, with the same determinants, gives the same rows.
-        options: The operator's description of itself.
-        schema: The columns of its rows, as Spark writes them.
+        kind, reads, keeps_state, deterministic, records_answers: See `Operator`.
+        timing: The value of its `Timing`.
+        options: Its `describe()`.
+        schema: The columns of its rows, in Spark's notation.
         plan: The canonical hash of its plan.
-        state: Of a processor of the user's: part of its state to the columns, each with its type and first value.
-        records_answers: True if answers of the outside are determinants.
-        code: A hash of the user's function, where a program may change it together with the state.
+        state: For a user-defined processor: part of its state to the columns, each with type and initial value.
+        code: A hash of the user's function, if a program may change it together with the state.
     """
 
     kind: str
@@ -66,13 +60,13 @@ def identity_of(
 
     Args:
         plan: The dataflow.
-        schemas: Operator to the columns of its rows, as Spark writes them.
+        schemas: Operator to the columns of its rows, in Spark's notation.
         plans: Operator to the canonical hash of its plan.
-        states: Each processor of the user's to its state and code.
+        states: User-defined processor to its state and code.
     """
     identity: dict[str, Any] = {}
     for name, source in plan.sources.items():
-        # The place of input is no part of the program: input may be moved, as long as names and bytes stay.
+        # The path is no part of the program: input may be moved, as long as names and bytes stay.
         described = source.source.describe()
         identity[f"source {name}"] = {key: value for key, value in described.items() if key != "path"}
         if plan.keeps_no_rows(name):
@@ -100,18 +94,18 @@ def identity_of(
         if sink.sink.delivery is Delivery.AT_LEAST_ONCE:
             identity[f"sink {name}"]["account"] = False
         if sink.sink.capabilities.refuses_duplicates:
-            identity[f"sink {name}"]["unique"] = True  # its steps have rows that are left out for another
+            identity[f"sink {name}"]["unique"] = True  # the sink refuses a second row of a key
         if plan.unit_of_sink(name).timing is Timing.BATCH:
-            # Else a store in which such a sink counted the epochs of the batch's input would be taken for this one.
+            # An older version counted the epochs of the batch's input, and its stores must not match.
             identity[f"sink {name}"]["counts"] = "epochs of the batch"
     return identity
 
 
 def processors_of(identity: Mapping[str, Any]) -> dict[str, ProcessorRecord]:
-    """Return the operators that an identity records.
+    """Return the operators in an identity.
 
     Raises:
-        ValidationError: an entry is no operator's.
+        ValidationError: an entry is no operator.
     """
     begin = "processor "
     return {

@@ -1,12 +1,10 @@
-"""Periods of time as users write them: `"15 minutes"`."""
+"""Durations as text, such as `"15 minutes"`."""
 
 from __future__ import annotations
 
 import re
 
 from boatlift.errors import InvalidError
-
-__all__ = ["HOW_TO_WRITE", "lateness_in", "microseconds_in", "seconds_in"]
 
 _MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
 _MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
@@ -17,20 +15,20 @@ HOW_TO_WRITE = f"write a number and a unit of {', '.join(_MICROSECONDS)}, as in 
 
 
 def microseconds_in(text: str) -> int:
-    """Return the length of a period in microseconds; 0 if the text is none."""
+    """Return a duration in microseconds; 0 if the text is none."""
     found = _PERIOD.fullmatch(text.strip().lower())
     return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
 
 
 def seconds_in(text: object, option: str) -> float:
-    """Return the length of a period in seconds.
+    """Return a duration in seconds.
 
     Args:
-        text: The period.
-        option: The option that it is the value of, for the error.
+        text: The duration.
+        option: The name of the option, for the error.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the text is no period.
+        InvalidError: `[BAD_OPTION]` the text is no duration.
     """
     microseconds = microseconds_in(text) if isinstance(text, str) else 0
     if not microseconds:
@@ -39,15 +37,7 @@ def seconds_in(text: object, option: str) -> float:
 
 
 def lateness_in(text: object, option: str) -> int:
-    """Return the length of a period that may be empty (`"0 seconds"`), in milliseconds.
-
-    Args:
-        text: The period.
-        option: The option that it is the value of, for the error.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the text is no period.
-    """
+    """Return a duration in milliseconds, which may be zero (`"0 seconds"`); see `seconds_in`."""
     if isinstance(text, str) and _NONE.fullmatch(text.strip().lower()):
         return 0
     return round(seconds_in(text, option) * 1000)

@@ -15,11 +15,9 @@ from boatlift.dataflow.rows import Rows
 from boatlift.dataflow.units import Unit, units_of
 from boatlift.errors import InvalidError
 
-__all__ = ["Graph", "Plan", "plan", "replanned"]
-
 
 class Graph(Protocol):
-    """What a plan is made of: a named graph of processors."""
+    """A named graph of processors, from which `plan` makes a plan."""
 
     @property
     def name(self) -> str:
@@ -31,14 +29,14 @@ class Graph(Protocol):
 
     @property
     def unused(self) -> Collection[str]:
-        """The processors of sources that nothing reads: they are no part of a plan."""
+        """The processors of sources that nothing reads, which are left out of a plan."""
 
     @property
     def ticks(self) -> SourceSpec | None:
-        """The source of ticks, also if nothing reads it yet; None if the dataflow has none."""
+        """The source of ticks, if any, even if nothing reads it yet."""
 
     def check(self) -> None:
-        """Refuse functions that cannot be executed as they are written.
+        """Refuse functions that cannot be executed as written.
 
         Raises:
             InvalidError: `[NOT_ON_A_STREAM]`.
@@ -52,10 +50,10 @@ class Plan:
     Attributes:
         dataflow: The dataflow's name.
         processors: All processors by name, each after those that it reads.
-        sources, sinks: The processors at its ends.
+        sources, sinks: The sources and sinks among them.
         units: The units, each after those that it reads.
-        rows: What the rows of each source and operator are.
-        ticks: The source of ticks, also if nothing reads it; None if the dataflow has none.
+        rows: The kind of rows of each source and operator.
+        ticks: The source of ticks, if any, even if nothing reads it.
     """
 
     dataflow: str
@@ -71,20 +69,20 @@ class Plan:
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
     def rows_of(self, name: str) -> Rows:
-        """Return what the rows of a source or a unit are."""
+        """Return the kind of rows of a source or unit."""
         return self.rows[name.removesuffix(":rows")]
 
     def keeps_no_rows(self, source: str, policies: Mapping[str, Policy] = MappingProxyType({})) -> bool:
-        """Return whether the rows of a source are kept nowhere, so that it cannot give them again.
+        """Return whether the rows of a source are kept nowhere, so that it cannot be read again.
 
-        The client keeps them until they are stable. All that comes of such a source restarts with it, at one step. So
-        the rows are kept in the store after all where a processor reads them again (`History`), and where they would
-        wait for another processor: before a batch, a union with another source, and a sink that may have a step, or
-        a part of one, that the log does not know of.
+        The client keeps them until their results are durable, and all units behind the source restart with it at one
+        step. So the store keeps the rows after all if a unit reads them again (`History`), or if they wait for another
+        processor: before a batch, before a union with another source, and before a sink that may hold a step, or part
+        of one, that the log does not know.
 
         Args:
             source: The source.
-            policies: The policies of some units, in place of their own.
+            policies: Policies of some units that override their own.
         """
         backed = self.sources[source].source.capabilities.store_backed
         if backed is None or not backed.answers_when_stable:
@@ -102,13 +100,13 @@ class Plan:
         )
 
     def sources_of(self, name: str) -> frozenset[str]:
-        """Return the sources that all messages of a source or unit come from."""
+        """Return the sources upstream of a unit; of a source itself."""
         if name in self.sources:
             return frozenset({name})
         return frozenset().union(*map(self.sources_of, self.units[name].reads))
 
     def read_whole(self, source: str) -> bool:
-        """Return whether a unit reads everything that a source ever gave, again and again."""
+        """Return whether a unit reads all rows of a source again in each step."""
         return any(source in unit.reads and unit.rereads_source for unit in self.units.values())
 
 

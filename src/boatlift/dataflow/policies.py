@@ -1,8 +1,8 @@
-"""Policies: what a processor makes durable, and when; so, what a crash may cost it (design, section 2).
+"""Policies: what a processor makes durable and when, and so the cost of a crash (design, section 2).
 
-A policy never changes a result. It can be changed between two runs of one program, with two exceptions. `History` of a
-processor that reads a source whose rows are kept nowhere (`bl.push(…, ack="stable")`) stays. `Eager` or `History` of a
-transform within a chain divides the program into other units, which needs a clean stop before (`runtime/division.py`).
+A policy never changes a result, and may differ between two runs of one program, with two exceptions. `History` after
+`bl.push(…, ack="stable")`, whose rows are kept nowhere else, cannot be removed. `Eager` or `History` for a transform
+within a chain divides the program into other units, which needs a clean shutdown before (`runtime/division.py`).
 """
 
 from __future__ import annotations
@@ -13,34 +13,32 @@ from typing import Literal
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
-__all__ = ["Batch", "Eager", "Ephemeral", "History", "InFlight", "Lazy", "Policy", "batch_of"]
-
 InFlight = Literal["behind"] | bool
-"""The checkpoints that keep data in flight: those that a reader lags behind, all, or none."""
+"""Which checkpoints include messages in flight: with a lagging reader, all, or none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ephemeral:
-    """Keeps nothing between times and makes nothing durable: re-executed from upstream after a failure."""
+    """No state and nothing durable: after a failure, steps are executed again from upstream."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Keeps nothing between its coarse epochs, and makes what it sends durable when one is over: a firewall.
+    """No state between coarse epochs. The output of an epoch is durable when the epoch ends, so no failure crosses it.
 
-    An epoch ends, with all steps that are there by then, once all of the conditions below hold, or once no input will
-    come any more. Its end is a determinant. If a condition asks rows, the epoch ends with the step that fulfils it,
-    though more steps may be there.
+    An epoch ends, with all steps available by then, once all conditions below hold, or once the input has ended. Its
+    end is a determinant. If a condition examines rows, the epoch ends with the step that fulfils it, even if more steps
+    are available.
 
     Args:
-        epochs: The epoch covers at least so many steps of the input. None: one.
-        seconds: The epoch lasts at least so long, by the clock, from its first step on.
+        epochs: Minimum number of input steps; None for one.
+        seconds: Minimum duration, by the clock, from the epoch's first step on.
         event_time: A column of dates or timestamps: the epoch's rows reach beyond the period in which its first step
             ends.
-        every: The length of such a period, as in `"1 day"`; periods begin where those of Spark's `window` do.
-        when: An SQL condition over all rows of a step, as in `"count_if(kind = 'close') > 0"`: it is true for one step.
-        rows: A bound: whatever the other conditions say, the epoch ends with the step that brings it to so many rows.
-            Rows of a step that nobody has counted yet are counted for that, in a small job of their own. None: none.
+        every: The length of such a period, as in `"1 day"`; periods are aligned as those of Spark's `window`.
+        when: An SQL condition over all rows of a step, as in `"count_if(kind = 'close') > 0"`, true for some step.
+        rows: Maximum number of rows: the epoch ends with the step that reaches it, whatever the other conditions. A
+            small job counts the rows of a step if they are not counted yet. None for no maximum.
     """
 
     epochs: int | None = None
@@ -63,7 +61,7 @@ class Batch:
             raise InvalidError(
                 "BAD_OPTION",
                 f"Batch(event_time={self.event_time!r}, every={self.every!r}): give event_time and every together: a "
-                "column, and how long a period of it is",
+                "column, and the length of a period",
             )
         if self.every is not None and not self.period:
             raise InvalidError("BAD_OPTION", f"Batch(every={self.every!r}): {HOW_TO_WRITE}")
@@ -80,43 +78,42 @@ class Batch:
 
     @property
     def period(self) -> int:
-        """The length of `every` in microseconds; 0 if it is no period."""
+        """`every` in microseconds; 0 if it is no duration."""
         return microseconds_in(self.every or "")
 
     @property
     def asks_rows(self) -> bool:
-        """True if the end of an epoch depends on the rows of its steps."""
+        """Whether the end of an epoch depends on the rows of its steps."""
         return self.judges_rows or self.rows is not None
 
     @property
     def judges_rows(self) -> bool:
-        """True if it depends on what is in the rows, beyond their number."""
+        """Whether the end of an epoch depends on values in the rows, not only on their number."""
         return self.event_time is not None or self.when is not None
 
     @property
     def is_bound_alone(self) -> bool:
-        """True if nothing but the number of rows ends an epoch."""
+        """Whether only the number of rows ends an epoch."""
         return self.rows is not None and self == Batch(rows=self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """Keeps state and makes it durable at intervals, incrementally.
+    """State with incremental checkpoints at intervals.
 
-    Without `every` and `seconds` there is no checkpoint at all: determinants alone are durable (input logging), and a
-    replay begins at the start.
+    Without `every` and `seconds` there are no checkpoints: only determinants are durable (input logging), and a replay
+    begins at the start.
 
     Args:
-        every: A checkpoint after every so many steps, at least 1. Small: quick recovery; large: cheap steps. None: not
-            by steps.
-        seconds: A checkpoint so many seconds after the first step that is in none, by the clock of the steps, also if
-            no further step comes. None: not by the clock.
-        in_flight: The messages that a checkpoint keeps beside the state: those sent and not yet in the durable state of
-            their reader (FLIP-76). After a failure of everything the processor then goes on from that checkpoint, and
-            the messages are put back before new ones; without them it goes back as far as its slowest reader needs.
-            `"behind"`: the messages of a reader that lags by more than `every` steps, its own or those of the reader,
-            whichever is more; in steady running with like intervals there are none. A reader of which nothing becomes
-            durable does not count. True: the messages of every reader. False: none.
+        every: Steps from one checkpoint to the next, at least 1: few for quick recovery, many for cheap steps. None for
+            no checkpoints by steps.
+        seconds: Seconds from the first step after a checkpoint to the next checkpoint, by the clock of the steps, also
+            without further steps. None for no checkpoints by the clock.
+        in_flight: Which checkpoints include messages that are not yet in the durable state of their reader (FLIP-76).
+            After a failure of everything the processor continues from a checkpoint with them, and sends them again
+            before new ones; without them it goes back as far as its slowest reader needs. `"behind"`: messages for a
+            reader that lags by more than the larger `every` of the two, which is rare if both are alike; a reader
+            without durable state does not count. True: messages for every reader. False: none.
     """
 
     every: int | None = 20
@@ -139,20 +136,19 @@ class Lazy:
 
 @dataclass(frozen=True, slots=True)
 class Eager:
-    """Keeps state; makes state and messages durable at every step, for results that must never be computed again."""
+    """State, with state and messages durable at every step, for results that must never be computed again."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Keeps inputs; a replay of them takes the processor back to any frontier. For any deterministic processor.
+    """Logged input, whose replay restores any frontier. For any deterministic processor.
 
-    Every row that the processor takes is durable, or can be read again from its source, but nothing that it makes of
-    them. A processor with state keeps its inputs for as long as the dataflow lasts, because its state is made of all of
-    them. A processor without state keeps an input until no recovery can ask for what comes of it.
+    Every input row is durable, or can be read again from its source; no output is. A processor with state keeps its
+    input for the life of the dataflow, a processor without state until no recovery needs it.
 
     Args:
-        batch: Of a processor with epochs of its own (`gather`, `recompute`): the end of an epoch. Its result is then
-            not durable, and the end of the epoch alone is. None for every other processor.
+        batch: The end of an epoch, for a processor with coarse epochs (`gather`, `recompute`): then only the end of the
+            epoch is durable, not its result. None for every other processor.
     """
 
     batch: Batch | None = None
@@ -170,5 +166,5 @@ Policy = Ephemeral | Batch | Lazy | Eager | History
 
 
 def batch_of(policy: Policy) -> Batch | None:
-    """Return what ends the epochs of a batch that has this policy; None if it is no policy of a batch."""
+    """Return the conditions that end the epochs of a batch with this policy; None if it is no policy of a batch."""
     return policy.batch if isinstance(policy, History) else policy if isinstance(policy, Batch) else None

@@ -1,64 +1,48 @@
-"""Processors: the vertices of a dataflow, the units of policy and rollback.
-
-A processor is a source, a sink or an operator. Edges are the names that a processor reads.
-"""
+"""Processors: sources, sinks and operators, the vertices of a dataflow. Each has a policy and is rolled back as one."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import ClassVar
 
 from boatlift.dataflow.contracts import Sink, Source
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.policies import Ephemeral, History, Policy
 from boatlift.dataflow.rows import Rows
 
-__all__ = ["Processor", "SinkSpec", "SourceSpec", "describe_policy"]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source: takes rows from outside; each of its times is a recorded position.
+    """A source, which reads an external system. Each of its times is a recorded position.
 
     Attributes:
-        retry_for: The seconds for which it may be unreachable before the run ends.
+        retry_for: Seconds for which the source may be unreachable before the run ends.
     """
 
     name: str
     source: Source
     retry_for: float = 60.0
 
-    @property
-    def policy(self) -> Policy:
-        """A source keeps nothing: its determinants are in the log."""
-        return Ephemeral()
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """No processor."""
-        return ()
+    policy: ClassVar[Policy] = Ephemeral()
+    reads: ClassVar[tuple[str, ...]] = ()
 
     @property
     def rows(self) -> Rows:
-        """New rows, which can be read again."""
         return Rows(self.name, rereadable=True, ordered_within=self.source.capabilities.ordered_within)
 
 
 @dataclass(frozen=True, slots=True)
 class SinkSpec:
-    """A sink: hands results to the outside; the outside alone knows what it holds."""
+    """A sink, which commits the steps of one processor to an external system."""
 
     name: str
     upstream: str
     sink: Sink
 
-    @property
-    def policy(self) -> Policy:
-        """A sink keeps nothing: what it holds is outside."""
-        return Ephemeral()
+    policy: ClassVar[Policy] = Ephemeral()
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The one processor whose steps it commits."""
         return (self.upstream,)
 
 
@@ -66,7 +50,7 @@ Processor = SourceSpec | SinkSpec | Operator
 
 
 def describe_policy(policy: Policy) -> str:
-    """Return a policy as a user writes it: its first option, and the options that differ from their defaults."""
+    """Return a policy as Python code: its first option, and the options that differ from their defaults."""
     if isinstance(policy, History):
         return f"History({'' if policy.batch is None else describe_policy(policy.batch)})"
     given = [

@@ -1,4 +1,4 @@
-"""What the rows of a processor are: appended rows, changes of rows, or a whole table at each step."""
+"""The kinds of rows: appended rows, changes, or a whole table at each step."""
 
 from __future__ import annotations
 
@@ -6,33 +6,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["RowKind", "Rows", "not_all_new", "one_order"]
-
 
 class RowKind(Enum):
-    """What one message says about the rows before it."""
+    """The relation of one message to the rows before it."""
 
     APPEND = "new rows"
     """Rows are only ever added."""
     CHANGES = "changes"
-    """Rows carry `_weight`: some take others back."""
+    """Rows have a `_weight`: −1 retracts a row."""
     TABLE = "whole tables"
-    """Each message takes the place of all messages before it."""
+    """Each message replaces all messages before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows that a processor gives.
+    """The output rows of a processor.
 
     Attributes:
         origin: The processor.
-        kind: What a message says about the rows before it.
-        source_times: True if the times of the rows are those of sources; else they are those of the processor, or of
-            one before it.
-        rereadable: True if the rows are those of a source, through nothing but deterministic transforms.
-        ordered_within: The part of a source's input, in words, whose rows keep their order within a step, such as
-            `file`; None: the rows of a step have no order. Nothing is said of the rows of two such parts.
-        unique: Columns whose values differ between any two rows that hold at one time; None if none are known.
+        kind: The relation of a message to the rows before it.
+        source_times: True if the times are those of sources, and no processor has introduced times of its own.
+        rereadable: True if the rows are a source's, through deterministic transforms only.
+        ordered_within: The part of a source's input whose rows keep their order within a step, such as `file`; rows of
+            two such parts have no order. None: the rows of a step have no order.
+        unique: Columns that identify a row among the current ones; None if none are known.
     """
 
     origin: str
@@ -44,21 +41,12 @@ class Rows:
 
 
 def one_order(inputs: Sequence[Rows]) -> str | None:
-    """Return the part of the input within which rows keep their order where several streams become one."""
+    """Return `ordered_within` for several streams that become one."""
     parts = [rows.ordered_within for rows in inputs]
     named = dict.fromkeys(part for part in parts if part is not None)
     return " or ".join(named) if None not in parts else None
 
 
 def not_all_new(processor: str, rows: Rows, remedy: str) -> str:
-    """Return the message of an error about an input that gives changes or whole tables.
-
-    Args:
-        processor: The processor that reads the rows.
-        rows: The rows.
-        remedy: What to do.
-    """
-    return (
-        f"{processor} takes from {rows.origin}, which gives {rows.kind.value}, and {processor} can take new rows "
-        f"alone: {remedy}"
-    )
+    """Return the error message for a processor that reads changes or whole tables, and needs new rows."""
+    return f"{processor} reads {rows.origin}, which emits {rows.kind.value}, and accepts only new rows: {remedy}"

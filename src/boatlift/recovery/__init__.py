@@ -1,10 +1,10 @@
 """Frontiers: restarts after failures, garbage, and outputs that may leave (design, section 4). Pure.
 
 In reading order: `graph` (vertices, edges); `xi` (Ξ); `available` (F*, the frontiers a processor could be restored to);
-`knowledge` (all that is known of one processor); `constraints` (the constraints of a rollback; reproducible times and
+`knowledge` (everything known about one processor); `constraints` (the constraints of a rollback; reproducible times and
 the widening of φ); `solver` (the greatest fixed point); `regions` and `incremental` (the same, kept up to date);
-`releasing` (the release rule where processors choose); `plan` (the recovery from a failure); `reported` and `monitor`
-(record by record: stable frontiers, garbage, the release rule).
+`releasing` (the release rule for nondeterministic processors); `plan` (the recovery from a failure); `reported` and
+`monitor` (record by record: stable frontiers, garbage, the release rule).
 """
 
 from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes

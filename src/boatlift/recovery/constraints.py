@@ -1,9 +1,9 @@
 """The constraints of a rollback, one function each (design, section 4; Falkirk Wheel §3.5); and the widening of φ.
 
-**Reproducible** times (`reproducible`) are those that replay is certain to repeat. **Widening** (`widen`) carries a
-restored frontier on through the reproducible times: messages sent there count as fixed at their sender, though the
-sender itself goes back. It joins Falkirk's frontiers, Feldera's input log and Clonos's determinants. The release rule
-(`Monitor.releasable`) asks for no more: a message may leave if its time is fixed when everything fails.
+**Reproducible** times (`reproducible`) are those that a replay is certain to repeat. **Widening** (`widen`) extends a
+restored frontier through the reproducible times: messages sent there count as fixed at their sender, though the sender
+itself goes back. It combines Falkirk's frontiers, Feldera's input log and Clonos's determinants. The release rule
+(`Monitor.releasable`) needs nothing else: a message may leave if its time is fixed when everything fails.
 """
 
 from __future__ import annotations
@@ -20,22 +20,6 @@ from boatlift.times import LAST, AnyFrontier, Domain, EpochFrontier, Times, Time
 if TYPE_CHECKING:
     from boatlift.recovery.knowledge import Knowledge
 
-__all__ = [
-    "Why",
-    "clear_of",
-    "delivered",
-    "discarded",
-    "first_broken",
-    "in_words",
-    "limit_of",
-    "messages_of",
-    "notified",
-    "promised",
-    "reproducible",
-    "waiting",
-    "widen",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Why:
@@ -46,8 +30,8 @@ class Why:
         processor: The processor, p.
         neighbour: The neighbour that limits p, q.
         edge: The edge between them.
-        refused: The larger frontier that breaks the constraint.
-        limit: The limit that q sets: f(q) for "discarded", else the times fixed at q.
+        refused: The larger frontier, which breaks the constraint.
+        limit: The limit of q: f(q) for "discarded", else the times fixed at q.
     """
 
     constraint: str
@@ -64,7 +48,7 @@ class Why:
             case "discarded":
                 return (
                     f"{self.neighbour} has kept {limit} and needs all later rows again, and {self.processor} keeps no "
-                    "copy of what it sent: it is executed again"
+                    "copy of its messages: it is executed again"
                 )
             case "waiting":
                 return f"{self.processor} has not taken all messages of {in_words(self.refused)} from {self.neighbour}"
@@ -89,24 +73,19 @@ def in_words(frontier: AnyFrontier) -> str:
 
 
 def messages_of(frontier: AnyFrontier) -> dict[str, int]:
-    """Return edge to last message, of a frontier in a sequence domain; in other domains nothing."""
+    """Return edge to last message for a frontier in a sequence domain; in other domains nothing."""
     return {
         time[0]: time[1] for time in sorted(frontier.maximal) if isinstance(time, tuple) and isinstance(time[0], str)
     }
 
 
 def waiting(xi: Xi, queued: Iterable[Any]) -> bool:
-    """Return whether no message with a time in f(p) waits on an input edge: f's times are complete.
-
-    Args:
-        xi: Ξ(p, f(p)).
-        queued: The times of the messages that wait on the edge.
-    """
+    """Return whether no message with a time in f(p) is queued on an input edge, so that f's times are complete."""
     return not any(xi.frontier.contains(t) for t in queued)
 
 
 def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
-    """Return the largest frontier without a waiting message: f(p) meets `waiting` exactly when it lies within."""
+    """Return the largest frontier without a queued message: `waiting` holds for f(p) exactly when f(p) is within."""
     limit = all_times(domain)
     for time in queued:
         others = [t for t in domain.greatest() if not domain.leq(time, t)]
@@ -120,13 +99,13 @@ def discarded(xi: Xi, edge: Edge, kept: AnyFrontier) -> bool:
     Args:
         xi: Ξ(p, f(p)).
         edge: e.
-        kept: f(q) and the messages in flight saved with it: q does not need those from p.
+        kept: f(q) and the messages in flight saved with it, which q does not need from p.
     """
     return xi.discarded[edge.name] <= kept
 
 
 def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
-    """Return whether M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: messages that p has seen are fixed at q.
+    """Return whether M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: messages delivered to p are fixed at q.
 
     Args:
         xi: Ξ(p, f(p)).
@@ -137,12 +116,12 @@ def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
 
 
 def notified(xi: Xi, f_n: AnyFrontier) -> bool:
-    """Return whether N̄(p, f(p)) ⊆ f_n(p): p has seen no notification that could yet prove wrong."""
+    """Return whether N̄(p, f(p)) ⊆ f_n(p): p has received no notification that could still prove wrong."""
     return xi.notified <= f_n
 
 
 def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
-    """Return whether f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: the promise that nothing more comes is fixed.
+    """Return whether f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: it is fixed that no more messages come.
 
     Args:
         f_n: f_n(p).
@@ -153,21 +132,20 @@ def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
 
 
 def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> bool:
-    """Return whether a time beyond f(p) is reproducible: replay is certain to repeat what p sent.
+    """Return whether a time beyond f(p) is reproducible: a replay is certain to repeat p's messages.
 
-    Every message that p takes at the time must be fixed; and either p is deterministic given its determinants and those
-    of the time are durable, or p keeps no state and its messages of the time are durable, so that it does not run
-    again.
+    Every input message of the time must be fixed. And either the time's determinants are durable, given which p is
+    deterministic; or p has no state and its messages of the time are durable, so that it does not run again.
 
-    A logged message of a *stateful* nondeterministic processor does not count: run again from an older state it would
-    make other choices, and its state would no longer fit the message that left. Nor does one whose own inputs may still
-    come out differently: it belongs to an execution that is gone.
+    A logged message of a *stateful* nondeterministic processor does not count: executed again from an older state, the
+    processor could choose otherwise, and its state would not fit the message. Nor does a logged message whose inputs
+    may still change: it belongs to an abandoned execution.
 
     Args:
         time: A time of p.
-        known: The knowledge of p.
+        known: The knowledge about p.
         inputs: The times fixed on every input: ⋂ φ(d)(f(q)); for a source, every time.
-        survivors: The processors that have not failed. Determinants are in the store, so no answer depends on them yet.
+        survivors: The processors that have not failed. Determinants are in the store, so they do not matter yet.
     """
     if not inputs.contains(time):
         return False
@@ -180,11 +158,11 @@ def reproducible(time: Any, known: Knowledge, inputs: AnyFrontier, survivors: Ab
 def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: AbstractSet[str]) -> AnyFrontier:
     """Return f(p) widened: extended through the times that are reproducible without a gap.
 
-    φ(e)(f(p)), the times fixed on an output e, is φ(e) of the result.
+    φ(e) of the result is the frontier fixed on an output e.
 
-    The widening starts from f(p) each time and not from the log alone: a time kept by a checkpoint is fixed though its
-    determinants are long collected. A processor with an arrival order is widened event by event, up to the first event
-    whose determinant is not at hand or whose message is not fixed.
+    The widening starts from f(p), not from the log alone: times in a checkpoint are fixed though their determinants are
+    collected. A processor with an arrival order is widened event by event, up to the first event without a durable
+    determinant or a fixed message.
 
     Args:
         f: f(p).
@@ -205,10 +183,10 @@ def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: Abst
 
 
 def limit_of(edge: Edge, kept: AnyFrontier, at_hand: Times | None) -> AnyFrontier:
-    """Return the largest f(p) that meets `discarded`, for a processor whose D̄ follows from its frontier.
+    """Return the largest f(p) for which `discarded` holds, for a processor whose D̄ follows from its frontier.
 
-    D̄(e, f) = sent(f without the log) ⊆ kept exactly when f lies within what sent nothing beyond it, gone on through
-    the log.
+    D̄(e, f) = sent(f without the log) ⊆ kept exactly when f lies within the frontier that sent nothing beyond `kept`,
+    extended through the log.
     """
     limit = edge.projection.within(kept)
     return limit if at_hand is None else limit.extend(at_hand)
@@ -223,13 +201,13 @@ def first_broken(
     f_n: AnyFrontier,
     fixed_n: Mapping[str, AnyFrontier],
 ) -> Why | None:
-    """Return the first constraint that a frontier of p would break, with the neighbour that limits it, or None.
+    """Return the first constraint that a frontier of p would break, if any, with the limiting neighbour.
 
     Args:
-        xi: Ξ(p, f(p)) of the frontier to be tried.
-        known: The knowledge of p.
-        survivors: The processors that have not failed; messages that waited at p are gone if p has.
-        kept: By output edge, the messages that its receiver will not ask for: f(q), and those saved with it.
+        xi: Ξ(p, f(p)) of the frontier.
+        known: The knowledge about p.
+        survivors: The processors that have not failed; messages queued at p are gone if p has failed.
+        kept: By output edge, the messages that its receiver does not need: f(q), and those saved with it.
         fixed: f(q), widened, of every sender.
         f_n: f_n(p).
         fixed_n: f_n(q), widened, of every sender.

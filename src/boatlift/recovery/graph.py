@@ -10,20 +10,18 @@ from typing import Any
 from boatlift.errors import InternalError, InvalidError
 from boatlift.times import EPOCH, IDENTITY, Domain, Projection, Sequence, frontier_of
 
-__all__ = ["Edge", "Kind", "RecoveryGraph", "Vertex"]
-
 
 class Kind(Enum):
-    """The kinds of processors by what they keep, which decides the frontiers they could be restored to, F*(p)."""
+    """The kind of a processor, which determines F*(p), the frontiers that it could be restored to."""
 
     SOURCE = "source"
-    """Reads the outside: every frontier whose positions are known without a gap."""
+    """Reads an external system. F*: every frontier whose positions are known without a gap."""
     STATELESS = "stateless"
-    """Keeps nothing between times (`Ephemeral`): every frontier, and nothing is stored."""
+    """Has no state (`Ephemeral`). F*: every frontier."""
     STATEFUL = "stateful"
-    """Keeps state (`Lazy`): its durable checkpoints, and the empty state."""
+    """Has state (`Lazy`). F*: its durable checkpoints, and the empty state."""
     SINK = "sink"
-    """Writes to the outside: exactly the frontier that the outside holds. A sink cannot roll back."""
+    """Writes to an external system. F*: exactly the frontier that this system holds, since a sink cannot roll back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +29,14 @@ class Vertex:
     """A processor: the unit of policy and rollback.
 
     Attributes:
-        name: Its name.
-        kind: Its kind.
-        deterministic: True if its outputs at a time follow from its inputs and its state alone. If not, a time is
-            repeated only with that time's determinants, if they are recorded. (An arrival order is a determinant
-            whatever stands here. So are the positions of a source, unless it is not deterministic.)
-        domain: Its time domain. In a sequence domain it keeps state: its place in the arrival order.
-        coarse: True if the processor chooses where its epochs end. Without these choices its frontiers mean nothing.
-        ledger: Of a sink: True if the sink tells which times it holds. If not, a record of each is its account, and
-            what it has shown may come again.
+        name, kind: Its name and kind.
+        deterministic: True if its outputs at a time depend only on its inputs and state. If not, a time is repeated
+            only with that time's recorded determinants. (An arrival order is a determinant in either case. So are the
+            positions of a source, except of one that is not deterministic: it cannot be read again.)
+        domain: Its time domain. In a sequence domain it has state: its place in the arrival order.
+        coarse: True if the ends of its epochs are determinants, without which its frontiers mean nothing.
+        ledger: For a sink: True if the sink records which times it holds. If not, the log is its ledger, and times that
+            it has shown may come again.
     """
 
     name: str
@@ -51,22 +48,22 @@ class Vertex:
 
     @property
     def notified(self) -> bool:
-        """Return whether the processor acts when a time is over; in a sequence each time has one message."""
+        """Whether the processor acts when a time is complete; in a sequence each time has one message."""
         return not isinstance(self.domain, Sequence)
 
     @property
     def chooses(self) -> bool:
-        """Return whether the processor repeats a time only with determinants."""
+        """Whether the processor repeats a time only with determinants."""
         return not self.deterministic or self.divides or isinstance(self.domain, Sequence)
 
     @property
     def divides(self) -> bool:
-        """Return whether the processor chooses the content of its epochs, as sources and batches do."""
+        """Whether the content of the processor's epochs is a determinant, as for sources and batches."""
         return self.kind is Kind.SOURCE or self.coarse
 
     @property
     def keeps_no_rows(self) -> bool:
-        """Return whether the processor is a source that cannot be read again."""
+        """Whether the processor is a source that cannot be read again."""
         return self.kind is Kind.SOURCE and not self.deterministic
 
 
@@ -118,8 +115,8 @@ class RecoveryGraph:
     def _check_cycles(self) -> None:
         """Refuse a cycle on which no time grows.
 
-        Processors without a sender left, by edges on which times do not grow, are dropped until none is: the rest is in
-        a cycle.
+        Along edges on which times do not grow, processors without senders are removed until there are none: the rest is
+        in a cycle.
         """
         still = {p: [e.source for e in edges if not self._grows(e)] for p, edges in self.inputs.items()}
         left = set(self.vertices)
@@ -129,7 +126,7 @@ class RecoveryGraph:
             cycle = " -> ".join(self._cycle(still, left))
             raise InvalidError(
                 "CYCLE_WITHOUT_LOOP",
-                f"{cycle} is a cycle on which no time grows: close it with an edge that counts rounds",
+                f"{cycle} is a cycle on which no time grows: close it with an edge that counts iterations",
             )
 
     def _grows(self, edge: Edge) -> bool:

@@ -1,4 +1,4 @@
-"""The fixed point, kept up to date: a record costs work in proportion to what it changes (design, section 4)."""
+"""The fixed point, kept up to date: the cost of a record is in proportion to its effects (design, section 4)."""
 
 from __future__ import annotations
 
@@ -13,21 +13,18 @@ from boatlift.recovery.regions import Regions, Roots
 from boatlift.recovery.solver import Solving, Values
 from boatlift.times import AnyFrontier, all_times
 
-__all__ = ["Incremental"]
-
 
 class Incremental:
-    """The answer to "everything fails now", after every record.
+    """The frontiers for "everything fails now", after every record.
 
     A record that becomes durable never lowers a frontier. So the earlier values are a start from below: the processor
-    of the record gets the largest frontier that its neighbours now allow, then the neighbours that this concerns, until
-    nothing changes. Fixed times are kept by region, and a processor that has nothing to gain from more of them is not
-    asked.
+    of the record gets the largest frontier that its neighbours now allow, then the affected neighbours, until nothing
+    changes. Fixed times are kept by region; processors that cannot gain from more fixed times are skipped.
 
-    The start from below finds a fixed point. It is the *greatest* only if no two processors could rise together and
-    neither alone. Two could where the fixed times of one rest on its checkpoint alone (it chooses, and did not record):
-    its receiver waits for its checkpoint, and it waits for the receiver's. So they could in a cycle of edges, and with
-    a recorded Ξ. While there is such a processor, everything is solved anew.
+    The start from below finds a fixed point. It is the *greatest* only if no two processors can rise together and
+    neither alone. Two can if the fixed times of one depend only on its checkpoint, because it has determinants and did
+    not record them: its receiver waits for its checkpoint, and it waits for the receiver's. They also can in a cycle of
+    edges, and with a recorded Ξ. While there is such a processor, everything is solved again.
 
     Law: the frontiers are those of `solve` over the same knowledge.
     """
@@ -41,17 +38,12 @@ class Incremental:
         self._growing: _Growing | None = None
 
     def more(self, processor: str, known: Knowledge) -> None:
-        """Record that more is durable of a processor than before; the next answer takes it in.
-
-        Args:
-            processor: The processor.
-            known: The knowledge of it now.
-        """
+        """Set the knowledge about a processor, of which more is durable than before."""
         self._knowledge[processor] = known
         self._changed.add(processor)
 
     def less(self, processor: str, known: Knowledge) -> None:
-        """Record that knowledge below a stable frontier was dropped, on which no answer depends."""
+        """Set the knowledge about a processor, of which only parts below a stable frontier were dropped."""
         self._knowledge[processor] = known
         if self._solving is not None:
             self._solving.renew(processor, known)
@@ -65,7 +57,7 @@ class Incremental:
         return self._solved().f[processor]
 
     def releases(self, sink: str, times: AnyFrontier) -> bool | None:
-        """Return whether a sink may hold more times; None if only `solve` can tell."""
+        """Return whether a sink may hold more times; None if only `solve` can decide."""
         self._solved()
         return None if self._growing is None else self._growing.fixes(sink, times)
 
@@ -78,7 +70,7 @@ class Incremental:
         if self._solving is not None and self._changed and self._growing is not None:
             self._grow(self._solving, self._growing)
         if self._solving is None or self._changed:
-            self._solving = self._growing = None  # an error must not leave what is no longer true
+            self._solving = self._growing = None  # an error must not leave outdated values
             solving = Solving(self._graph, dict(self._knowledge), self._graph.vertices.keys())
             solving.run()
             self._solving = solving
@@ -89,12 +81,12 @@ class Incremental:
         return self._solving
 
     def _grow(self, solving: Solving, growing: _Growing) -> None:
-        """Rise from the earlier values; a result that may not be the greatest is not kept."""
+        """Rise from the earlier values; keep the result only if it is the greatest."""
         for p in self._changed:
             solving.renew(p, self._knowledge[p])
         try:
             growing.settle(self._changed)
-        except DataError:  # a whole solution finds none, or says better what is wrong
+        except DataError:  # a full solution finds none, or has the better error
             return
         if growing.sound:
             self._changed.clear()
@@ -134,11 +126,11 @@ class _Growing:
             unsettled |= self._rise(unsettled.pop())
 
     def fixes(self, p: str, times: AnyFrontier) -> bool:
-        """Return whether times are fixed, and notified as over, on all inputs of a processor."""
+        """Return whether times are fixed and notified on all inputs of a processor."""
         return all(times <= limit for limit in self._on_inputs(p))
 
     def _rise(self, p: str) -> set[str]:
-        """Raise one processor to the values that its neighbours allow; return the processors that this concerns."""
+        """Raise one processor to the values that its neighbours allow; return the affected processors."""
         solving, roots = self._solving, self._regions.roots[p]
         top, everything = solving.available[p].top, all_times(self._graph.vertices[p].domain)
         inputs, inputs_n = self._on_inputs(p)

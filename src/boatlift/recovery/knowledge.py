@@ -1,4 +1,4 @@
-"""The knowledge of each processor from which frontiers are chosen: F*(p), Ξ, determinants, logs (design, section 4)."""
+"""The knowledge about a processor that determines frontiers: F*(p), Ξ, determinants, logs (design, section 4)."""
 
 from __future__ import annotations
 
@@ -14,33 +14,31 @@ from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, ArrivalOrder, EpochFrontier, Frontier, Times, TimeSet, all_times, frontier_of
 
-__all__ = ["Knowledge"]
-
 _NOTHING = Frontier.up_to(-1)
 _NO_TIMES = TimeSet()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Knowledge:
-    """All that is known of one processor. Durability is a function of the survivors, so each question takes them.
+    """Everything known about one processor p. Durability depends on the survivors, so each method takes them.
 
     Attributes:
         vertex, inputs, outputs: The processor's place in the graph.
-        checkpoints: Stateful: the frontier of each durable checkpoint, in rising order, the empty state included until
-            it is collected. Sink: the frontier that the outside holds, alone.
-        xis: In place of `checkpoints` where Ξ does not follow from the frontier: Ξ of each.
+        checkpoints: Stateful: the frontier of each durable checkpoint, ascending, including the empty state until it is
+            collected. Sink: only the frontier that the external system holds.
+        xis: In place of `checkpoints` if Ξ does not follow from the frontier: Ξ of each.
         collected: Source: the times whose positions were acknowledged and are gone; the cursor after them is known.
             With coarse epochs: those whose boundaries are gone; in a sequence domain the numbers of the events whose
             determinants are gone.
-        determinants: The times whose determinants are durable; of a source, its positions; in a sequence domain the
-            numbers of the events.
+        determinants: The times with durable determinants, which for a source are its positions; in a sequence domain
+            the numbers of the events.
         order: In a sequence domain: the arrival order, as far as it is known.
         logged: L: output edge to the times of p whose messages are durable.
-        in_flight: Output edge to the times of p whose messages p holds in memory for its receivers, if p lives.
-        waiting: Input edge to the times of messages that wait there, if p lives.
-        completed: The times that p has completed in this incarnation: ⊤ if p lives.
-        held: Stateful: frontiers of this incarnation, in rising order, whose state p still has in memory, if it lives:
-            p goes back to one by dropping later changes.
+        in_flight: Output edge to the times of p whose messages p has in memory for its receivers, if p is alive.
+        waiting: Input edge to the times of messages that wait there, if p is alive.
+        completed: The times that p has completed in this incarnation: ⊤ if p is alive.
+        held: Stateful: frontiers of this incarnation, ascending, whose state p still has in memory, if it is alive: p
+            goes back to one of them by dropping later changes.
     """
 
     vertex: Vertex
@@ -75,8 +73,8 @@ class Knowledge:
         Args:
             graph: The graph.
             name: The processor.
-            checkpoints: The last times of a stateful processor's checkpoints (-1: the empty state), rising; or the
-                last time that a sink holds, alone.
+            checkpoints: The last times of a stateful processor's checkpoints (-1: the empty state), ascending; or only
+                the last time that a sink holds.
             collected: The last time whose position is gone, -1 for none.
             determinants, logged, in_flight: As the attributes.
             completed: The last time it completed, -1 for none.
@@ -95,20 +93,20 @@ class Knowledge:
 
     @property
     def deterministic(self) -> bool:
-        """Return whether p repeats a time without any determinants of its own, once its inputs are fixed."""
+        """Whether p repeats a time without determinants of its own, once its inputs are fixed."""
         return not self.vertex.chooses
 
     @property
     def recorded(self) -> bool:
-        """Return whether anything durable is known of p."""
+        """Whether anything durable is known about p."""
         held = any(self.checkpoints) or any(xi.frontier for xi in self.xis)
         return held or bool(self.collected) or bool(self.determinants) or any(self.logged.values())
 
     def available(self, survivors: AbstractSet[str]) -> Available:
-        """Return F*(p): the durable frontiers, and if p lives also ⊤, with those that it holds in memory.
+        """Return F*(p): the durable frontiers, and if p is alive also ⊤ and those in memory.
 
-        So a processor that lives has every frontier of one that has failed: stable frontiers hold, whichever fail.
-        A sink's is exactly the frontier that the outside holds, alive or not: rows not handed over can be made again.
+        So a live processor has every frontier that it would have after a failure: stable frontiers hold, whichever
+        processors fail. For a sink it is exactly the frontier that the external system holds, alive or not.
         """
         lives = self.vertex.name in survivors
         match self.vertex.kind:
@@ -127,18 +125,18 @@ class Knowledge:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
     def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
-        """Return Ξ(p, f) where it follows from the frontier."""
+        """Return Ξ(p, f) of a processor whose Ξ follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 
     def _events_known(self, order: ArrivalOrder) -> int:
-        """Return how many events from the first on have a place in the order that is durable, or garbage."""
+        """Return the number of events, from the first on, whose place in the order is durable or garbage."""
         assert isinstance(self.determinants, TimeSet)
         gone = max(order.start, self.collected.last + 1)
         return max(gone, min(len(order), self.determinants.reach(gone) + 1))
 
     def _with_completed(self) -> list[AnyFrontier]:
-        """Return the frontiers with ⊤ in its place: an older incarnation's checkpoint may be ahead of it."""
+        """Return the frontiers with ⊤ among them; the checkpoint of an older incarnation may be ahead of it."""
         durable = [f for f in self.checkpoints if f <= self.completed and f != self.completed]
         held = [f for f in self.held if f != self.completed and f not in durable]
         below = sorted([*durable, *held], key=lambda f: sum(g <= f for g in (*durable, *held)))
@@ -154,18 +152,14 @@ class Knowledge:
         return [*below, top, *(x for x in self._recorded(survivors) if not x.frontier <= top.frontier)]
 
     def messages_at_hand(self, survivors: AbstractSet[str]) -> Mapping[str, Times]:
-        """Return, by output edge, the times whose messages p can send again: logged, or in memory if p lives."""
+        """Return, by output edge, the times whose messages p can send again: logged, or in memory if p is alive."""
         if not self.in_flight or self.vertex.name not in survivors:
             return self.logged
         both = {e: self.logged[e] | times for e, times in self.in_flight.items() if e in self.logged}
         return {**self.logged, **self.in_flight, **both}
 
     def durable_determinants(self, survivors: AbstractSet[str]) -> Times:  # noqa: ARG002
-        """Return the times whose determinants are in the store.
-
-        A source that keeps no rows has none: its closed times and its cursor are known, but its rows cannot be read
-        again.
-        """
+        """Return the times with durable determinants; none for a source whose rows cannot be read again."""
         return _NO_TIMES if self.vertex.keeps_no_rows else self.determinants
 
     def durable_messages(self, survivors: AbstractSet[str]) -> Times | None:  # noqa: ARG002
@@ -175,6 +169,6 @@ class Knowledge:
         return reduce(and_, (self.logged[edge.name] for edge in self.outputs))
 
     def resendable(self, edge: Edge, f: AnyFrontier, survivors: AbstractSet[str]) -> list[Any]:
-        """Return L(e, f): the times whose messages on an edge p still has once it is restored to f, in order."""
+        """Return L(e, f): the times, in order, whose messages on an edge p still has after it is restored to f."""
         at_hand = self.messages_at_hand(survivors).get(edge.name, ())
         return sorted(t for t in at_hand if f.contains(t))

@@ -22,24 +22,22 @@ from boatlift.recovery.releasing import at_most, largest
 from boatlift.recovery.reported import Reported
 from boatlift.times import IDENTITY, AnyFrontier, ArrivalOrder, Frontier, Loop, LoopTime, last_of
 
-__all__ = ["Monitor"]
-
 
 class Monitor:
-    """The knowledge of all processors: which records are durable, and so which times no failure can take back.
+    """The knowledge about all processors: which records are durable, and so which times no failure can undo.
 
     Laws:
-        * The answers depend on the reports, not on their order; a report made twice changes nothing. So a monitor can
-          be rebuilt from the store alone.
-        * Stable frontiers only move forward, and never beyond the times that the processor itself has completed: a
-          stateless one could keep times that it has not yet run.
-        * The monitor forgets collectable times, as the store may: stable frontiers do not fall for it.
-        * The monitor is deterministic and decides nothing: its caller acts.
+        * The answers depend on the reports, not on their order; a repeated report changes nothing. So a monitor can be
+          rebuilt from the store.
+        * Stable frontiers only advance, and never beyond the times that the processor itself has completed: F* of a
+          stateless one has times that it has not run yet.
+        * The monitor drops collectable times, as the store may, and stable frontiers do not fall.
+        * The monitor is deterministic and has no effects: its caller acts.
 
     Args:
         graph: Processors and edges.
         orders: Processor of a sequence domain to its arrival order, which its driver extends with each event.
-        checked: Refuse to go on if a stable frontier would fall.
+        checked: Raise if a stable frontier would fall.
     """
 
     def __init__(
@@ -55,72 +53,67 @@ class Monitor:
             v.keeps_no_rows or (v.chooses and v.kind is not Kind.SOURCE) for v in graph.vertices.values()
         )
         self._grown: set[str] = set()
-        self._found: set[str] = set()  # processors whose stable frontier is as found last
+        self._found: set[str] = set()  # processors whose stable frontier is up to date
         self._releases: dict[tuple[str, tuple[AnyFrontier, ...]], AnyFrontier | None] = {}
         self._at_most: Mapping[str, AnyFrontier] = {}
 
     def durable_input_below(self, source: str, frontier: AnyFrontier) -> None:
         """Record that a source's positions of these times are gone, and that the cursor after them is durable.
 
-        The source can then not go back beyond them. The same holds for the epoch boundaries of a batch.
+        The source cannot go back beyond them any more. The same holds for the epoch boundaries of a batch.
         """
         reported = self._named(source)
         if not self._graph.vertices[source].divides:
-            raise InternalError("INTERNAL", f"{source} does not choose what its epochs hold")
+            raise InternalError("INTERNAL", f"{source} does not choose the content of its epochs")
         if not frontier <= reported.collected:
             reported.collected = reported.collected | frontier
             reported.determinants.forget(frontier)
             self._changed(source)
 
     def durable_determinants(self, processor: str, time: Any) -> None:
-        """Record that all choices of a processor at a time are durable.
-
-        Args:
-            processor: The processor.
-            time: The time; in a sequence domain the number of the event.
-        """
+        """Record that the determinants of a time, or of an event in a sequence domain, are durable."""
         reported = self._named(processor)
         if reported.choice(time):
             self._changed(processor)
 
     def ended(self, processor: str, time: LoopTime) -> None:
-        """Record that a round was the last of its loop at a processor: no message follows before the next epoch."""
+        """Record the last iteration of a loop at a processor: no message follows before the next epoch."""
         for edge in self._graph.outputs[processor]:
             self._reported[processor].sent(edge.name)
         self._reported[processor].ended(time)
         self._knowledge.pop(processor, None)
 
     def durable_end(self, processor: str, time: LoopTime, upto: LoopTime | None = None) -> None:
-        """Record that the last round of a loop at a processor is durable.
+        """Record that the last iteration of a loop at a processor is durable.
 
         Args:
             processor: The processor.
-            time: The round.
-            upto: The time up to which nothing is known to have come after; None: the end of the loop.
+            time: The iteration.
+            upto: The time up to which no later message is known to exist; None for the end of the loop.
         """
         reported = self._named(processor)
         if not isinstance(self._graph.vertices[processor].domain, Loop):
-            raise InternalError("INTERNAL", f"{processor} has no rounds")
+            raise InternalError("INTERNAL", f"{processor} has no iterations")
         for edge in self._graph.outputs[processor]:
             reported.sent_durably(edge.name)
         reported.durably_ended(time, upto)
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:
-        """Record that the message that an edge's sender sent at a time is durable."""
+        """Record that the message of an edge at one of its sender's times is durable."""
         sender = self._graph.edges[edge].source
         if not self._needless(edge, time):
             self._reported[sender].sent_durably(edge).add(time)
             self._changed(sender)
 
     def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor's state at a frontier, all of whose messages it had taken, is durable."""
+        """Record that a processor's state at a frontier, after all of its messages, is durable."""
         reported = self._of(processor, Kind.STATEFUL)
         if reported.checkpoint(frontier):
             self._changed(processor)
 
     def committed(self, sink: str, frontier: AnyFrontier) -> None:
-        """Record that the outside holds a sink's times."""
+        """Record that the external system holds a sink's times."""
         reported = self._of(sink, Kind.SINK)
         if not frontier <= reported.checkpoints[0]:
             reported.checkpoints = [frontier]
@@ -128,7 +121,7 @@ class Monitor:
             self._changed(sink)
 
     def completed(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor has finished these times, in memory at least."""
+        """Record that a processor has completed these times, at least in memory."""
         reported = self._reported[processor]
         if not frontier <= reported.completed:
             reported.completed = reported.completed | frontier
@@ -136,20 +129,15 @@ class Monitor:
             self._found.discard(processor)
 
     def holds(self, processor: str, frontiers: Sequence[AnyFrontier]) -> None:
-        """Record the frontiers of this incarnation at which a processor's state is still in memory.
-
-        Args:
-            processor: The processor.
-            frontiers: Each within the next, and within the completed times.
-        """
+        """Record the frontiers at which a processor's state is still in memory, ascending, among the completed ones."""
         self._of(processor, Kind.STATEFUL).held = list(frontiers)
         self._knowledge.pop(processor, None)
 
     def sent(self, edge: str, time: Any) -> None:
-        """Record that a sender holds a message in memory, until the receiver's stable frontier passes.
+        """Record that a sender has a message in memory, until the receiver's stable frontier passes it.
 
         Raises:
-            InvalidError: `[BAD_PROJECTION]` the edge's projection had promised that no such message comes any more.
+            InvalidError: `[BAD_PROJECTION]` the edge's projection had promised that no such message follows.
         """
         sender = self._graph.edges[edge].source
         self._check_promise(edge, time)
@@ -158,20 +146,19 @@ class Monitor:
             self._knowledge.pop(sender, None)
 
     def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
-        """Set the floor of each processor: nothing beyond it is collected, so that a rollback to there stays possible.
+        """Set the floor of each processor: nothing beyond it is collected, so that a rollback to it remains possible.
 
-        No command sets a floor yet. It stands here because collection is the one place that a rollback to an older
-        point needs, and the laws of `collectable` hold with and without it.
+        No command sets a floor yet; the laws of `collectable` hold with and without one.
 
         Args:
-            floor: Processor to its floor; a processor that is left out has none.
+            floor: Processor to its floor; a processor without an entry has none.
         """
         for name, reported in self._reported.items():
             reported.floor = floor.get(name)
             self._forget(name)
 
     def recovered(self, done: RecoveryPlan) -> None:
-        """Record that a plan was carried out: processors are restored, and logs truncated, as it says."""
+        """Record that a plan was carried out: its processors are restored and its logs truncated."""
         for name, part in done.processors.items():
             reported = self._reported[name]
             reported.truncate(part.restore, part.fixed, failed=name in done.failed)
@@ -182,7 +169,7 @@ class Monitor:
         self._ask_again()
 
     def stable(self, processor: str) -> AnyFrontier:
-        """Return the stable frontier of a processor: the times that no failure can take back, its low-watermark.
+        """Return the stable frontier of a processor: the times that no failure can undo.
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]` the reports do not fit together.
@@ -204,19 +191,19 @@ class Monitor:
         return reported.stable
 
     def has_completed(self, processor: str) -> AnyFrontier:
-        """Return the times that a processor has finished in this incarnation."""
+        """Return the times that a processor has completed in this incarnation."""
         return self._reported[processor].completed
 
     def collectable(self, processor: str) -> AnyFrontier:
-        """Return the times whose records are garbage: the stable frontier, up to the floor that is set.
+        """Return the times whose records are garbage: the stable frontier, up to the floor.
 
-        Of the checkpoints within, the last stays: a rollback starts from it.
+        The last checkpoint within is kept for a rollback.
         """
         self.stable(processor)
         return self._reported[processor].collectable
 
     def needless(self, edge: str) -> AnyFrontier:
-        """Return the times of an edge's sender whose messages the receiver will never ask for again."""
+        """Return the times of an edge's sender whose messages the receiver will never need again."""
         ends = self._graph.edges[edge]
         self.stable(ends.target)
         if self._rests_on_messages(ends.source):
@@ -224,29 +211,29 @@ class Monitor:
         return self._passed(ends) & self._reported[ends.source].completed
 
     def settled(self, processor: str) -> AnyFrontier:
-        """Return the collectable times whose messages are needless: there the determinants are garbage, too.
+        """Return the collectable times whose messages are needless, so that their determinants are garbage, too.
 
-        A message is known by its time, which may mean nothing without the determinants. And a receiver may still have
-        to take a message of a closed time, though after a failure of everything it would go on from a later checkpoint
-        of an earlier incarnation. The inputs of a source at settled times are never read again, and may be
-        acknowledged.
+        Determinants outlive stability, because a message is identified by its time, which may mean nothing without
+        them. And a receiver may still have to take a message of a closed time, though after a failure of everything it
+        would continue from a later checkpoint of an earlier incarnation. The inputs of a source at settled times are
+        never read again, and may be acknowledged.
         """
         outputs = (self.needless(edge.name) for edge in self._graph.outputs[processor])
         return reduce(and_, outputs, self.collectable(processor))
 
     def releasable(self, sink: str, prefixes: Sequence[AnyFrontier]) -> AnyFrontier | None:
-        """Return the largest of some frontiers that a sink may be given in one act; None if it may be given none.
+        """Return the largest of some frontiers that may be committed to a sink at once; None if none may.
 
-        This is the release rule: a sink may hold a frontier if that stays fixed when everything fails now. The question
-        is put for the sink holding exactly that frontier. Where a sender can only restart behind several times
-        together, the answer is no to each alone and yes to all, which must then be made visible in one act.
+        This is the release rule: a sink may hold a frontier that remains fixed if everything fails while the sink holds
+        exactly this frontier. If a sender can only restart after several times together, no single one of them may be
+        committed, but all may, in one atomic commit.
 
-        A sink that keeps no account is asked about more strictly: the frontier must stay fixed while the sink holds
-        none of it. For after a failure nothing may be known of what it was shown, and the same must come again.
+        For a sink without a ledger the rule is stricter: the frontier must remain fixed while the sink holds none of
+        it. After a failure it may be unknown what the sink holds, and the same rows must come again.
 
         Args:
             sink: The sink.
-            prefixes: The frontiers in question, each within the next.
+            prefixes: The candidates, each within the next.
         """
         held = self._of(sink, Kind.SINK).checkpoints[0]
         asked = (sink, tuple(prefixes))
@@ -258,9 +245,9 @@ class Monitor:
         return self._releases[asked]
 
     def one_epoch_at_a_time(self, sink: str, frontier: AnyFrontier) -> AnyFrontier | None:
-        """Return the part of a releasable frontier that a sink may be given epoch by epoch; None for no part.
+        """Return the part of a releasable frontier that may be committed epoch by epoch; None for no part.
 
-        The sink may die after any of the epochs, so each prefix must be releasable by itself. Where every step is
+        The sink may die after any of the epochs, so each prefix must be releasable by itself. If every step is
         reproducible that is the whole frontier.
         """
         held = self._of(sink, Kind.SINK).checkpoints[0]
@@ -275,10 +262,9 @@ class Monitor:
         return reached
 
     def _largest(self, sink: str, held: AnyFrontier, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
-        """Return the largest releasable frontier beyond the one that the sink holds; None if there is none.
+        """Return the largest releasable frontier beyond the one that the sink holds, if any.
 
-        Where fixed times follow from inputs alone the answer is at hand; else the sink is solved for as one more
-        processor that chooses.
+        If fixed times do not follow from inputs alone, the sink is solved for like a processor with checkpoints.
         """
         if not larger:
             return None
@@ -299,12 +285,12 @@ class Monitor:
         return chosen if chosen != held else None
 
     def _certain(self, sink: str, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
-        """Return the largest frontier that stays fixed while a sink holds none of it; None if there is none."""
+        """Return the largest frontier that remains fixed while a sink holds none of it, if any."""
         incremental = self._solve()
         return next((frontier for frontier in reversed(larger) if incremental.certain(sink, frontier)), None)
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
-        """Plan the recovery from a failure of some processors. Nothing changes until `recovered` is reported.
+        """Plan the recovery from a failure of some processors. Nothing changes before `recovered`.
 
         Raises:
             DataError: `[NO_CONSISTENT_FRONTIER]`.
@@ -326,7 +312,7 @@ class Monitor:
         if processor not in self._reported:
             raise DataError(
                 "PROGRAM_CHANGED",
-                f"the log is of a dataflow with {processor}, which this one has not: run that one",
+                f"the log is of a dataflow with {processor}, which this one lacks: run that one",
             )
         return self._reported[processor]
 
@@ -366,18 +352,17 @@ class Monitor:
             raise InvalidError(
                 "BAD_PROJECTION",
                 f"{projection} of edge {edge} sends {arrival} at {time}, but promised, for {done}, that {fixed} is "
-                f"all there: try boatlift.testing.check_projection on it",
+                f"complete: try boatlift.testing.check_projection on it",
             )
 
     def _needless(self, edge: str, time: Any) -> bool:
-        """Return whether a message will never be needed again."""
         return self._passed(self._graph.edges[edge]).contains(time)
 
     def _passed(self, edge: Edge) -> AnyFrontier:
-        """Return the times of an edge's sender whose messages are needless, by the stable frontiers found last.
+        """Return the times of an edge's sender whose messages are needless, by the known stable frontiers.
 
-        A time of a sender that chooses need not run again while its messages are durable on all edges: so these stay
-        together until the time is stable.
+        A time of a nondeterministic sender need not run again while its messages are durable on all edges: so these are
+        kept together until the time is stable.
         """
         passed = edge.projection.within(self._reported[edge.target].collectable)
         return passed & self._reported[edge.source].collectable if self._rests_on_messages(edge.source) else passed

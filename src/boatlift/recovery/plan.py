@@ -16,20 +16,18 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
 from boatlift.times import AnyFrontier, EpochFrontier, last_number, last_of, maximal_of
 
-__all__ = ["ProcessorPlan", "RecoveryPlan", "plan_recovery"]
-
 
 @dataclass(frozen=True, slots=True)
 class ProcessorPlan:
-    """The part of one processor in a recovery.
+    """The recovery of one processor p.
 
     Attributes:
         name, kind: The processor.
         restore: f(p): the times whose effects p keeps.
-        stays: p lives and keeps everything that it has done (⊤).
-        fixed: f(p), widened. The times beyond `restore` and within `fixed` replay: they come out as they did. Every log
-            of p (determinants, messages, digests, checkpoints) is truncated to `fixed`, durably, before anything
-            resumes, also where p has not failed: records beyond belong to an execution that is gone.
+        stays: p is alive and keeps everything that it has done (⊤).
+        fixed: f(p), widened. The times beyond `restore` and within `fixed` are replayed with the same outcome. Every
+            log of p (determinants, messages, digests, checkpoints) is durably truncated to `fixed` before anything
+            resumes, even if p has not failed: later records belong to an abandoned execution.
         why: The reason why `restore` is not larger; None if nothing larger is durable.
     """
 
@@ -42,12 +40,12 @@ class ProcessorPlan:
 
     @property
     def checkpoint(self) -> AnyFrontier | None:
-        """The frontier of the checkpoint to load; None if there is none to load."""
+        """The frontier of the checkpoint to load, if any."""
         return None if self.kind is not Kind.STATEFUL or self.stays or not self.restore else self.restore
 
     @property
     def replay(self) -> range:
-        """The epochs that run again with the outcome they had; of a sink, those that are handed over again.
+        """The epochs that run again with the same outcome; of a sink, those that are committed again.
 
         Raises:
             TypeError: the processor's times are no epochs.
@@ -55,7 +53,7 @@ class ProcessorPlan:
         return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
 
     def executed_again(self, executed: int) -> range:
-        """Return the numbers of the steps that are undone, and executed again.
+        """Return the numbers of the steps that are undone and executed again.
 
         Args:
             executed: The number of the last step that the processor has executed, -1 for none.
@@ -66,12 +64,11 @@ class ProcessorPlan:
         return self.in_words()
 
     def in_words(self, executed: int | None = None) -> str:
-        """Return the part in words.
+        """Describe the recovery.
 
         Args:
-            executed: The number of the last step that the processor has executed. The steps up to it are replayed;
-                recorded steps after it are executed for the first time. None: that number is not known, and every
-                recorded step counts as executed.
+            executed: The number of the last step that the processor has executed. Steps up to it are replayed; recorded
+                steps after it are executed for the first time. None if unknown: every recorded step counts as executed.
         """
         after = self._after()
         match self.kind:
@@ -109,7 +106,7 @@ class ProcessorPlan:
         if executed >= last:
             undone = range(max(first, last + 1), executed + 1)
             steps = "step" if len(undone) == 1 else "steps"
-            return replays + (f", undoes {len(undone)} {steps} that cannot be repeated as they were" if undone else "")
+            return replays + (f", undoes {len(undone)} {steps} that cannot be reproduced" if undone else "")
         if executed < first:
             return f", executes {recorded} as recorded" if recorded else ""
         if isinstance(self.restore, EpochFrontier):
@@ -137,7 +134,7 @@ class RecoveryPlan:
         processors: Processor to its part, senders before receivers.
         queues: Edge to the times, at its sender, of the messages that the sender puts back on it, in order.
         failed: The processors that failed.
-        recorded: True if anything durable is known at all; else there is nothing to truncate.
+        recorded: True if anything durable is known; else there is nothing to truncate.
     """
 
     processors: Mapping[str, ProcessorPlan]
@@ -150,15 +147,15 @@ class RecoveryPlan:
         return self.processors[processor].restore
 
     def fixed(self, processor: str) -> AnyFrontier:
-        """Return f(p), widened: the times that are certain to come out as they did."""
+        """Return f(p), widened: the times that are certain to be reproduced."""
         return self.processors[processor].fixed
 
     def describe(self) -> str:
-        """Return the plan in words: a line for each processor, then one for each queue that is put back."""
+        """Describe the plan: a line for each processor, then one for each queue that is put back."""
         return "\n".join([*map(str, self.processors.values()), *self.describe_queues()])
 
     def describe_queues(self) -> list[str]:
-        """Return the messages that are put back, in words: a line for each edge that has any."""
+        """Describe the messages that are put back: a line for each edge with any."""
         return [
             f"the messages of {_times(times)} are put back on {edge}" for edge, times in self.queues.items() if times
         ]

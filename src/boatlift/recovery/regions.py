@@ -1,11 +1,9 @@
-"""Regions of processors that share their fixed times: a change for one is a change for all, and is found once."""
+"""Regions of processors with common fixed times, which are computed once for each region."""
 
 from __future__ import annotations
 
 from boatlift.recovery.graph import RecoveryGraph
 from boatlift.times import IDENTITY
-
-__all__ = ["Regions", "Roots"]
 
 Roots = frozenset[str]
 
@@ -13,14 +11,14 @@ Roots = frozenset[str]
 class Regions:
     """A graph without cycles, divided by the origin of fixed times.
 
-    At a fixed point f(p) lies within the times fixed on p's inputs (`delivered`), so that the fixed times of a
-    deterministic processor *are* those of its inputs. Where no edge changes times either, they are the intersection of
-    those of its roots: the nearest processors above it that choose, or that take messages whose times were changed.
+    At a fixed point f(p) lies within the times fixed on p's inputs (`delivered`), so the fixed times of a deterministic
+    processor *are* those of its inputs. If no edge changes times either, they are the intersection of those of its
+    roots: the nearest upstream processors with determinants, or with an input edge that changes times.
 
     Attributes:
-        roots: Processor to its roots; a root has itself alone.
-        of_root: Root to all sets of roots that it is in.
-        fed: Set of roots to the roots that take messages from a processor with this set.
+        roots: Processor to its roots; a root to itself alone.
+        of_root: Root to all sets of roots that contain it.
+        fed: Set of roots to the roots that receive messages from a processor with this set.
     """
 
     def __init__(self, graph: RecoveryGraph) -> None:

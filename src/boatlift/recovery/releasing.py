@@ -1,4 +1,4 @@
-"""The release rule where fixed times do not follow from inputs alone (design, section 4, question 3)."""
+"""The release rule if fixed times do not follow from inputs alone (design, section 4, question 3)."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, solve
 from boatlift.times import AnyFrontier, all_times
 
-__all__ = ["at_most", "largest"]
-
 
 def at_most(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> Mapping[str, AnyFrontier]:
-    """Return, for each sink, a bound on releasable frontiers: the sinks may hold whatever suits the others.
+    """Return an upper bound on the releasable frontier of each sink, assuming that no other sink limits it.
 
-    Law: `largest` lies within it, or is what the sink holds.
+    Law: `largest` lies within it, or is the frontier that the sink holds.
     """
     solving = Solving(graph, dict(knowledge), graph.vertices.keys())
     sinks = [name for name, vertex in graph.vertices.items() if vertex.kind is Kind.SINK]
@@ -32,13 +30,13 @@ def at_most(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> Mapping
 def largest(
     graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], sink: str, prefixes: Sequence[AnyFrontier]
 ) -> AnyFrontier:
-    """Return the largest frontier that a sink may hold: the sink is solved for as one more processor that chooses.
+    """Return the largest frontier that a sink may hold: the sink is solved for like a processor with checkpoints.
 
     Args:
         graph: Processors and edges.
         knowledge: Processor to knowledge.
         sink: The sink.
-        prefixes: The frontier that the sink holds, and those in question, each within the next.
+        prefixes: The frontier that the sink holds, and the candidates, each within the next.
     """
     chooses = replace(knowledge[sink], checkpoints=prefixes, completed=prefixes[-1])
     return solve(graph, {**knowledge, sink: chooses}, graph.vertices.keys()).frontier[sink]

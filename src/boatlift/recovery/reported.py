@@ -1,4 +1,4 @@
-"""The reports about one processor, as far as an answer of the monitor still depends on them."""
+"""The reports about one processor that the monitor still needs."""
 
 from __future__ import annotations
 
@@ -22,24 +22,22 @@ from boatlift.times import (
     no_times,
 )
 
-__all__ = ["Reported"]
-
 
 class Reported:
-    """The durable facts of a processor, and the messages and states that it has in memory.
+    """The durable facts of a processor p, and the messages and states that it has in memory.
 
     Attributes:
-        checkpoints: The frontier of each durable checkpoint, each within the next, the empty state first until it is
-            collected; of a sink the frontier that the outside holds, alone.
+        checkpoints: The frontier of each durable checkpoint, ascending, the empty state first until it is collected; of
+            a sink only the frontier that the external system holds.
         collected: Of a source or a batch: the times whose positions or epoch boundaries are gone.
-        determinants: The times whose determinants are durable; in a sequence domain, the numbers of the events.
+        determinants: The times with durable determinants; in a sequence domain, the numbers of the events.
         order: In a sequence domain: the arrival order.
         logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
-        durable_ends, ends: In a loop: the last rounds that are durable, or known to this incarnation.
+        durable_ends, ends: In a loop: the last iterations that are durable, or known to this incarnation.
         completed: The times that p has completed in this incarnation.
-        held: The frontiers of this incarnation whose state is in memory, each within the next.
-        stable: The stable frontier: no failure can take its times back.
-        floor: Nothing beyond it is collected; None for no floor.
+        held: The frontiers of this incarnation whose state is in memory, ascending.
+        stable: The stable frontier, whose times no failure can undo.
+        floor: The bound of garbage collection; None for no bound.
     """
 
     __slots__ = (
@@ -80,11 +78,11 @@ class Reported:
         return self.stable if self.floor is None else self.stable & self.floor
 
     def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return a frontier in the domain of `determinants`: in a sequence domain, by numbers of events."""
+        """Translate a frontier into the domain of `determinants`: in a sequence domain, into numbers of events."""
         return frontier if self.order is None else Frontier.up_to(self.order.within(frontier) - 1)
 
     def choice(self, time: Any) -> bool:
-        """Add a time whose determinants are durable; return whether an answer may depend on it."""
+        """Add a time with durable determinants; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
         if gone or time in self.determinants or self.chooses_at(self.collectable).contains(time):
             return False
@@ -92,13 +90,13 @@ class Reported:
         return True
 
     def ended(self, time: LoopTime) -> None:
-        """Add the last round of a loop in this incarnation."""
+        """Add the last iteration of a loop in this incarnation."""
         self.ends.add(time)
         for times in self.in_flight.values():
             _end(times, time)
 
     def durably_ended(self, time: LoopTime, upto: LoopTime | None) -> None:
-        """Add a durable last round of a loop; with `upto`, nothing is known beyond that time."""
+        """Add a durable last iteration of a loop; with `upto`, nothing is known beyond that time."""
         if upto is None:
             self.ended(time)
             self.durable_ends.add(time)
@@ -110,11 +108,11 @@ class Reported:
                 times.end_within(time, upto)
 
     def sent(self, edge: str) -> MutableTimes:
-        """Return the set of times whose messages on an edge are in memory; it may be added to."""
+        """Return the set of times whose messages on an edge are in memory; the caller may add to it."""
         return self._times_of(self.in_flight, edge, self.ends)
 
     def sent_durably(self, edge: str) -> MutableTimes:
-        """Return the set of times whose messages on an edge are durable; it may be added to."""
+        """Return the set of times whose messages on an edge are durable; the caller may add to it."""
         return self._times_of(self.logged, edge, self.durable_ends)
 
     def _times_of(self, of: dict[str, MutableTimes], edge: str, ends: set[LoopTime]) -> MutableTimes:
@@ -133,7 +131,7 @@ class Reported:
         return True
 
     def forget(self) -> None:
-        """Drop collectable knowledge, but for the checkpoint that a rollback starts from."""
+        """Drop collectable knowledge, except the checkpoint for a rollback."""
         garbage = self.collectable
         self.determinants.forget(self.chooses_at(garbage))
         if self.order is not None:
@@ -149,17 +147,17 @@ class Reported:
         self.durable_ends -= gone
 
     def forget_messages(self, edge: str, frontier: AnyFrontier) -> None:
-        """Drop messages that their receiver will not need again, in memory and in the log."""
+        """Drop messages that their receiver no longer needs, in memory and in the log."""
         for held in (self.in_flight.get(edge), self.logged.get(edge)):
             if held is not None:
                 held.forget(frontier)
 
     def truncate(self, restored: AnyFrontier, fixed: AnyFrontier, *, failed: bool) -> None:
-        """Drop knowledge of an execution that is gone.
+        """Drop knowledge of an abandoned execution.
 
         Args:
             restored: f(p).
-            fixed: f(p), widened: no log goes beyond it.
+            fixed: f(p), widened, to which all logs are truncated.
             failed: The memory of p is gone.
         """
         self.determinants.cut(self.chooses_at(fixed))
@@ -179,7 +177,7 @@ class Reported:
             held.cut(restored)
 
     def known(self, graph: RecoveryGraph) -> Knowledge:
-        """Return the knowledge that the solver takes."""
+        """Return the knowledge for the solver."""
         inputs: tuple[Edge, ...] = graph.inputs[self._vertex.name]
         return Knowledge(
             vertex=self._vertex,

@@ -17,20 +17,17 @@ from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, all_times
 
-__all__ = ["Assignment", "Solving", "Values", "solve"]
-
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """A consistent rollback: the largest there is where each F*(p) is a chain.
+    """A consistent rollback, the largest one if each F*(p) is a chain.
 
     Attributes:
         frontier: f(p).
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
-        kept: By edge, the messages that its receiver will not ask for: f(q), and those in flight that are saved with
-            it.
-        why: The reason why f(p) is not larger; None where F*(p) holds nothing larger.
+        kept: By edge, the messages that its receiver does not need: f(q), and messages in flight saved with it.
+        why: The reason why f(p) is not larger; None if F*(p) has nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
@@ -43,8 +40,8 @@ class Assignment:
 def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> Assignment:
     """Return the largest frontiers that processors can be rolled back to together.
 
-    Everything starts as large as F* has it. Then f_n(p) ← f_n(p) ∩ f(p) ∩ ⋂ φ(d)(f_n(q)) and f(p) ← the largest f ∈
-    F*(p) with f ⊆ f(p) that meets the constraints, until nothing changes. φ depends on the whole assignment; both only
+    Each f(p) starts as the top of F*(p). Then f_n(p) ← f_n(p) ∩ f(p) ∩ ⋂ φ(d)(f_n(q)) and f(p) ← the largest f ∈ F*(p)
+    with f ⊆ f(p) that satisfies the constraints, until nothing changes. φ depends on the whole assignment; both only
     shrink.
 
     Args:
@@ -53,8 +50,8 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
         failed: The processors that have failed; the others also have ⊤.
 
     Raises:
-        DataError: `[NO_CONSISTENT_FRONTIER]` no frontiers are consistent: a sink cannot roll back, and its frontier
-            does not fit the other records; or a record from before the stable frontiers is needed and gone.
+        DataError: `[NO_CONSISTENT_FRONTIER]` no frontiers are consistent: a sink, which cannot roll back, does not fit
+            the other records; or a needed record from before the stable frontiers is gone.
     """
     solving = Solving(graph, dict(knowledge), failed)
     solving.run()
@@ -62,7 +59,7 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
 
 
 class _Reasons(Mapping[str, "Why | None"]):
-    """The reason of each processor, computed when asked for: most are not."""
+    """The reason for each processor, computed on demand."""
 
     def __init__(self, solved: Solving) -> None:
         self._solved = solved
@@ -78,7 +75,7 @@ class _Reasons(Mapping[str, "Why | None"]):
 
 
 class Values(NamedTuple):
-    """The chosen values of one processor: f(p), f(p) widened, f_n(p), f_n(p) widened."""
+    """The values of one processor: f(p), f(p) widened, f_n(p), f_n(p) widened."""
 
     f: AnyFrontier
     fixed: AnyFrontier
@@ -87,7 +84,7 @@ class Values(NamedTuple):
 
 
 class Solving:
-    """The fixed point under way; `f`, `fixed`, `f_n` and `fixed_n` (f_n, widened) only shrink."""
+    """The computation of the fixed point; `f`, `fixed`, `f_n` and `fixed_n` (f_n, widened) only shrink."""
 
     def __init__(self, graph: RecoveryGraph, knowledge: dict[str, Knowledge], failed: AbstractSet[str]) -> None:
         self.graph, self.knowledge = graph, knowledge
@@ -98,7 +95,7 @@ class Solving:
         self.f_n, self.fixed, self.fixed_n = dict(everything), dict(everything), dict(everything)
 
     def run(self) -> None:
-        """Settle processors along the edges, then against them, while one has a neighbour that has shrunk."""
+        """Settle processors along the edges, then against them, as long as one has a neighbour that has shrunk."""
         unsettled = set(self.graph.order)
         along = True
         while unsettled:
@@ -109,12 +106,12 @@ class Solving:
             along = not along
 
     def assignment(self) -> Assignment:
-        """Return the fixed point that was found."""
+        """Return the fixed point."""
         kept = {name: self.kept(edge) for name, edge in self.graph.edges.items()}
         return Assignment(self.f, self.fixed, self.f_n, kept, _Reasons(self))
 
     def _settle(self, p: str) -> set[str]:
-        """Shrink one processor to the values that its neighbours allow; return the neighbours that this concerns."""
+        """Shrink one processor to the values that its neighbours allow; return the affected neighbours."""
         known = self.knowledge[p]
         inputs = inputs_n = self._on_all_inputs(known, self.fixed)
         if any(self.fixed_n[d.source] is not self.fixed[d.source] for d in known.inputs):
@@ -122,7 +119,7 @@ class Solving:
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def on_inputs(self, p: str) -> AnyFrontier:
-        """Return the times of a processor that are fixed, and notified as over, on all its inputs."""
+        """Return the times that are fixed and notified on all inputs of a processor."""
         known = self.knowledge[p]
         return self._on_all_inputs(known, self.fixed) & self._on_all_inputs(known, self.fixed_n)
 
@@ -152,12 +149,12 @@ class Solving:
             raise DataError("NO_CONSISTENT_FRONTIER", self._inconsistent(p))
         f_n &= f
         fixed = widen(f, known, inputs, self.survivors)
-        if f_n == f and inputs_n == inputs:  # nearly always: a processor that is notified keeps no times but those over
+        if f_n == f and inputs_n == inputs:  # nearly always: notified processors keep only complete times
             return Values(f, fixed, f_n, fixed)
         return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
     def _take(self, p: str, values: Values) -> set[str]:
-        """Set the values of a processor; return the neighbours that this concerns."""
+        """Set the values of a processor; return the affected neighbours."""
         moved = values.f != self.f[p]
         refixed = values.fixed != self.fixed[p] or values.fixed_n != self.fixed_n[p]
         self.f[p], self.fixed[p], self.f_n[p], self.fixed_n[p] = values
@@ -165,7 +162,7 @@ class Solving:
         return concerned | {e.target for e in self.graph.outputs[p]} if refixed else concerned
 
     def _limit(self, known: Knowledge, limit: AnyFrontier, f_n: AnyFrontier) -> AnyFrontier:
-        """Return all constraints in one limit, for a processor whose Ξ follows from its frontier."""
+        """Combine all constraints into one limit, for a processor whose Ξ follows from its frontier."""
         p = known.vertex.name
         at_hand = known.messages_at_hand(self.survivors)
         for edge in known.outputs:
@@ -184,7 +181,7 @@ class Solving:
         return first_broken(xi, known, self.survivors, kept, self.fixed, f_n, self.fixed_n)
 
     def kept(self, edge: Edge) -> AnyFrontier:
-        """Return the times whose messages the receiver of an edge will not ask for: f(q), and those saved with it."""
+        """Return the times whose messages the receiver of an edge does not need: f(q), and those saved with it."""
         f = self.f[edge.target]
         xi = self.available[edge.target].xi(f)
         return f if xi is None else xi.kept(edge.name)
@@ -200,7 +197,7 @@ class Solving:
         return self._broken(known, f & self._on_all_inputs(known, self.fixed_n), xi)
 
     def _inconsistent(self, p: str) -> str:
-        """Return the message of the error: the sink that does not fit, the times at odds, and the remedy."""
+        """Return the error message: the sink that does not fit, the conflicting times, and the remedy."""
         why = self._why_not(p, self.available[p].bottom)
         if why is None:
             return f"no frontier that {p} could be restored to is left: restore the store from a copy"
@@ -223,12 +220,12 @@ class Solving:
                 f"with {refused} or more, or an older copy of the store"
             )
         return (
-            f"{p} can only be restored to {refused} or later, but {behind}: a record that the store held is gone; "
+            f"{p} can only be restored to {refused} or later, but {behind}: a record of the store is lost; "
             f"restore the store from a copy"
         )
 
     def _reason(self, p: str) -> str:
-        """Return why no more is fixed at a sender: the first reason upstream that is not a lack of inputs."""
+        """Return the reason why no more is fixed at a sender: the first one upstream that is not a lack of inputs."""
         seen: set[str] = set()
         while p not in seen:
             seen.add(p)

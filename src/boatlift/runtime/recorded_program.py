@@ -9,12 +9,11 @@ import msgspec
 
 from boatlift.dataflow import Timing
 from boatlift.dataflow.identity import ProcessorRecord, processors_of
-from boatlift.errors import DataError, InternalError, InvalidError
+from boatlift.errors import RESTORE, DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.division import policy_of
 from boatlift.runtime.graph import RecoveryNode, program_from
 from boatlift.runtime.machine import Program
-from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.division import UnitRecord, units_in
 
 __all__ = ["recorded_program"]

@@ -17,7 +17,7 @@ from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import Determinant, Fact, Truncation, stands
+from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
@@ -171,7 +171,7 @@ class SimulatedDriver:
                 self._closed[fact.processor][fact.time] = fact
             elif isinstance(fact, Truncation):
                 for source, closed in self._closed.items():
-                    self._closed[source] = {time: choice for time, choice in closed.items() if stands(choice, fact)}
+                    self._closed[source] = {time: choice for time, choice in closed.items() if survives(choice, fact)}
 
     def _before(self, order: instructions.PollSource) -> Mapping[str, Any] | None:
         """Return the positions of the last epoch with input before one; None if there is none."""

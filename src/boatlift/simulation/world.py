@@ -13,7 +13,15 @@ from boatlift.runtime.machine import events, instructions
 from boatlift.simulation.memory import digest_of
 from boatlift.simulation.processors import Nodes, SimulatedProcessor
 from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
-from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedMessage, Truncation, payloads_of, stands
+from boatlift.storage.records.facts import (
+    Checkpoint,
+    Determinant,
+    Fact,
+    LoggedMessage,
+    Truncation,
+    payloads_of,
+    survives,
+)
 from boatlift.times import AnyFrontier, Frontier, last_of
 
 __all__ = ["Effect", "World"]
@@ -72,9 +80,9 @@ class World:
             elif isinstance(fact, LoggedMessage | Checkpoint):
                 self._made.append(fact)
             elif isinstance(fact, Truncation):
-                self._made = [made for made in self._made if stands(made, fact)]
+                self._made = [made for made in self._made if survives(made, fact)]
                 for name, chosen in self.chosen.items():
-                    self.chosen[name] = {time: choice for time, choice in chosen.items() if stands(choice, fact)}
+                    self.chosen[name] = {time: choice for time, choice in chosen.items() if survives(choice, fact)}
 
     def keep(self, payloads: Iterable[Any]) -> None:
         """Make states and messages durable."""

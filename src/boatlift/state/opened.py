@@ -14,13 +14,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from boatlift.errors import DataError
+from boatlift.errors import RESTORE, DataError
 from boatlift.state.codec import ValueCodec
 from boatlift.state.proof import Proof
 from boatlift.state.run_file import COLLIDES_KEY, FIRST_KIND, FORMAT, HASH_FIELD, METADATA_KEY, key_field
 from boatlift.state.segment import MappedSegment, Segment
 from boatlift.storage.blocks import BlockTable
-from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
 __all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run", "prove_run"]

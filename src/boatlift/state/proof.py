@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.errors import DataError
+from boatlift.errors import RESTORE, DataError
 from boatlift.state.group import ranges
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
-from boatlift.storage.records.damage import RESTORE
 
 __all__ = ["MappedArray", "Proof"]
 

@@ -1,7 +1,7 @@
-"""Bad rows that are set aside: one object for each step of a source that has some.
+"""Bad rows that are set aside: one object for each step with bad rows.
 
-An object is durable before a result of its step can be seen, and stays as long as the store. Its name is that of the
-step, so a replay finds it and adds nothing.
+An object is durable before a result of its step is visible, and is kept as long as the store. Its name has the step's
+number, so a replay finds it and adds nothing.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from boatlift.errors import FencedError
 from boatlift.storage.records.codec import BadRow, decode_bad_rows, encode_bad_rows
 from boatlift.storage.store import Store
 
-__all__ = ["BAD_ROWS", "KeptBadRow", "keep_bad_rows", "kept_bad_rows"]
-
 BAD_ROWS = "bad-rows/"
 
 
@@ -22,9 +20,8 @@ class KeptBadRow(NamedTuple):
     """A bad row in a store.
 
     Attributes:
-        source, step: The source, and the step that takes the row.
-        place: The row's place in the input.
-        dead_letter: The row's dead letter, a JSON object.
+        source, step: The source, and the step with the row.
+        place, dead_letter: See `BadRow`.
     """
 
     source: str
@@ -34,17 +31,17 @@ class KeptBadRow(NamedTuple):
 
 
 def keep_bad_rows(store: Store, source: str, step: int, rows: Sequence[BadRow]) -> bool:
-    """Make the bad rows of a step durable, and return whether they were not before."""
+    """Make the bad rows of a step durable; return False if they already were."""
     name = f"{BAD_ROWS}{source}/{step:012}"
     try:
         store.create(name, encode_bad_rows(name, rows))
-    except FencedError:  # an execution before this one has kept the same rows
+    except FencedError:  # an earlier execution has kept the same rows
         return False
     return True
 
 
 def kept_bad_rows(store: Store, source: str = "") -> Iterator[KeptBadRow]:
-    """Yield the bad rows in a store, by source and step.
+    """Yield the bad rows in a store, of one source or all, by source and step.
 
     Raises:
         DataError: `[CORRUPT]` an object is not as it was written.

@@ -1,8 +1,7 @@
-"""The proof of a file block by block: a table of checksums, which is digested in the place of the file.
+"""A checksum for each block of a file, so that a reader verifies only the blocks that it needs.
 
-A file has two parts: blocks, and a *tail* that begins with the table of their checksums. A record of the file names the
-length and the digest of the tail. So the digest proves the tail, the tail proves each block, and a block is read only
-when it is needed. docs/formats/run.md describes the bytes.
+A file has two parts: blocks, and a *tail* that begins with a table of their checksums. A record of the file has the
+length and the digest of the tail. So the digest proves the tail, and the tail each block (`docs/formats/run.md`).
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import xxhash
-
-__all__ = ["BLOCK_BYTES", "BlockTable", "BlockWriter"]
 
 BLOCK_BYTES = 8192
 
@@ -28,9 +25,9 @@ class BlockTable:
 
     Attributes:
         sums: The xxh3-64 of each block, eight bytes each, most significant first.
-        starts, marks: Whole numbers of 64 bits that the file's writer keeps with the checksums, least significant byte
-            first. Of a run: where its record batches begin, and the hash of every so many rows of each.
-        mark_rows: How many rows there are from one mark to the next.
+        starts, marks: 64-bit integers of the file's writer, least significant byte first. For a run: the start of each
+            record batch, and the hash of every `mark_rows`-th row of each.
+        mark_rows: Number of rows from one mark to the next.
     """
 
     sums: memoryview
@@ -40,12 +37,12 @@ class BlockTable:
 
     @classmethod
     def of_tail(cls, tail: bytes | memoryview) -> BlockTable:
-        """Read the table of a tail whose digest is proved.
+        """Read the table of a verified tail.
 
         Raises:
-            ValueError: the tail begins with no table.
+            ValueError: the tail does not begin with a table.
         """
-        content = memoryview(tail).cast("B")  # Arrow has signed bytes, of which none equals a byte from 128 on
+        content = memoryview(tail).cast("B")  # Arrow's bytes are signed, and never equal a byte above 127
         if len(content) < _HEAD.size:
             raise ValueError("the tail has no table of checksums")
         magic, block, mark_rows, *counts = _HEAD.unpack_from(content)
@@ -63,16 +60,11 @@ class BlockTable:
         return len(self.sums) // _WORD
 
     def proves(self, number: int, block: bytes | memoryview) -> bool:
-        """Return whether a block is the one that was written."""
+        """Return whether a block has its recorded checksum."""
         return xxhash.xxh3_64_digest(block) == self.sums[_WORD * number : _WORD * (number + 1)]
 
     def damaged(self, first: int, content: bytes | memoryview) -> Iterator[int]:
-        """Yield the numbers of damaged blocks.
-
-        Args:
-            first: The number of the first block.
-            content: It, and the blocks after it.
-        """
+        """Yield the numbers of damaged blocks in `content`, which starts with block `first`."""
         blocks = memoryview(content)
         for place in range(0, len(blocks), BLOCK_BYTES):
             number = first + place // BLOCK_BYTES
@@ -81,7 +73,7 @@ class BlockTable:
 
 
 class BlockWriter:
-    """Makes the table while a file is written: no byte is read again."""
+    """Builds the table while a file is written."""
 
     def __init__(self) -> None:
         self._sums: list[bytes] = []
@@ -89,7 +81,7 @@ class BlockWriter:
         self._in_open = 0
 
     def write(self, content: bytes | memoryview) -> None:
-        """Take further bytes of the file."""
+        """Add further bytes of the file."""
         rest = memoryview(content).cast("B")
         if self._in_open:
             head = rest[: BLOCK_BYTES - self._in_open]
@@ -106,11 +98,7 @@ class BlockWriter:
             self._in_open = len(rest) - whole
 
     def table(self, starts: bytes, marks: bytes, mark_rows: int) -> bytes:
-        """Return the table of all bytes so far, with which the tail begins.
-
-        Args:
-            starts, marks, mark_rows: See `BlockTable`.
-        """
+        """Return the table of all bytes so far; see `BlockTable`."""
         if self._in_open:
             self._close()
         counts = len(self._sums), len(starts) // _WORD, len(marks) // _WORD

@@ -1,36 +1,36 @@
-"""The acts on a file system that a local store and the sinks rest on, behind a seam.
+"""File-system calls of local stores and sinks, behind an interface; and durable folders.
 
-They stand apart so that tests can record them, fail them with real errors, and work out every state that a power loss
-could leave behind (`tests/support/power_loss.py`). Nothing here decides anything.
+Tests replace the interface to record calls, to make them fail with real errors, and to derive every state that a power
+loss can leave (`tests/support/power_loss.py`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["FileSystem", "RealFileSystem"]
-
 
 class FileSystem(Protocol):
-    """The calls of a local store or a sink on the operating system.
+    """The calls of a local store or a sink to the operating system.
 
-    Every method raises the `OSError` of the system unchanged. Durable means what POSIX promises and no more: contents
-    by syncing the file, names by syncing the folder that they are in.
+    Every method raises the system's `OSError` unchanged. Durability is that of POSIX: contents are durable once the
+    file is synced, names once their folder is.
     """
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
         """Write a file that must not exist, and make its contents (not its name) durable."""
 
     def sync_file(self, path: Path) -> None:
-        """Make the contents of a file durable that another process wrote."""
+        """Make the contents of a file of another process durable."""
 
     def link(self, source: Path, target: Path) -> None:
-        """Add a second, free name to a file. Of two concurrent links to one name exactly one succeeds."""
+        """Add a second name to a file. Of two concurrent links to one name exactly one succeeds."""
 
     def sync_folder(self, path: Path) -> None:
         """Make the names in a folder durable."""
@@ -42,16 +42,16 @@ class FileSystem(Protocol):
         """Replace the name of a file or a folder by another, atomically."""
 
     def make_folder(self, path: Path, *, private: bool = False) -> None:
-        """Make one folder, which only this user may enter if it is private; its parent must exist."""
+        """Make one folder, whose parent must exist. Only this user may enter a private folder."""
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all that is in it."""
+        """Remove a folder with all its contents."""
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
         """Read `length` bytes from `start` on, or to the end; fewer if the file ends before."""
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a regular file in bytes; None if there is none by this name."""
+        """Return the size of a regular file in bytes; None if there is none."""
 
     def is_folder(self, path: Path) -> bool:
         """Return whether there is a folder by this name."""
@@ -60,14 +60,14 @@ class FileSystem(Protocol):
         """Return whether this user may list a folder, and so sync it."""
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
-        """Return the names in a folder, each with whether it is a folder; none if there is no such folder."""
+        """Return (name, is a folder) for each name in a folder; nothing if there is no such folder."""
 
 
 class RealFileSystem:
     """The file system of the operating system."""
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
-        """Write a new file and sync it through the same descriptor, so that no write error can be missed."""
+        # Synced through the same descriptor, so that no write error can be missed.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
             for part in content:
@@ -79,41 +79,32 @@ class RealFileSystem:
             os.close(descriptor)
 
     def sync_file(self, path: Path) -> None:
-        """Sync a file."""
         _sync(path, os.O_RDONLY)
 
     def link(self, source: Path, target: Path) -> None:
-        """Make a hard link."""
         os.link(source, target)
 
     def sync_folder(self, path: Path) -> None:
-        """Sync a folder."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def unlink(self, path: Path) -> None:
-        """Remove a name."""
         path.unlink()
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename a file or a folder."""
         source.rename(target)
 
     def make_folder(self, path: Path, *, private: bool = False) -> None:
-        """Make a folder."""
         path.mkdir(0o700 if private else 0o777)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder and everything below it."""
         shutil.rmtree(path)
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
-        """Read a range."""
         with path.open("rb") as file:
             file.seek(start)
             return file.read(-1 if length is None else length)
 
     def size(self, path: Path) -> int | None:
-        """Return the size of a regular file."""
         try:
             found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -121,15 +112,12 @@ class RealFileSystem:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def is_folder(self, path: Path) -> bool:
-        """Return whether a name is a folder's."""
         return path.is_dir()
 
     def may_list(self, path: Path) -> bool:
-        """Return whether the permission is there."""
         return os.access(path, os.R_OK)
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
-        """Return the names in a folder."""
         try:
             with os.scandir(path) as entries:
                 return [(entry.name, entry.is_dir()) for entry in entries]
@@ -143,3 +131,44 @@ def _sync(path: Path, flags: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+class DurableFolders:
+    """Makes folders below a base folder. The name of each is durable before anything is put into it.
+
+    Args:
+        base: The base folder; failing to sync a name at or below it is an error.
+        files: The file system.
+        sync: Syncs a folder; None for the file system's own sync.
+        private: Whether only this user may enter the base folder, if it is made here.
+    """
+
+    def __init__(
+        self, base: Path, files: FileSystem, sync: Callable[[Path], None] | None = None, *, private: bool = False
+    ) -> None:
+        self._base, self._private = base, private
+        self._files = files
+        self._sync = sync or files.sync_folder
+        self._durable: set[Path] = set()
+
+    def make(self, folder: Path) -> None:
+        """Make a folder and its name durable.
+
+        The first use of a folder by this process syncs its name even if the folder exists: its maker may have died
+        before syncing. Since nothing is put into a folder before, the names above a folder with content are durable.
+
+        Raises:
+            OSError: As the system raises it; `NotADirectoryError` if a file has the name.
+        """
+        if folder in self._durable:
+            return
+        if not self._files.is_folder(folder):
+            self.make(folder.parent)
+            with suppress(FileExistsError):
+                self._files.make_folder(folder, private=self._private and folder == self._base)
+            if not self._files.is_folder(folder):
+                raise NotADirectoryError(errno.ENOTDIR, "is no folder", str(folder))
+        if folder.is_relative_to(self._base) or self._files.may_list(folder.parent):
+            # Folders above the base that this user may not list were made by others.
+            self._sync(folder.parent)
+        self._durable.add(folder)

@@ -1,21 +1,22 @@
-"""Group commit: records submitted while one object is written go into the next object, together.
+"""Group commit: records submitted while one object is written go into the next object together.
 
-A `GroupCommit` decides which records go into one object and which callbacks run after it. It has no thread:
-`GroupWriter` drives it on a thread of its own, the simulation drives it act by act.
+So a thousand small records cost as many syncs as one, and no record waits for more than two objects. `GroupCommit`
+decides which records go into one object and which callbacks run after it. It has no thread: `GroupWriter` runs it on a
+thread of its own, the simulation step by step.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from boatlift.errors import InternalError
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Record
 
-__all__ = ["Callback", "GroupCommit", "Submissions"]
-
 Callback = Callable[[BaseException | None], None]
-"""Called once: with None when the records are durable, with the error if they may not be."""
+"""Called once: with None when the records are durable, or with the error if they may not be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +31,19 @@ class _Manifest:
 
 
 Submissions = Sequence[_Records | _Manifest]
-"""The submissions of one object: all records of some, or one manifest."""
+"""The content of one object: records, or one manifest."""
 
 
 class GroupCommit:
-    """The submissions that wait for a claimed log, in their order.
+    """The submissions that wait for a claimed log, in order.
 
     Laws:
         * Callbacks run in the order of submission, each after its records and all earlier records are durable.
         * The first failure fails every submission that is not durable yet, and every later one.
-        * The records of one submission stay in one object.
+        * The records of one submission are in one object.
 
     Args:
-        log: A log that was claimed; nothing else writes to it.
+        log: A claimed log, written only from here.
 
     Attributes:
         failure: The first failure of a write or of a callback; None while there is none.
@@ -55,7 +56,7 @@ class GroupCommit:
 
     @property
     def waits(self) -> bool:
-        """Return whether a submission waits to be written."""
+        """Whether a submission waits to be written."""
         return bool(self._waiting)
 
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
@@ -78,10 +79,13 @@ class GroupCommit:
         if self.failure is None:
             try:
                 self._write(group)
-            except BaseException as error:  # noqa: BLE001 - every callback is told
+            except BaseException as error:  # noqa: BLE001 - every callback receives it
                 self.failure = error
         for item in group:
-            self._answer(item)
+            try:
+                item.callback(self.failure)
+            except BaseException as error:  # noqa: BLE001 - later callbacks receive it: the thread must not die silently
+                self.failure = self.failure or error
 
     def _write(self, group: Submissions) -> None:
         match group:
@@ -90,8 +94,84 @@ class GroupCommit:
             case _:
                 self._log.append([record for item in group if isinstance(item, _Records) for record in item.records])
 
-    def _answer(self, item: _Records | _Manifest) -> None:
-        try:
-            item.callback(self.failure)
-        except BaseException as error:  # noqa: BLE001 - later callbacks are told: the writer's thread must not die silently
-            self.failure = self.failure or error
+
+class GroupWriter:
+    """Writes a claimed log on a thread of its own, with the laws of `GroupCommit`."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._commit = GroupCommit(log)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._one_manifest = threading.Lock()
+        self._thread = threading.Thread(target=self._work, name="boatlift-log", daemon=True)
+        self._thread.start()
+
+    def submit(self, records: Sequence[Record], callback: Callback) -> None:
+        """Queue records; the callback runs on the writer's thread."""
+        with self._changed:
+            self._check_open()
+            self._commit.submit(records, callback)
+            self._changed.notify_all()
+
+    def manifest_if_it_pays(self, frees: int) -> bool:
+        """Write a manifest as `manifest` does if `Log.pays`; return whether it did.
+
+        Args:
+            frees: Bytes of other objects that the caller deletes after the manifest.
+        """
+        with self._one_manifest:
+            if pays := self._log.pays(frees):
+                self._write_manifest()
+            return pays
+
+    def manifest(self) -> None:
+        """Write a manifest of everything submitted so far, wait for it, and delete its garbage.
+
+        Slow work runs on the caller's thread, so that no group waits for it.
+
+        Raises:
+            BoatliftError: the manifest, or an earlier record, could not be written.
+        """
+        with self._one_manifest:
+            self._write_manifest()
+
+    def _write_manifest(self) -> None:
+        done = threading.Event()
+        errors: list[BaseException] = []
+
+        def answer(error: BaseException | None) -> None:
+            errors.extend([error] if error is not None else [])
+            done.set()
+
+        with self._changed:
+            self._check_open()
+        self._log.move_out()
+        with self._changed:
+            self._check_open()
+            self._commit.manifest(answer)
+            self._changed.notify_all()
+        done.wait()
+        if errors:
+            raise errors[0]
+        self._log.truncate()
+
+    def close(self) -> None:
+        """Write all submissions, then end the thread; a failure reaches only the callbacks."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise InternalError("INTERNAL", "records were submitted to a closed log writer")
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._commit.waits or self._closed)
+                if not self._commit.waits:
+                    return
+                group = self._commit.take()
+            self._commit.write(group)

@@ -1,33 +1,37 @@
-"""The identity objects of a store: they name its dataflow and its id, and record how far the store has come.
+"""The identity objects of a store, and the marks of clean shutdowns. They reveal losses that the log alone cannot.
 
-`dataflow` alone is a store whose first claim was interrupted; `begun` means that a claim was made, `truncated` that the
-log begins with a manifest. So a store that lost its log, or its manifest, is told from a new one.
+The identities have the dataflow's name and the store's id. `dataflow` alone is a store whose first claim was
+interrupted; `begun` means that a claim was made, `truncated` that the log begins with a manifest. So a store that lost
+its log or its manifest differs from a new one.
+
+The mark of a clean shutdown has the number of the log's last object at that shutdown. A reader takes the object with
+the greatest number for the log's end, so a log that lost its last objects looks like one that ended earlier; the mark
+contradicts it. The mark is written once that object is durable, so no crash leaves a wrong mark. A crash may leave no
+mark: then a reader knows as much as after any crash.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 
-from boatlift.errors import DataError, FencedError
+from boatlift.errors import RESTORE, DataError, FencedError
 from boatlift.storage.records.codec import StoreIdentity, decode_identity, encode_identity
-from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.store import Store
 
-__all__ = ["BEGUN", "IDENTITIES", "IDENTITY", "TRUNCATED", "Identities"]
-
 IDENTITY = "dataflow"
-"""The object that names the store's dataflow; created before the first claim."""
+"""Has the name of the store's dataflow; created before the first claim."""
 BEGUN = "begun"
-"""The object that records that there was a claim; created after the first, before anything rests on it."""
+"""There was a claim; created after the first, before any other object."""
 TRUNCATED = "truncated"
-"""The object that records that the log begins with a manifest; created before the first truncation."""
+"""The log begins with a manifest; created before the first truncation."""
 IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
 STORE_ID_BYTES = 16
 
 
 class Identities:
-    """The identity objects of one store, and the marks of stops, which have the same form.
+    """The identity objects of one store, and the marks of clean shutdowns, which have the same form.
 
     Args:
         store: The store.
@@ -35,7 +39,7 @@ class Identities:
 
     Attributes:
         dataflow: The dataflow's name; empty until it is read from the store.
-        store_id: The id of the store and its copies; empty before the first claim of a new one.
+        store_id: The id of the store and its copies; empty before the first claim.
     """
 
     def __init__(self, store: Store, dataflow: str) -> None:
@@ -54,7 +58,7 @@ class Identities:
             UnavailableError: `[STORE_FAILED]`.
         """
         if not self.exists(name):
-            # A faster process may make the store: its id is then read below, and the one drawn here is dropped.
+            # If a faster process makes the store, its id is read below, and the one drawn here is dropped.
             store = self.store_id or secrets.token_hex(STORE_ID_BYTES)
             try:
                 self._store.create(name, encode_identity(StoreIdentity(self.dataflow, name, store)))
@@ -84,3 +88,36 @@ class Identities:
             self.store_id = identity.store
         if identity.store != self.store_id:
             raise DataError("CORRUPT", f"{name} is of store {identity.store}, not {self.store_id}: {RESTORE}")
+
+
+STOPS = "stopped/"
+
+
+def mark_of(number: int) -> str:
+    """Return the name of the mark of a clean shutdown."""
+    return f"{STOPS}{number:012}"
+
+
+def newest_mark(store: Store) -> str | None:
+    """Return the name of the newest mark; None if there is none.
+
+    Raises:
+        DataError: `[CORRUPT]` no mark has such a name.
+    """
+    newest = max(store.list(STOPS), default=None)
+    if newest is not None and re.fullmatch(rf"{STOPS}[0-9]{{12}}", newest) is None:
+        raise DataError("CORRUPT", f"{newest} is no mark of a clean shutdown: move it away")
+    return newest
+
+
+def last_mark(store: Store) -> int:
+    """Return the number of the log's last object at the newest clean shutdown; 0 without a mark."""
+    newest = newest_mark(store)
+    return 0 if newest is None else int(newest.removeprefix(STOPS))
+
+
+def drop_older_marks(store: Store, number: int) -> None:
+    """Delete the marks before one, which the newer mark implies."""
+    for name in list(store.list(STOPS)):
+        if name < mark_of(number):
+            store.delete(name)

@@ -1,25 +1,39 @@
-"""The facts about single objects of an input log."""
+"""Objects of an input log: those with rows, and the parts of compacted segments.
+
+A part is called `integrals/SOURCE/TTTTTTTTTTTT-NNNNNNNNNNNN-PPPPPP`: the token of its owner, the last number of the
+segment's span, and the number of the part. So no two owners write one name, and a fenced owner that deletes leftovers
+deletes nothing of a newer owner's.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 
-from boatlift.errors import DataError
-from boatlift.storage.records.codec import decode_input
-
-__all__ = ["InputPart", "number_in", "rows_in"]
+from boatlift.errors import RESTORE, DataError
+from boatlift.storage.records.codec import (
+    CompactedPart,
+    CompactedSegment,
+    InputObject,
+    Push,
+    checksum_of,
+    decode_input,
+    encode_input,
+)
+from boatlift.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """The facts about an object with rows that need no second read.
+    """An object with rows, as the input log remembers it.
 
     Attributes:
-        base: How many rows were ever pushed before its first.
-        rows: How many rows it has.
-        size: Its bytes.
-        checksum: Its checksum, 16 bytes.
+        base: Number of rows pushed before its first since the log began.
+        rows: Number of rows.
+        size: Bytes.
+        checksum: The object's checksum, 16 bytes.
     """
 
     base: int
@@ -29,7 +43,7 @@ class InputPart:
 
 
 def rows_in(path: Path) -> tuple[int, bytes]:
-    """Return how many rows were pushed before an object's, and the object's rows as an Arrow stream.
+    """Return an object's `base`, and its rows as an Arrow stream.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -48,3 +62,116 @@ def number_in(name: str) -> int:
     if len(digits) != 12 or not digits.isdecimal():
         raise DataError("CORRUPT", f"{name} is no object of an input log: move it away")
     return int(digits)
+
+
+COMPACTED = "integrals/"
+
+COMPACTED_PART = "integral"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSpan:
+    """The objects of an input log that one compacted segment is to replace.
+
+    Attributes:
+        first: The number of the first object; 1 at the beginning of the log.
+        compacted: The compacted segments that have replaced the first objects already.
+        numbers: The numbers of the objects with rows after those segments.
+    """
+
+    first: int
+    compacted: tuple[CompactedSegment, ...]
+    numbers: tuple[int, ...]
+
+    @property
+    def last(self) -> int:
+        """The number of the last object."""
+        return self.numbers[-1]
+
+
+class CompactedParts:
+    """The parts of one source's compacted segments. Only `check` and `read` are thread-safe.
+
+    Law: no owner reads a part before a key checkpoint names it; a part that none names is left over.
+    """
+
+    def __init__(self, store: Store, store_id: str, source: str) -> None:
+        self._store, self._store_id, self._source = store, store_id, source
+        self._present: set[str] = set()
+
+    def look(self) -> None:
+        """List the existing parts."""
+        self._present = {*self._store.list(f"{COMPACTED}{self._source}/")}
+
+    def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> CompactedPart:
+        """Make a part durable.
+
+        Args:
+            token: The owner.
+            last: The last number of the segment's span.
+            place: The number of the part, from 0.
+            rows, stream: Number of rows, and the rows as an Arrow stream.
+
+        Raises:
+            UnavailableError: `[STORE_FAILED]`.
+        """
+        name = f"{COMPACTED}{self._source}/{token:012}-{last:012}-{place:06}"
+        pushes = (Push("", rows, b"", 0),)
+        content = encode_input(
+            InputObject(self._store_id, self._source, last, token, 0, 0, COMPACTED_PART, pushes=pushes, rows=stream)
+        )
+        self._store.create(name, content)
+        self._present.add(name)
+        return CompactedPart(name, rows, len(content), checksum_of(content))
+
+    def read(self, part: CompactedPart) -> bytes:
+        """Read the rows of a part, as an Arrow stream.
+
+        Raises:
+            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
+        """
+        return decode_input(read_known(self._store, part.name, part.checksum), part.name).rows
+
+    def check(self, part: CompactedPart) -> None:
+        """Check that a part carries its recorded checksum.
+
+        Raises:
+            DataError: `[INPUT_MISSING]`, `[INPUT_CHANGED]`.
+        """
+        if checksum_in(self._store, part.name) != part.checksum:
+            raise DataError("INPUT_CHANGED", f"{part.name} is not the object that was written: {RESTORE}")
+
+    def keep(self, names: AbstractSet[str]) -> None:
+        """Delete all other parts."""
+        for name in sorted(self._present - names):
+            self._store.delete(name)
+        self._present &= names
+
+
+def read_known(store: Store, name: str, checksum: bytes) -> bytes:
+    """Read an object and compare its checksum.
+
+    Raises:
+        DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
+    """
+    content = store.read(name)
+    if checksum_of(content) != checksum:
+        raise DataError("CORRUPT", f"{name} is not the object that was written: {RESTORE}")
+    return content
+
+
+def checksum_in(store: Store, name: str) -> bytes:
+    """Read the checksum at the end of an object.
+
+    Raises:
+        DataError: `[INPUT_MISSING]`.
+    """
+    size = store.size(name)
+    if size is None:
+        raise DataError("INPUT_MISSING", f"{name} is gone, and a recorded step needs it: {RESTORE}")
+    return checksum_of(store.read(name, max(0, size - 16)))
+
+
+def sum_of(checksums: Iterable[bytes]) -> int:
+    """Return the sum of checksums, modulo 2¹²⁸."""
+    return sum(map(int.from_bytes, checksums)) % (1 << 128)

@@ -1,8 +1,7 @@
-"""A store in a folder: each object a file, made durable before `create` returns (`docs/formats/store.md`).
+"""A store in a folder, with a file for each object (`docs/formats/store.md`).
 
-An object appears under its name by one hard link of a file that is whole and synced. So no process ever reads a part of
-it, and of two processes that create one name exactly one succeeds. The folder may be on a disk that several hosts
-share, as long as links on it are atomic.
+An object gets its name by one hard link to a complete, synced file. So no process ever reads a part of it, and of two
+processes that create one name exactly one succeeds. Several hosts may share the folder's disk if its links are atomic.
 """
 
 from __future__ import annotations
@@ -15,13 +14,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_file, refuse_url
-from boatlift.storage.filesystem import FileSystem, RealFileSystem
-from boatlift.storage.folders import DurableFolders
-from boatlift.storage.records.damage import RESTORE
-
-__all__ = ["LocalStore"]
+from boatlift.storage.filesystem import DurableFolders, FileSystem, RealFileSystem
 
 TEMPORARY = "tmp"
 SCRATCH = "scratch"
@@ -36,11 +31,11 @@ _PART = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9._-]{1,200}\Z")
 class LocalStore:
     """A `Store` in a folder of a file system.
 
-    Safe to use from several threads. Folders are never removed, so that a writer never finds one gone.
+    Thread-safe. Folders are never removed, so that no writer loses one.
 
     Args:
         root: The folder; `open` makes it.
-        filesystem: The file system; a parameter so that tests can record its acts and make them fail.
+        filesystem: The file system; tests replace it to record calls and make them fail.
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
@@ -49,7 +44,7 @@ class LocalStore:
         self._failure: str | None = None
         self._folders = DurableFolders(self.root, self._files, self._sync_folder, private=True)
         self._has_temporary = False
-        # The system reports a failed sync of a folder to one caller only, so no two may sync, and fail, at once.
+        # The system reports a failed sync of a folder to one caller only, so two must not sync at once.
         self._naming = threading.Lock()
 
     @classmethod
@@ -58,8 +53,8 @@ class LocalStore:
 
         Args:
             root: The folder.
-            create: Make the folder, with its parents, if it is absent. Only this user may enter it then: objects and
-                scratch have rows. The mode of a folder that is there stays as it is.
+            create: Make the folder, with its parents, if it is absent. Only this user may enter a new folder, since
+                objects and scratch contain rows. The mode of an existing folder is kept.
             filesystem: See the class.
 
         Raises:
@@ -78,10 +73,6 @@ class LocalStore:
         return store
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """Make an object durable under a name that is free; see `Store.create`.
-
-        A file on another file system than the store is copied; on the same one it is linked.
-        """
         target = self._path(name)
         with self._durably(f"creating {name}"):
             self._folders.make(target.parent)
@@ -91,7 +82,6 @@ class LocalStore:
                 self._create_from_parts(target, lambda: iter((content,)))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read an object or a range of it; see `Store.read`."""
         with self._reading(name):
             try:
                 return self._files.read(self._path(name), start, length)
@@ -99,28 +89,25 @@ class LocalStore:
                 raise DataError("MISSING_OBJECT", f"{name} is not in {self.root}: {RESTORE}") from None
 
     def size(self, name: str) -> int | None:
-        """Return an object's size in bytes, or None; see `Store.size`."""
         with self._reading(name):
             return self._files.size(self._path(name))
 
     def list(self, prefix: str) -> Iterator[str]:
-        """Return the names of objects in order; see `Store.list`. Files with impossible names are left out."""
+        """Return the names of objects in order; see `Store.list`. Files whose names no object can have are left out."""
         folder, _, _ = prefix.rpartition("/")
         with self._reading(f"the folder {folder or '.'}"):
             return iter(sorted(name for name in self._walk(folder) if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
-        """Remove an object; see `Store.delete`. A power loss may bring it back."""
+        """Remove an object; see `Store.delete`. A power loss may restore it."""
         path = self._path(name)
         with self._durably(f"deleting {name}"), suppress(FileNotFoundError):
             self._files.unlink(path)
 
     def local_path(self, name: str) -> Path | None:
-        """Return the file of an object, which must not be written to."""
         return self._path(name)
 
     def scratch(self, owner: int) -> Path:
-        """Return an owner's folder for files that need not survive; see `Store.scratch`."""
         folder = self.root / SCRATCH / str(owner)
         with self._durably(f"making scratch for {owner}"):
             for each in (folder.parent, folder):
@@ -129,12 +116,12 @@ class LocalStore:
         return folder
 
     def newest_scratch(self) -> Path | None:
-        """Return the scratch of the newest owner that has some."""
+        """Return the newest scratch folder, if any."""
         owners = [name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name)]
         return self.root / SCRATCH / max(owners, key=int) if owners else None
 
     def bytes_in_scratch(self) -> int:
-        """Return the bytes of all files in the scratch of owners, which come and go meanwhile."""
+        """Return the bytes of all files in scratch; files may come and go meanwhile."""
         owners = (name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name))
         return sum(self._bytes_in(self.root / SCRATCH / owner) for owner in owners)
 
@@ -146,10 +133,10 @@ class LocalStore:
         )
 
     def discard_scratch(self, before: int) -> None:
-        """Remove the scratch of owners before this one, and temporary files, most of which died with their writers.
+        """Remove the scratch of owners before this one, and all temporary files.
 
-        An older owner that is merely paused finds its scratch gone and is fenced. A process that finds a temporary file
-        gone writes it again; its link then decides which process is fenced.
+        An older owner that was only paused finds its scratch gone and is fenced. A process that finds its temporary
+        file gone writes it again; the link then decides which process is fenced.
         """
         with self._durably("discarding scratch"):
             for owner, _ in self._files.list_folder(self.root / SCRATCH):
@@ -164,7 +151,7 @@ class LocalStore:
         try:
             self._files.remove_tree(folder)
         except OSError as error:
-            # An older owner that still runs may add files meanwhile; these go at the next start.
+            # An older owner that still runs may add files meanwhile; the next start removes them.
             if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
                 raise
 
@@ -173,7 +160,7 @@ class LocalStore:
             try:
                 self._create_once(target, parts())
             except FileNotFoundError as error:
-                # A starting process has removed the temporary file: the link decides which of both is newer.
+                # A starting process has removed the temporary file; the link decides which process is newer.
                 if not attempts_left or Path(error.filename).parent != self.root / TEMPORARY:
                     raise
             else:
@@ -185,11 +172,11 @@ class LocalStore:
             self._files.write_new(temporary, parts)
             self._link(temporary, target)
         except BaseException:
-            # The first error is raised; a file left in tmp/ costs only space, and a full disk needs it back.
+            # Raise the first error, but free the space: the disk may be full.
             with suppress(OSError):
                 self._files.unlink(temporary)
             raise
-        with suppress(FileNotFoundError):  # a starting process may have removed it: the object has its own name by now
+        with suppress(FileNotFoundError):  # a starting process may have removed it; the object has its own name by now
             self._files.unlink(temporary)
 
     def _create_from_file(self, target: Path, source: Path) -> None:
@@ -227,7 +214,7 @@ class LocalStore:
         folder = self.root / TEMPORARY
         if not self._has_temporary:
             with suppress(FileExistsError):
-                self._files.make_folder(folder)  # nothing in it needs to survive, so neither does its name
+                self._files.make_folder(folder)  # needs no sync: its contents need not be durable
             self._has_temporary = True
         return folder / secrets.token_hex(16)
 
@@ -241,7 +228,7 @@ class LocalStore:
 
     def _walk(self, folder: str) -> Iterator[str]:
         parts = folder.split("/") if folder else []
-        # A prefix that no object can have matches nothing; it must not lead out of the store either.
+        # A prefix that no object can have matches nothing, and must not lead out of the store.
         if not all(_PART.match(part) for part in parts) or parts[:1] in ([TEMPORARY], [SCRATCH]):
             return
         for name, is_folder in self._files.list_folder(self.root / folder):
@@ -260,7 +247,7 @@ class LocalStore:
 
     @contextmanager
     def _durably(self, act: str) -> Iterator[None]:
-        """Raise the store's own error for an `OSError`; after any but that of a newer owner, no write follows."""
+        """Translate an `OSError`; the store refuses all later writes, unless a newer owner caused it."""
         self._refuse_after_failure()
         try:
             yield
@@ -279,16 +266,16 @@ class LocalStore:
 
     def _error(self, act: str, error: OSError) -> BoatliftError:
         if isinstance(error, NotADirectoryError):
-            return InvalidError("BAD_NAME", f"{act}: a part of the name is taken by another object ({error})")
+            return InvalidError("BAD_NAME", f"{act}: part of the name belongs to another object ({error})")
         if isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename)):
             return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")
         self._failure = self._failure or f"{act} failed: {error}"
         return UnavailableError(
-            "STORE_FAILED", f"{act} in {self.root} failed: {error}: see to the disk, then run again"
+            "STORE_FAILED", f"{act} in {self.root} failed: {error}: repair the disk or free space, then run again"
         )
 
     def _was_discarded(self, gone: Path) -> bool:
-        """Return whether a newer owner's `discard_scratch` removed a file: with all scratch of its owner."""
+        """Return whether a newer owner's `discard_scratch` removed a file."""
         scratch = self.root / SCRATCH
         return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
 

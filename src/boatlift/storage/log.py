@@ -1,12 +1,12 @@
 """The log: one sequence of numbered objects for claims, groups of records and manifests.
 
 Numbering is the fence (`docs/decisions/0002-one-object-numbering-as-the-fence.md`): a number can be created once, a new
-owner's first act is to take the next one, and the process that loses a number is fenced. There is no check before a
-write, so there is no pause between check and write to lose to.
+owner first takes the next one, and a process that loses a number is fenced. No check precedes a write, so no pause
+between check and write can do harm.
 
-A number must therefore never become free again while a process may still try it. An owner that was paused tries the
-number after its last, and that is the claim of the next owner: so claims are never deleted. A process that was paused
-before its claim may find a number free that was truncated: after the claim it looks whether the log goes on beyond it.
+Therefore a number must never become free again while a process may still try it. A paused owner tries the number after
+its last, which is the next owner's claim: so claims are never deleted. A process that was paused before its claim may
+find a truncated number free: so after the claim it checks whether the log continues beyond it.
 
 `docs/formats/log.md` describes the bytes; `log_reader.py` reads them.
 """
@@ -20,48 +20,44 @@ from typing import Any
 import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
-from boatlift.storage.clean_shutdown import drop_older_marks, mark_of
-from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED
-from boatlift.storage.log_reader import FACTS, Group, LogReader, name_of
-from boatlift.storage.names import NAMES
+from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, drop_older_marks, mark_of
+from boatlift.storage.log_reader import FACTS, NAMES, Group, LogReader, name_of
 from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
 from boatlift.storage.records.division import without_units
 from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped
-from boatlift.storage.records.seen_names import NAMES_AN_OBJECT, NamesObjectSize, StandingNames
+from boatlift.storage.records.seen_names import NAMES_AN_OBJECT, NamesObjectSize, SeenNames
 from boatlift.storage.store import Store
-
-__all__ = ["CLAIM_ATTEMPTS", "Log"]
 
 CLAIM_ATTEMPTS = 16
 
 MOST_OBJECTS = 1024
-"""A manifest is worth its bytes after so many objects."""
+"""A manifest pays after this number of objects."""
 WORTH = 3
-"""A manifest is worth its bytes if it frees so many times as many."""
+"""A manifest pays if it frees this multiple of its own bytes."""
 LITTLE = 4
-"""A manifest adds little to facts that have so many times its bytes."""
+"""A manifest adds little to new facts that have this multiple of its own bytes."""
 
 
 class Log(LogReader):
     """The log of one dataflow, read to its end; after `claim` also its writer.
 
-    `append` and `checkpoint` are for one thread at a time, by a lock. After any failure to write, the log refuses all
-    further writes: what became of the object is not known before the store is opened again.
+    A lock admits one thread at a time to `append` and `checkpoint`. After a failed write the log refuses all further
+    writes, because only opening the store again shows whether the object exists.
 
     Args:
         store: The store that holds the log.
         dataflow: The dataflow whose log it must be; empty takes the store's own.
-        clock: Returns the time of day for objects that are written, in milliseconds since 1970; 0 is no time.
-        facts_an_object: So many facts are moved into an object of their own.
-        names_an_object: So many names of a source, or objects of names, are moved into an object of their own.
+        clock: Returns the time of writing in milliseconds since 1970; 0 for unknown.
+        facts_an_object: Number of facts in an object of facts.
+        names_an_object: The size of an object of names.
     """
 
     _garbage: list[int]
     """The numbers of the objects that this process has read or written, except claims."""
     _dissolved: list[str]
-    """The names of the objects of facts and names that the newest manifest does not need, to be deleted."""
+    """The names of objects of facts and names that the newest manifest does not need; to be deleted."""
     _bytes_since: int
     """Bytes of the log's objects from the newest manifest on."""
     _objects_since: int
@@ -81,7 +77,7 @@ class Log(LogReader):
         self._token: int | None = None
         self._failure: BaseException | None = None
         self._writing = threading.Lock()
-        self._meaning = threading.Lock()  # held for moments, never while an object is written
+        self._meaning = threading.Lock()  # held briefly, never while an object is written
         super().__init__(store, dataflow, facts_an_object)
 
     @classmethod
@@ -114,19 +110,19 @@ class Log(LogReader):
         refuse: Callable[[LogHistory], None] = lambda _history: None,
         accepts: Callable[[LogHistory, str, Any, Any], bool] = lambda *_: False,
     ) -> int:
-        """Take the dataflow over: from now on no process that claimed before can write.
+        """Take the dataflow over: no process with an earlier claim can write any more.
 
         Args:
             record: The claim.
             refuse: Raises if the log's content does not fit the claim.
-            accepts: Returns whether an entry of the program's identity may be another than the log's content has:
-                takes that content, the entry, and its value before and now.
+            accepts: Returns whether an entry of the program's identity may change: takes the log's content, the entry,
+                its recorded value and its new one.
 
         Returns:
             The token: the number of the claim, larger than that of every earlier owner.
 
         Raises:
-            DataError: `[PROGRAM_CHANGED]` the log, perhaps by a process that was just faster, is of another program.
+            DataError: `[PROGRAM_CHANGED]` the log, perhaps written by a faster process, is of another program.
             FencedError: `[FENCED]` other processes keep taking the next number.
         """
         if self._token is not None:
@@ -153,7 +149,7 @@ class Log(LogReader):
     def append(self, records: Sequence[Record]) -> int:
         """Make records durable, all of them or none, and apply them to `history`.
 
-        A group that ends with `Stopped` is marked beside the log (`storage/clean_shutdown.py`): its loss is seen.
+        A mark beside the log reveals the loss of a group that ends with `Stopped` (`identities.py`).
 
         Returns:
             The number of their object.
@@ -172,19 +168,18 @@ class Log(LogReader):
     def pays(self, frees: int = 0) -> bool:
         """Return whether a manifest is worth its bytes.
 
-        It is if it frees several times what it writes. It also is if it frees many objects, or if facts or names
-        fill an object and the manifest adds little to them: then opening the log is faster, and the next manifest is
-        smaller.
+        It is if it frees several times its bytes. It also is if it frees many objects, or if new facts or names fill an
+        object and the rest of the manifest is small: then the log opens faster, and the next manifest is smaller.
 
         Args:
             frees: Bytes of other objects that can be deleted after the manifest.
         """
         with self._meaning:
-            self._standing.dissolve()
-            head = msgspec.structs.replace(self.history.snapshot(self._standing), facts=(), standing=(), names={})
-            adds = len(msgspec.msgpack.encode(head)) + self._standing.bytes_of_names
-            new = self._standing.bytes_of_new
-            fill = self._standing.fill_an_object
+            self._fact_objects.dissolve()
+            head = msgspec.structs.replace(self.history.snapshot(self._fact_objects), facts=(), standing=(), names={})
+            adds = len(msgspec.msgpack.encode(head)) + self._fact_objects.bytes_of_names
+            new = self._fact_objects.bytes_of_new
+            fill = self._fact_objects.fill_an_object
             for names in self.history.names.values():
                 adds += names.bytes_of_objects
                 new += names.bytes_of_new
@@ -196,10 +191,9 @@ class Log(LogReader):
             )
 
     def move_out(self) -> None:
-        """Move facts and names that stand in no object into objects of their own, if there are many.
+        """Move new facts and names into objects of their own if there are many, so that the next manifest is small.
 
-        A manifest is small then. The log can be appended to meanwhile. Until a manifest names the objects, no reader
-        reads them.
+        The log can be appended to meanwhile. No reader reads the objects before a manifest names them.
 
         Raises:
             UnavailableError: `[STORE_FAILED]` see `Store`.
@@ -213,18 +207,18 @@ class Log(LogReader):
 
     def _move_facts(self) -> None:
         with self._meaning:
-            self._standing.dissolve()
-            parts = self._standing.to_write()
+            self._fact_objects.dissolve()
+            parts = self._fact_objects.to_write()
         for facts in parts:
             self._facts_written += 1
             name = f"{FACTS}{self._token:012}-{self._facts_written:012}"
             content = encode_facts(name, facts)
             self._store.create(name, content)
             with self._meaning:
-                self._standing.stand_in(FactsObject(name, checksum_of(content).hex(), len(facts)), facts)
+                self._fact_objects.stored_in(FactsObject(name, checksum_of(content).hex(), len(facts)), facts)
                 self.objects_of_facts.add(name)
 
-    def _move_names(self, source: str, names: StandingNames) -> None:
+    def _move_names(self, source: str, names: SeenNames) -> None:
         while True:
             with self._meaning:
                 part = names.next_object(self._names_an_object)
@@ -235,28 +229,28 @@ class Log(LogReader):
             content = encode_names(name, source, part)
             self._store.create(name, content)
             with self._meaning:
-                names.stand_in(name, checksum_of(content).hex(), part)
+                names.stored_in(name, checksum_of(content).hex(), part)
 
     def checkpoint(self) -> int:
-        """Write a manifest: from now on the log begins with it. See `append`.
+        """Write a manifest, with which the log begins from now on. See `append`.
 
-        The manifest names the objects of `move_out`; facts and names that stand in none stand in itself.
+        The manifest refers to the objects of `move_out`, and contains the facts and names that are in none.
         """
         with self._writing:
             with self._meaning:
-                snapshot = self.history.snapshot(self._standing)
+                snapshot = self.history.snapshot(self._fact_objects)
             number = self._write_next((snapshot,))
             with self._meaning:
-                # An object that was dissolved meanwhile is named, and one that was made meanwhile is to be named next.
-                needed = {each.name for each in (*snapshot.standing, *self._standing.objects)}
+                # The manifest names objects dissolved meanwhile; the next one names objects made meanwhile.
+                needed = {each.name for each in (*snapshot.standing, *self._fact_objects.objects)}
                 self._dissolved += sorted(self.objects_of_facts - needed)
                 self.objects_of_facts = needed
             return number
 
     def truncate(self) -> None:
-        """Delete what the newest manifest has made garbage; a crash may leave some, which is not read.
+        """Delete the garbage of the newest manifest: earlier objects except claims, and unneeded facts and names.
 
-        That is objects before it, except claims, and objects of facts and names that it does not need.
+        A crash may leave some of it, which no reader reads.
         """
         with self._writing:
             garbage = [number for number in self._garbage if number < self.manifest]
@@ -274,10 +268,10 @@ class Log(LogReader):
             self._store.delete(name)
 
     def newer_owner(self) -> FencedError | None:
-        """Return the error of an owner that has lost the log to another process; None if none has claimed it since.
+        """Return the error of an owner that has lost the log to another process; None if it still owns the log.
 
-        Nothing is written. Any failure of a process may be a successor's doing, which has taken its scratch files and
-        sinks: so the owner asks before it believes a failure.
+        Nothing is written. A successor takes the owner's scratch files and sinks, and so may cause any failure in it:
+        the owner asks here before it reports a failure.
 
         Raises:
             DataError: `[CORRUPT]` an object after this process's last one is damaged.
@@ -305,17 +299,17 @@ class Log(LogReader):
         if self._token is None:
             super()._begin_with(snapshot)
         else:
-            self.history.checkpointed()  # this process's own manifest says what it knows
+            self.history.checkpointed()  # the process's own manifest is no news to it
 
     def _wrote(self, number: int) -> bool:
-        """Return whether this owner wrote an object; its newest write may have succeeded without an answer yet."""
+        """Return whether this owner wrote an object; its last write may have succeeded and not returned yet."""
         try:
             return self._group(number).header.token == self._token
         except DataError as error:
             match error.condition:
                 case "NEWER_FORMAT":  # of a newer version of Boatlift
                     return False
-                case "MISSING_OBJECT":  # truncated since it was listed, by this owner only if it has gone on beyond it
+                case "MISSING_OBJECT":  # truncated since it was listed; by this owner only if it wrote beyond it
                     return number <= self.last
                 case _:
                     raise
@@ -347,7 +341,7 @@ class Log(LogReader):
             self._apply(Group(header, records, checksum_of(content), len(content)))
 
     def _left_by_earlier_owners(self) -> list[str]:
-        """Return the objects of facts and names of earlier owners, on which the newest manifest does not rest."""
+        """Return the objects of facts and names of earlier owners that the newest manifest does not need."""
         needed = self.objects_of_facts | self.objects_of_names()
         return [
             name
@@ -381,7 +375,7 @@ class Log(LogReader):
     def _taken_over(self, number: int) -> FencedError:
         try:
             records = self._group(number).records
-        except BoatliftError:  # the newer owner may have truncated it: then its name is not known
+        except BoatliftError:  # the newer owner may have truncated it: then the owner's name is unknown
             records = ()
         claims = [record for record in records if isinstance(record, Claim)]
         owner = f"process {claims[0].pid} on {claims[0].host}" if claims else "a newer process"
@@ -390,6 +384,6 @@ class Log(LogReader):
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal once written: a tuple is a list then."""
+    """Return whether two JSON values are equal once encoded, where a tuple is a list."""
     encode = msgspec.msgpack.encode
     return encode(one, order="deterministic") == encode(other, order="deterministic")

@@ -1,7 +1,4 @@
-"""The log as a reader sees it: from the newest object to its manifest, and forward from there.
-
-`docs/formats/log.md` describes the bytes, and what a reader refuses.
-"""
+"""Reads the log: from the newest object back to its manifest, then forward (`docs/formats/log.md`)."""
 
 from __future__ import annotations
 
@@ -11,21 +8,16 @@ from dataclasses import dataclass
 
 import msgspec
 
-from boatlift.errors import DataError
-from boatlift.storage.clean_shutdown import last_mark, newest_mark
-from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities
-from boatlift.storage.names import names_of, objects_of
-from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group
-from boatlift.storage.records.damage import RESTORE
+from boatlift.errors import RESTORE, DataError
+from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities, last_mark, newest_mark
+from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group, decode_names
 from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT, FactObjects
 from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot
-from boatlift.storage.records.seen_names import StandingNames
+from boatlift.storage.records.records import Claim, FactsObject, NamesObject, Record, Snapshot, TakenNames
+from boatlift.storage.records.seen_names import SeenNames
 from boatlift.storage.store import Store
-
-__all__ = ["FACTS", "FIRST", "LOG", "Group", "LogReader", "name_of", "number_of"]
 
 LOG = "log/"
 FACTS = "facts/"
@@ -53,7 +45,7 @@ class LogReader:
     Args:
         store: The store that holds the log.
         dataflow: The dataflow whose log it must be; empty takes the store's own.
-        facts_an_object: So many facts are moved into an object of their own.
+        facts_an_object: Number of facts in an object of facts.
 
     Attributes:
         history: The meaning of the records.
@@ -61,8 +53,8 @@ class LogReader:
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
-        objects_of_facts: The names of the objects that the newest manifest names; of the log's writer, also of those
-            that no manifest names yet.
+        objects_of_facts: The names of the objects of facts in the newest manifest; in the writer, also of those that
+            the next manifest will name.
         written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
     """
 
@@ -86,15 +78,15 @@ class LogReader:
         """Read the log to its end.
 
         Raises:
-            DataError: `[MISSING_OBJECT]` an object that must be there is not, also when *all* of the log is gone;
-                `[CORRUPT]` an object is damaged or out of place; `[NEWER_FORMAT]`; `[STORE_OF_ANOTHER_DATAFLOW]`.
+            DataError: `[MISSING_OBJECT]` an object is missing, or *all* of the log is; `[CORRUPT]` an object is damaged
+                or out of place; `[NEWER_FORMAT]`; `[STORE_OF_ANOTHER_DATAFLOW]`.
         """
         numbers = self._numbers()
         for _ in range(READ_ATTEMPTS):
             try:
                 self._read(numbers)
             except DataError as error:
-                # An owner may have written and truncated since the numbers were listed: then there is a newer last one.
+                # An owner may have written and truncated since the numbers were listed: then the last number is newer.
                 before, numbers = numbers, self._numbers()
                 if error.condition != "MISSING_OBJECT" or before[-1:] == numbers[-1:]:
                     raise
@@ -103,12 +95,12 @@ class LogReader:
         self._read(numbers)
 
     def groups(self) -> Iterator[Group]:
-        """Yield the objects from the newest manifest on, in order, each read again."""
+        """Read the objects from the newest manifest on again, in order."""
         for number in range(self.manifest or FIRST, self.last + 1):
             yield self._group(number)
 
     def claims(self) -> Iterator[int]:
-        """Yield the tokens of all owners that there ever were, the newest first.
+        """Yield the tokens of all owners, the newest first.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]` one of the claims is not as it was written.
@@ -119,32 +111,47 @@ class LogReader:
             if not header.number == header.token == token > header.predecessor or (
                 token == self.owner and header.predecessor != predecessor
             ):
-                raise _misplaced(token, "is not the claim that the log's owners rest on")
+                raise _misplaced(token, "is not the claim of the log's owner")
             yield token
             token = header.predecessor
 
     def names_taken(self, source: str) -> list[str]:
-        """Return the names that a source's cursor holds, in order, each object of names read again.
+        """Return the names in a source's cursor, in order; every object of names is read and checked.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]` an object of names is not as it was written.
         """
-        return names_of(self._store, source, self.history.names.get(source, StandingNames()))
+        names = self.history.names.get(source, SeenNames()).record()
+        found: list[str] = []
+        unread = list(reversed(names.objects))
+        while unread:
+            content = self._content_of(source, unread.pop())
+            unread += reversed(content.objects)
+            found += content.new
+        return [*found, *names.new]
 
     def objects_of_names(self) -> set[str]:
-        """Return the names of the objects of names that the newest manifest rests on. See `names_taken`."""
-        return {each for source, names in self.history.names.items() for each in objects_of(self._store, source, names)}
+        """Return the names of all objects of names below the newest manifest, without reading leaves."""
+        found: set[str] = set()
+        for source, names in self.history.names.items():
+            unread = list(names.record().objects)
+            while unread:
+                each = unread.pop()
+                found.add(each.name)
+                if each.height:
+                    unread += self._content_of(source, each).objects
+        return found
 
     def last_claim(self) -> Claim | None:
-        """Return the claim of the newest owner; None if there never was one. Claims outlive manifests."""
+        """Return the claim of the newest owner, if any. Claims outlive manifests."""
         return self._claim_of(self.owner)
 
     def previous_claim(self) -> Claim | None:
-        """Return the claim of the owner before the newest; None if there was none."""
+        """Return the claim of the owner before the newest, if any."""
         return self._claim_of(self.predecessor)
 
     def check_mark(self) -> None:
-        """Refuse a mark of the newest stop in good order that is damaged, or another store's.
+        """Refuse a mark of the newest clean shutdown that is damaged, or another store's.
 
         Raises:
             DataError: `[CORRUPT]`.
@@ -157,8 +164,16 @@ class LogReader:
             return None
         (record,) = self._group(token).records
         if not isinstance(record, Claim):
-            raise _misplaced(token, "is not the claim that the log's owners rest on")
+            raise _misplaced(token, "is not the claim of the log's owner")
         return record
+
+    def _content_of(self, source: str, named: NamesObject) -> TakenNames:
+        content = self._read_named(named.name, "names")
+        found = decode_names(content, named.name, source)
+        height = 1 + found.objects[0].height if found.objects else 0
+        if (checksum_of(content).hex(), found.count, height) != (named.digest, named.count, named.height):
+            raise DataError("CORRUPT", f"{named.name} holds other names than the newest manifest names: {RESTORE}")
+        return found
 
     def _numbers(self) -> list[int]:
         return [number_of(name) for name in self._store.list(LOG)]
@@ -170,13 +185,13 @@ class LogReader:
         return Group(header, records, checksum_of(content), len(content))
 
     def _reset(self) -> None:
-        self._standing = FactObjects(self._facts_an_object)
-        self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._standing))
+        self._fact_objects = FactObjects(self._facts_an_object)
+        self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._fact_objects))
         self.objects_of_facts: set[str] = set()
         self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
         self._checksum = b""
         self._only_claims = True
-        self._leftovers: list[int] = []  # what was before the manifest, unread: claims, and what a crash left
+        self._leftovers: list[int] = []  # numbers before the manifest, unread: claims, and leftovers of a crash
 
     def _read(self, numbers: list[int]) -> None:
         self._reset()
@@ -227,44 +242,47 @@ class LogReader:
                 self.history.apply(record)
 
     def _begin_with(self, snapshot: Snapshot) -> None:
-        """Apply a manifest, and the facts that stand in the objects that it names."""
+        """Apply a manifest, with the facts in its objects."""
         objects = [(named, self._facts_of(named)) for named in snapshot.standing]
-        standing = [fact for named, facts in objects for fact in _not_gone(named, facts)]
-        collections = [fact for fact in snapshot.facts if isinstance(fact, GarbageCollection)]  # take nothing live
+        stored = [fact for named, facts in objects for fact in _not_gone(named, facts)]
+        collections = [fact for fact in snapshot.facts if isinstance(fact, GarbageCollection)]  # remove no live fact
         new = [fact for fact in snapshot.facts if not isinstance(fact, GarbageCollection)]
-        self.history.apply(msgspec.structs.replace(snapshot, facts=(*collections, *standing, *new), standing=()))
+        self.history.apply(msgspec.structs.replace(snapshot, facts=(*collections, *stored, *new), standing=()))
         for named, facts in objects:
-            self._standing.stand_in(named, facts)
+            self._fact_objects.stored_in(named, facts)
             self.objects_of_facts.add(named.name)
 
     def _facts_of(self, named: FactsObject) -> tuple[Fact, ...]:
-        try:
-            content = self._store.read(named.name)
-        except DataError as error:
-            if error.condition != "MISSING_OBJECT":
-                raise
-            message = f"the newest manifest rests on facts that are lost: {error.message}"
-            raise DataError("MISSING_OBJECT", message) from error
+        content = self._read_named(named.name, "facts")
         facts = decode_facts(content, named.name)
         if (checksum_of(content).hex(), len(facts)) != (named.digest, named.count):
             raise DataError("CORRUPT", f"{named.name} holds other facts than the newest manifest names: {RESTORE}")
         return facts
+
+    def _read_named(self, name: str, what: str) -> bytes:
+        try:
+            return self._store.read(name)
+        except DataError as error:
+            if error.condition != "MISSING_OBJECT":
+                raise
+            message = f"the newest manifest needs {what} that are lost: {error.message}"
+            raise DataError("MISSING_OBJECT", message) from error
 
     def _identify(self) -> None:
         self._identities.check(IDENTITY)
         self.history.dataflow = self.dataflow
 
     def _check_end(self) -> None:
-        """Refuse a log that ends before the newest stop in good order: the owner that stopped had written more."""
+        """Refuse a log that ends before the newest clean shutdown."""
         if (marked := last_mark(self._store)) > self.last:
             raise DataError(
                 "MISSING_OBJECT",
-                f"{name_of(marked)} is not there, though an owner stopped in good order with it, and the log ends with "
+                f"{name_of(marked)} is not there, though a clean shutdown was recorded in it, and the log ends with "
                 f"{name_of(self.last)}: the objects between are lost: {RESTORE}",
             )
 
     def _check_place(self, group: Group, number: int) -> None:
-        """Refuse a whole object in a wrong place: copied, renamed, or from another store."""
+        """Refuse an intact object in a wrong place: copied, renamed, or from another store."""
         header, records = group.header, group.records
         claims = any(isinstance(record, Claim) for record in records)
         manifest = any(isinstance(record, Snapshot) for record in records)
@@ -289,7 +307,7 @@ class LogReader:
                 raise _misplaced(number, fault)
 
     def _check_that_new(self) -> None:
-        """Refuse an empty log beside any object but those that come before the first claim: the store lost its log."""
+        """Refuse an empty log beside an object that is written after the first claim: the store lost its log."""
         found = next((name for name in self._store.list("") if name != IDENTITY), None)
         if found is not None:
             raise DataError(
@@ -327,3 +345,6 @@ def number_of(name: str) -> int:
 
 def _misplaced(number: int, fault: str) -> DataError:
     return DataError("CORRUPT", f"{name_of(number)} {fault}: {RESTORE}")
+
+
+NAMES = "names/"

@@ -1,18 +1,18 @@
-"""The contract of a store, where durable bytes live.
+"""The contract of a store of durable objects.
 
 A store is a flat set of immutable objects under names with slashes (`log/000000000042`). There is no replace and no
 append: changes are new *numbered* objects, and creating the next number is the fence (`docs/decisions/`).
 
-Laws, which `tests/storage/conformance.py` holds every store to:
+Laws, checked for every store by `tests/storage/conformance.py`:
 
 1. `create` of a name that exists raises `FencedError [OBJECT_EXISTS]` and changes nothing. Of two concurrent creates
    of one name exactly one succeeds.
-2. When `create` has returned, the object survives a power loss, whole. Before it returns, the object exists whole or
+2. When `create` has returned, the whole object survives a power loss. Before it returns, the object exists whole or
    not at all: no process ever reads a part of it.
 3. `list` yields every object that was created and not deleted, in order of name.
-4. `delete` of a name that is not there does nothing: a crash may repeat it.
-5. A failure to make something durable raises `UnavailableError [STORE_FAILED]`, and from then on the store refuses
-   every write: after a failed fsync the content of the disk is not known.
+4. `delete` of a missing name does nothing: a crash may repeat it.
+5. A failure to make an object durable raises `UnavailableError [STORE_FAILED]`. From then on the store refuses every
+   write: after a failed fsync the content of the disk is unknown.
 """
 
 from __future__ import annotations
@@ -21,19 +21,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-__all__ = ["Store"]
-
 
 @runtime_checkable
 class Store(Protocol):
     """A flat set of immutable, named, durable objects."""
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """Make an object durable under a name that is free.
+        """Make an object durable under a new name.
 
         Args:
             name: Relative, with slashes, no `..`; each part of letters, digits, `-`, `_` and `.`.
-            content: The bytes, or a local file, which stays (a local store links it).
+            content: The bytes, or a local file, which is not removed (a local store links it).
 
         Raises:
             FencedError: `[OBJECT_EXISTS]` the name is taken.
@@ -57,13 +55,13 @@ class Store(Protocol):
         """Remove an object; a missing one is no error."""
 
     def local_path(self, name: str) -> Path | None:
-        """Return a local file for memory-mapping, or None if this store has none."""
+        """Return an object's local file for memory-mapping, or None if this store has none."""
 
     def scratch(self, owner: int) -> Path:
-        """Return a folder that every task can write to, for files that need not survive; made if absent.
+        """Return the folder of an owner's token for files that need not be durable, made if absent.
 
-        Each owner has one folder, by its token.
+        Every task can write to it.
         """
 
     def discard_scratch(self, before: int) -> None:
-        """Remove the scratch folders of owners with a smaller token; never those of a newer one."""
+        """Remove the scratch folders of owners with a smaller token than `before`."""

@@ -1,8 +1,8 @@
-"""Pushed rows that no log keeps: a client gets its answer once no failure can take the results back, or pushes again.
+"""Pushed rows that no log keeps: the client is answered once the results are durable, and otherwise pushes again.
 
-The rows are in scratch, for the tasks that read them, and go with their owner. Only keys are recorded, in the source's
-input log (`input_log`), before a step can take their rows. So a repeated push is recognised if its results were kept.
-The source's cursor names the last object of keys whose results were kept; keys that were recorded after it are void.
+Tasks read the rows from scratch, which is lost with its owner. Only keys are recorded, in the source's input log,
+before a step can take their rows. So a repeated push is recognised if its results were kept. The source's cursor has
+the number of the last object of keys whose results were kept; keys recorded after it are void.
 """
 
 from __future__ import annotations
@@ -20,14 +20,12 @@ from boatlift.storage.input_objects import InputPart
 from boatlift.storage.records.codec import InputObject, Push, checksum_of, encode_input
 from boatlift.storage.remembered_keys import RememberedKeys
 
-__all__ = ["UnloggedInput"]
-
 
 class UnloggedInput:
-    """The counterpart of `InputLog` for rows that are not kept; numbers are those of objects in scratch.
+    """The counterpart of `InputLog` for rows that are not logged; numbers are those of objects in scratch.
 
     Laws:
-        * Keys of pushes that a cursor has taken stay known; those behind this owner's first cursor do not.
+        * Keys of pushes that a cursor has taken remain known; those after this owner's first cursor do not.
         * `parts` after a cursor returns all objects appended since, also if it returned them before.
 
     Args:
@@ -35,8 +33,8 @@ class UnloggedInput:
         folder: The owner's scratch folder.
 
     Attributes:
-        source, last, waiting, keeps_rows: As `InputLog` has them.
-        begun: Whether `begin` was called: before it no row is appended, and no key looked up.
+        source, last, waiting, keeps_rows: As in `InputLog`.
+        begun: Whether `begin` was called, which precedes each `append` and `find`.
     """
 
     keeps_rows = False
@@ -55,32 +53,29 @@ class UnloggedInput:
         """Do nothing: no other process writes these objects."""
 
     def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        """Return the objects after a number, in order."""
         with self._changing:
             return [(number, part) for number, part in self._parts.items() if number > after]
 
     def numbers_within(self, first: int, last: int) -> list[int]:
-        """Return the numbers of the objects in a range, both ends included."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
         """Return the checksum of an object.
 
         Raises:
-            DataError: `[INPUT_MISSING]` the object is another owner's, or free.
+            DataError: `[INPUT_MISSING]` the object is another owner's, or freed.
         """
         with self._changing:
             part = self._parts.get(number)
         if part is None:
-            raise DataError("INPUT_MISSING", f"rows that were pushed to {self.source} are gone: no log keeps them")
+            raise DataError("INPUT_MISSING", f"rows pushed to {self.source} are gone: no log keeps them")
         return part.checksum
 
     def path(self, number: int) -> Path:
-        """Return the file in which tasks can read an object."""
         return Path(f"{self._prefix}-{number:012}")
 
     def find(self, key: str) -> Push | None:
-        """Return the push with a key, with number 0 if it is free; None if no push is known."""
+        """Return the push with a key, with number 0 if it is freed; None if no push is known."""
         with self._changing:
             mine = self._keys.get(key)
         if mine is not None:
@@ -89,21 +84,18 @@ class UnloggedInput:
         return None if known is None else msgspec.structs.replace(known, number=0)
 
     def is_freed(self, number: int) -> bool:
-        """Return whether no failure needs the rows of an object."""
         with self._changing:
             return number <= self._freed
 
     def check_newest(self) -> None:
-        """Raise if another owner has claimed the log of the keys; see `InputLog.check_newest`."""
         self._log.check_newest()
 
     def claim(self, token: int, stable: Mapping[str, int], newest: Mapping[str, int]) -> None:
-        """Take the source's input over; see `InputLog.claim`."""
         self._token = token
         self._log.claim(token, stable.get("keys", 0), newest.get("keys", 0))
 
     def begin(self, cursor: Mapping[str, int]) -> None:
-        """Set the cursor of all kept pushes, before the first `append`: later keys are void."""
+        """Set the cursor after all pushes whose results were kept, once, before the first `append`."""
         if self.begun:
             return
         self._log.void(cursor.get("keys", 0))
@@ -139,11 +131,11 @@ class UnloggedInput:
 
     @property
     def keys(self) -> RememberedKeys:
-        """The keys that are remembered, and those that may become void."""
+        """The remembered keys, including those that may become void."""
         return self._log.keys
 
     def remember(self, since: int, *, full: bool = False) -> None:
-        """Pack keys whose rows are free, and forget packs; see `InputLog.remember`."""
+        """Pack keys whose rows are freed, and forget packs; see `InputLog.remember`."""
         self._log.remember(since, self.keys_up_to(self._freed), full=full)
 
     def free(self, number: int, remember: int) -> None:

@@ -1,50 +1,56 @@
-"""A check of every durable byte of a store, without the program that wrote it."""
+"""Checks every durable byte of a store, without the program that wrote it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
+from typing import TypeVar
 
 import xxhash
 
-from boatlift.errors import BoatliftError, Finding
+from boatlift.errors import RESTORE, BoatliftError, Finding
 from boatlift.storage.bad_rows import BAD_ROWS
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
-from boatlift.storage.clean_shutdown import STOPS, last_mark, mark_of
-from boatlift.storage.compacted_parts import COMPACTED
-from boatlift.storage.identities import IDENTITIES
-from boatlift.storage.input_log import INPUT
-from boatlift.storage.key_packs import KEYS_FOLDER
+from boatlift.storage.identities import IDENTITIES, STOPS, last_mark, mark_of
+from boatlift.storage.input_log import CLAIM, INPUT, InputLog
+from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.log import Log
-from boatlift.storage.log_reader import FACTS, LOG, name_of
-from boatlift.storage.names import NAMES
-from boatlift.storage.records.codec import decode_bad_rows, decode_facts, decode_group, decode_identity, decode_names
-from boatlift.storage.records.damage import RESTORE
+from boatlift.storage.log_reader import FACTS, LOG, NAMES, name_of
+from boatlift.storage.records.codec import (
+    CompactedPart,
+    PackedKeys,
+    decode_bad_rows,
+    decode_facts,
+    decode_group,
+    decode_identity,
+    decode_input,
+    decode_names,
+)
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
+from boatlift.storage.remembered_keys import KEYS_FOLDER
 from boatlift.storage.store import Store
-from boatlift.storage.verify_input import verify_input
-
-__all__ = ["verify"]
 
 READ_BYTES = 1024 * BLOCK_BYTES
+
+_Named = TypeVar("_Named", CompactedPart, PackedKeys)
 
 
 def verify(store: Store) -> Iterator[Finding]:
     """Read every object of a store, and yield each damage and each object that no record names.
 
-    The check covers each object of the log, of facts, of names and of bad rows by itself, then the log as a whole
-    (numbers, chain, owners and all their claims, names of sources), then every byte of every run that a live checkpoint
-    names, then the input logs of sources.
+    The check covers each object of the log, of facts, of names and of bad rows by itself; then the log as a whole
+    (numbers, chain, owners and all their claims, names of sources); then every byte of every live run; then the input
+    logs of sources.
 
-    One loss cannot be seen: that of the newest objects of a log whose owner did not stop in good order, for a crash
-    just before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. An owner
-    that stopped in good order has left a mark of the log's end.
+    One loss is undetectable: that of the newest objects of a log without a clean shutdown after them, for a crash just
+    before them leaves the same bytes. The sinks, which know their last step, reveal it at the next start. A clean
+    shutdown leaves a mark of the log's end.
 
-    The check may run beside the owner: an object that is missing is looked up in the log again before it is reported.
+    The check may run beside the owner: a missing object is looked up in the log again before it is reported.
     """
     damaged = set()
     for name in store.list(""):
@@ -70,7 +76,7 @@ def verify(store: Store) -> Iterator[Finding]:
 
 
 def _newest_inputs(live: LiveRecords) -> dict[str, int]:
-    """Return, by source, the number of the newest object of its input log that a recorded step rests on, if known."""
+    """Return source to the number of the newest object of its input log that a recorded step reads, if known."""
     newest = {
         source: max((input_log_of(fact.outcome) for fact in determinants.values()), default=0)
         for source, determinants in live.determinants.items()
@@ -92,23 +98,16 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
         else:
             decode_identity(content, name)
     except BoatliftError as error:
-        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; a loss is found with the log
+        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; reading the log finds a loss
             yield Finding(name, error.condition, error.message)
 
 
 def _check_end(store: Store, log: Log) -> Iterator[Finding]:
-    if log.history.stopped and last_mark(store) < log.last and _is_there(store, log.last):
+    # The last object is gone if a newer owner has continued the log and truncated it meanwhile.
+    if log.history.stopped and last_mark(store) < log.last and store.size(name_of(log.last)) is not None:
         name = mark_of(log.last)
-        yield Finding(
-            name,
-            None,
-            f"{name} is not there: the owner died just after its stop in good order, or the mark was lost",
-        )
-
-
-def _is_there(store: Store, last: int) -> bool:
-    """Return whether the last object of a log is still there: a newer owner may have gone on, and truncated it."""
-    return store.size(name_of(last)) is not None
+        message = f"{name} is not there: the owner died just after its clean shutdown, or the mark was lost"
+        yield Finding(name, None, message)
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
@@ -126,7 +125,7 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
         kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
         belongs = kept or (name.startswith(LOG) and name >= begin)
         if name not in needed and not belongs:
-            yield Finding(name, None, f"{name} is left over: no live record names it")
+            yield _unnamed(name)
 
 
 def _live_runs(history: LogHistory) -> Iterator[RunRef]:
@@ -144,7 +143,6 @@ def _check_run(store: Store, run: RunRef) -> Finding | None:
 
 
 def _damage(store: Store, run: RunRef) -> str | None:
-    """Return what is wrong with a run's bytes."""
     digest = xxhash.xxh3_128()
     covered = 0 if run.tail is None else run.size - run.tail
     tail = bytearray()
@@ -166,3 +164,68 @@ def _damage(store: Store, run: RunRef) -> str | None:
         if damaged is not None:
             return f"has another checksum than recorded from byte {damaged * BLOCK_BYTES} on"
     return None
+
+
+def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Iterator[Finding]:
+    """Read every object of all input logs of a store; yield each fault.
+
+    Args:
+        store, store_id: The store.
+        taken: Source to the number of the newest object that a recorded step reads.
+    """
+    names = [*store.list(INPUT)]
+    damaged = False
+    for name in names:
+        try:
+            decode_input(store.read(name), name)
+        except BoatliftError as error:
+            if error.condition != "MISSING_OBJECT":  # deleted since it was listed
+                damaged = True
+                yield Finding(name, error.condition, error.message)
+    if damaged:
+        return
+    for source in sorted({name.split("/")[1] for name in names} | set(taken)):
+        log = InputLog(store, store_id, source)
+        try:
+            log.load()
+        except BoatliftError as error:
+            yield Finding(f"{INPUT}{source}", error.condition, error.message)
+            continue
+        yield from _lost_claims(store, log)
+        parts = [part for each in log.compacted for part in each.parts]
+        yield from _named_objects(store, f"{COMPACTED}{source}/", parts, log.compacted_parts.read)
+        yield from _named_objects(store, log.key_packs.prefix, log.keys.packed, log.key_packs.check)
+        if log.last < taken.get(source, 0):
+            name = f"{INPUT}{source}/{taken[source]:012}"
+            yield Finding(name, "MISSING_OBJECT", f"{name} is not there, and a recorded step reads it: {RESTORE}")
+
+
+def _lost_claims(store: Store, log: InputLog) -> Iterator[Finding]:
+    """Yield each lost or changed claim of an input log: the numbers of claims must never become free."""
+    for number in log.claims:
+        name = f"{INPUT}{log.source}/{number:012}"
+        try:
+            found = decode_input(store.read(name), name)
+        except BoatliftError as error:
+            yield Finding(name, error.condition, error.message)
+            continue
+        if (found.store, found.source, found.number, found.kind) != (log.store_id, log.source, number, CLAIM):
+            yield Finding(name, "CORRUPT", f"{name} is not the claim that the input log had: {RESTORE}")
+
+
+def _named_objects(
+    store: Store, prefix: str, named: Iterable[_Named], check: Callable[[_Named], object]
+) -> Iterator[Finding]:
+    """Yield each lost or damaged object that a key checkpoint names, and each other object with the prefix."""
+    names = set()
+    for each in named:
+        names.add(each.name)
+        try:
+            check(each)
+        except BoatliftError as error:
+            yield Finding(each.name, error.condition, error.message)
+    yield from (_unnamed(name) for name in store.list(prefix) if name not in names)
+
+
+def _unnamed(name: str) -> Finding:
+    return Finding(name, None, f"{name} is left over: no live record names it")

@@ -2,7 +2,7 @@
 
 In reading order: `domain` (times and their order; epochs), `sequence`, `loop`; `frontier` (downward-closed sets),
 `loop_frontier`; `times`, `time_set`, `loop_times`, `sequence_times` (sets of times that need not be downward closed);
-`order` (arrival orders); `of_domain` (each of these for any domain); `written` (how records write times and frontiers);
+`order` (arrival orders); `of_domain` (each of these for any domain); `written` (the form of times in records);
 `projection` (φ, its laws), `epoch_projections`, `loop_projections`, `sequence_projections`; `laws` (the checker).
 """
 

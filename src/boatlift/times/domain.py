@@ -6,12 +6,10 @@ import sys
 from collections.abc import Hashable
 from typing import Protocol, TypeVar
 
-__all__ = ["EPOCH", "LAST", "Domain", "Epoch"]
-
 T = TypeVar("T")
 
 LAST = sys.maxsize
-"""The end of numbers that have no end: no event has it in its time."""
+"""The end of an infinite sequence of numbers; no event has it in its time."""
 
 
 class Domain(Hashable, Protocol[T]):
@@ -21,48 +19,43 @@ class Domain(Hashable, Protocol[T]):
         * `leq` is reflexive, antisymmetric and transitive.
         * c ≤ a and c ≤ b exactly when `meet(a, b)` is a time m, not None, and c ≤ m.
         * If a is the time of an event: c < a exactly when c ≤ b for some b of `below(a)`; there are finitely many.
-          Where the times below one have no greatest elements (the rounds of a loop, before the next epoch), the domain
-          has a time that stands for their end.
+          If the times below one have no greatest elements (the iterations of a loop, before the next epoch), the domain
+          has a time for their end.
         * Every time is ≤ one of `greatest()`.
-    Two domains are equal if they order the same times in the same way; none ever changes.
+    Two domains are equal if they order the same times in the same way. Domains are immutable.
     """
 
     def leq(self, a: T, b: T) -> bool:
         """Return whether `a` is `b` or before it."""
 
     def meet(self, a: T, b: T) -> T | None:
-        """Return the greatest time that is, or comes before, each of both; None if there is none."""
+        """Return the greatest lower bound of two times; None if there is none."""
 
     def below(self, time: T) -> tuple[T, ...]:
-        """Return the greatest times before one: a frontier that contains them may go on with this one."""
+        """Return the greatest times before one: a frontier that contains them can be extended by it."""
 
     def greatest(self) -> tuple[T, ...]:
-        """Return the times that stand for the end of all: the maximal elements of the frontier of everything."""
+        """Return the times at the end of all: the maximal elements of the frontier of everything."""
 
 
 class Epoch:
-    """The times 0, 1, 2, …, one after the other (Falkirk Wheel §2.2).
+    """The times 0, 1, 2, …, totally ordered (Falkirk Wheel §2.2).
 
-    A *coarse* epoch, which covers many epochs of its input, is an epoch like any other: the projection of the edge
-    (`Coarse`) knows where each ends.
+    A *coarse* epoch covers many epochs of its input; the projection of the edge (`Coarse`) knows where each ends.
     """
 
     __slots__ = ()
 
     def leq(self, a: int, b: int) -> bool:
-        """Return whether `a` is `b` or before it."""
         return a <= b
 
     def meet(self, a: int, b: int) -> int | None:
-        """Return the smaller epoch."""
         return min(a, b)
 
     def below(self, time: int) -> tuple[int, ...]:
-        """Return the epoch before; none before 0."""
         return (time - 1,) if time > 0 else ()
 
     def greatest(self) -> tuple[int, ...]:
-        """Return the end of all epochs."""
         return (LAST,)
 
     def __repr__(self) -> str:

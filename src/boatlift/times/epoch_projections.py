@@ -9,22 +9,20 @@ from boatlift.times.domain import LAST
 from boatlift.times.frontier import AnyFrontier, Frontier, last_of
 from boatlift.times.projection import IDENTITY, Projection, Then
 
-__all__ = ["Coarse", "EpochBoundaries", "Fine", "epochs_cut"]
-
 
 class EpochBoundaries:
-    """The boundaries of coarse epochs: the last epoch that each holds.
+    """The boundaries of coarse epochs: the last epoch of each.
 
-    Boundaries are determinants. The record grows, a rollback truncates it, and its beginning is forgotten, but for the
-    last forgotten boundary: every epoch up to there counts as part of the last forgotten coarse epoch.
+    Boundaries are determinants. The record grows, a rollback truncates it, and its beginning is dropped, except the
+    last dropped boundary: every epoch up to it counts as part of the last dropped coarse epoch.
 
     Attributes:
-        start: The first coarse epoch that is not forgotten.
+        start: The first coarse epoch that is not dropped.
         begin: The boundary before that, -1 if there is none.
         ends: The boundaries from `start` on.
 
     Raises:
-        ValueError: an epoch would end before the one before it.
+        ValueError: an epoch would end before the previous one.
     """
 
     __slots__ = ("begin", "ends", "start")
@@ -48,11 +46,11 @@ class EpochBoundaries:
         return len(self) - 1
 
     def end(self, number: int) -> int:
-        """Return where a coarse epoch ended; -1 before the first."""
+        """Return the boundary of a coarse epoch; -1 before the first."""
         return self.ends[number - self.start] if number >= self.start else self.begin
 
     def ended(self, last: int) -> int:
-        """Return how many coarse epochs ended at an epoch, or before it."""
+        """Return the number of coarse epochs that ended by an epoch."""
         return self.start + bisect_right(self.ends, last) if last >= self.begin else 0
 
     def cut(self, count: int) -> None:
@@ -64,7 +62,7 @@ class EpochBoundaries:
         self.start, self.begin = number + 1, end
 
     def forget(self, count: int) -> None:
-        """Forget where the first coarse epochs ended, but for the last of these."""
+        """Drop the boundaries of the first coarse epochs, except the last of these."""
         if count > self.start:
             gone = min(count, len(self)) - self.start
             self.start, self.begin = self.start + gone, self.ends[gone - 1] if gone else self.begin
@@ -76,10 +74,10 @@ class EpochBoundaries:
 
 
 class Coarse:
-    """From epochs into coarse epochs: a message belongs to the coarse epoch that its epoch is part of.
+    """From epochs into coarse epochs: a message belongs to the coarse epoch of its epoch.
 
-    φ(0…t) holds the coarse epochs that ended at t or before: only then have all their messages been sent. A message of
-    the open one counts as sent.
+    φ(0…t) has the coarse epochs that ended by t: all their messages have been sent. `sent` also has the open one, of
+    which some have.
     """
 
     __slots__ = ("_boundaries",)
@@ -88,19 +86,16 @@ class Coarse:
         self._boundaries = boundaries
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the coarse epochs that have ended."""
         last = last_of(frontier)
         return frontier if last == LAST else Frontier.up_to(self._boundaries.ended(last) - 1)
 
     def arrives(self, time: int) -> int:
-        """Return the coarse epoch that an epoch is part of, which may be the open one."""
         boundaries = self._boundaries
         return (
             boundaries.start + bisect_left(boundaries.ends, time) if time > boundaries.begin else boundaries.start - 1
         )
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the coarse epochs that have begun."""
         last = last_of(frontier)
         return Frontier.up_to(self.arrives(last)) if frontier else frontier
 
@@ -116,7 +111,7 @@ class Coarse:
 
 
 def epochs_cut(projection: Projection) -> Projection | None:
-    """Return the projection up to the epochs that a `Coarse` gathers; None if the projection gathers none."""
+    """Return the projection before a `Coarse`; None if the projection does not end with one."""
     if isinstance(projection, Then):
         return projection.first if isinstance(projection.second, Coarse) else None
     return IDENTITY if isinstance(projection, Coarse) else None
@@ -125,8 +120,8 @@ def epochs_cut(projection: Projection) -> Projection | None:
 class Fine:
     """From coarse epochs back into epochs: a message of a coarse epoch has the time of its boundary.
 
-    φ(0…k) reaches to the boundary of k, and not to the epoch before the next boundary, though nothing is sent in
-    between: the next boundary is a choice that a failure may take back.
+    φ(0…k) reaches to the boundary of k. It does not reach to the next boundary, though nothing is sent in between: that
+    boundary is a determinant, which a failure may revoke.
     """
 
     __slots__ = ("_boundaries",)
@@ -135,23 +130,19 @@ class Fine:
         self._boundaries = boundaries
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the epochs up to the end of the last coarse one within."""
         last = last_of(frontier)
         if last == LAST:
             return frontier
         return self.sent(frontier) if last >= self._boundaries.start - 1 else Frontier.up_to(-1)
 
     def arrives(self, time: int) -> int | None:
-        """Return the end of a coarse epoch; None while it is open."""
         return self._boundaries.end(time) if time < len(self._boundaries) else None
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the epochs up to the end of the last coarse one."""
         last = min(last_of(frontier), len(self._boundaries) - 1)
         return Frontier.up_to(self._boundaries.end(last) if last >= 0 else -1)
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the coarse epochs that ended within."""
         over = self._boundaries.ended(last_of(frontier))
         return Frontier.everything() if over == len(self._boundaries) else Frontier.up_to(over - 1)
 

@@ -1,6 +1,6 @@
 """Frontiers: downward-closed sets of logical times (design, section 2; Falkirk Wheel §3.1).
 
-The effects of a frontier's times are kept or restored, all others are undone. (In Timely Dataflow a frontier is the
+The effects of a frontier's times are kept or restored, and all others are undone. (In Timely Dataflow a frontier is the
 *opposite* edge: the times that may still come.)
 """
 
@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
 from boatlift.times.time_set import TimeSet
 
-__all__ = ["AnyFrontier", "EpochFrontier", "Frontier", "last_of"]
-
 T = TypeVar("T")
 
 
@@ -23,8 +21,8 @@ class Frontier(Generic[T]):
     Laws:
         * Downward closed: if it contains t, it contains every time before t.
         * `<=` is the subset relation; `&` and `|` are intersection and union, and again frontiers.
-        * `extend(times)` is the largest frontier within itself and `times` that contains itself: the frontier goes on
-          through those times, and stops where one is missing.
+        * `extend(times)` is the largest frontier within itself and `times` that contains itself: it advances through
+          those times up to the first gap.
         * `without(times)` is the smallest frontier that contains every member that is not one of `times`.
     """
 
@@ -57,11 +55,10 @@ class Frontier(Generic[T]):
         return self._maximal
 
     def contains(self, time: T) -> bool:
-        """Return whether a time is in the set."""
         return any(self.domain.leq(time, m) for m in self.maximal)
 
     def extend(self, times: Iterable[T]) -> Frontier[T]:
-        """Return the frontier extended through some times, as long as no time before them is missing."""
+        """Return the frontier extended through some times, up to the first gap."""
         grown, left = self, list(times)
         while True:
             next_ones = [t for t in left if all(grown.contains(b) for b in self.domain.below(t))]
@@ -126,21 +123,17 @@ class EpochFrontier(Frontier[int]):
 
     @property
     def maximal(self) -> frozenset[int]:
-        """The last time, if any."""
         return frozenset() if self.last < 0 else frozenset((self.last,))
 
     def contains(self, time: int) -> bool:
-        """Return whether a time is in the set."""
         return time <= self.last
 
     def extend(self, times: Iterable[int]) -> EpochFrontier:
-        """Return the frontier extended through some times, as long as none is missing."""
         known = times if isinstance(times, TimeSet) else TimeSet(times)
         last = known.reach(self.last + 1)
         return EpochFrontier(last) if last > self.last else self
 
     def without(self, times: Container[int]) -> EpochFrontier:
-        """Return the smallest frontier that contains every member that is not one of `times`."""
         if isinstance(times, TimeSet):
             return EpochFrontier(times.start(self.last) - 1) if self.last in times else self
         last = self.last

@@ -12,8 +12,6 @@ from boatlift.times.frontier import AnyFrontier
 from boatlift.times.of_domain import all_times, frontier_of
 from boatlift.times.projection import Projection
 
-__all__ = ["check_projection"]
-
 
 def check_projection(projection: Projection, domain: Domain[Any], times: Iterable[Any]) -> None:
     """Check every law of `Projection` on the frontiers that one or two of some times make.

@@ -9,11 +9,9 @@ from boatlift.times.frontier import Frontier
 from boatlift.times.loop import Loop, LoopTime
 from boatlift.times.loop_times import LoopTimes
 
-__all__ = ["LoopFrontier"]
-
 
 class LoopFrontier(Frontier[LoopTime]):
-    """A frontier of times in loops: these are totally ordered, so that one time is its only maximal element.
+    """A frontier of times in loops, which are totally ordered: one time is the only maximal element.
 
     Attributes:
         last: The greatest time, None for the empty frontier.
@@ -29,18 +27,15 @@ class LoopFrontier(Frontier[LoopTime]):
 
     @property
     def maximal(self) -> frozenset[LoopTime]:
-        """The last time, if any."""
         return frozenset() if self.last is None else frozenset((self.last,))
 
     def contains(self, time: LoopTime) -> bool:
-        """Return whether a time is in the set."""
         return self.last is not None and time <= self.last
 
     def extend(self, times: Iterable[LoopTime]) -> LoopFrontier:
-        """Return the frontier extended through some times, as long as none is missing.
+        """Return the frontier extended through some times, up to the first gap.
 
-        The frontier goes on from a last round to the next epoch if `times` are `LoopTimes` that know the round as the
-        last.
+        It passes from a last iteration to the next epoch if `times` are `LoopTimes` that know this iteration as last.
         """
         known = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
         last = self.last
@@ -49,13 +44,12 @@ class LoopFrontier(Frontier[LoopTime]):
         return self if last == self.last else LoopFrontier(self.domain, last)
 
     def without(self, times: Container[LoopTime]) -> LoopFrontier:
-        """Return the smallest frontier that contains every member that is not one of `times`."""
         last = self.last
         while last is not None:
             if last[-1] == LAST:
                 before = times.before(last) if isinstance(times, LoopTimes) else None
                 if before is None and not (isinstance(times, LoopTimes) and times.was_never(last)):
-                    break  # rounds without end cannot all be there
+                    break  # the set cannot contain infinitely many iterations
                 last = before
             elif last in times:
                 last = next(iter(self.domain.below(last)), None)

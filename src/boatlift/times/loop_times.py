@@ -12,21 +12,20 @@ from boatlift.times.time_set import TimeSet
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["NO_ITERATION", "LoopTimes", "silence"]
 
 NO_ITERATION = -1
-"""The number of the last round of a loop that no message entered."""
+"""The number of the last iteration of a loop that no message entered."""
 
 
 def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopTime]]:
-    """Return the parts of "no round came after this one" that hold up to a time before the end of the loop.
+    """Return the facts that follow from "this was the last iteration", up to a time before the end of its loop.
 
     Args:
-        last: (e, i), or of nested loops (e, i, j); i may be NO_ITERATION.
-        limit: A time after that round, before the end of its loop.
+        last: (e, i), or for nested loops (e, i, j); i may be NO_ITERATION.
+        limit: A time after that iteration, before the end of its loop.
 
     Returns:
-        The loops within that no message entered, as (e, i, NO_ITERATION); the times without a message.
+        The inner loops that no message entered, as (e, i, NO_ITERATION); the times without a message.
     """
     *outer, n = last
     through = limit[len(outer)]
@@ -41,12 +40,11 @@ def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopT
 
 
 class LoopTimes:
-    """A mutable set of times (epoch, i, …), with the last rounds that are known.
+    """A mutable set of times (epoch, i, …), with the known last iterations.
 
-    The number of rounds is the outcome of running them: a record like any other. Only with it can a frontier go on from
-    the last round of an epoch to the next epoch.
+    The last iteration is known only once it has run. Without it a frontier cannot pass from an epoch to the next.
 
-    Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if one is known to.
+    Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if it is known.
     """
 
     __slots__ = ("_depth", "_iterations", "_lasts")
@@ -59,22 +57,21 @@ class LoopTimes:
             self.add(time)
 
     def add(self, time: LoopTime) -> None:
-        """Add a time."""
         self._iterations.setdefault(time[:-1], TimeSet()).add(time[-1])
 
     def end(self, time: LoopTime) -> None:
-        """Record the last round of a loop: (e, i) of epoch e; (e, i, j) of round i, in a nested loop.
+        """Record the last iteration of a loop: (e, i) for epoch e; (e, i, j) for iteration i, in a nested loop.
 
-        (e, NO_ITERATION) records that there was no round.
+        (e, NO_ITERATION) records that there was none.
         """
         self._lasts[time[:-1]] = time[-1]
 
     def last_iteration(self, prefix: LoopTime) -> int | None:
-        """Return the last round within an epoch, or within a round of an outer loop, if it is known."""
+        """Return the last iteration within an epoch, or within an iteration of an outer loop, if it is known."""
         return self._lasts.get(prefix)
 
     def after(self, time: LoopTime | None) -> LoopTime | None:
-        """Return the time after one: a time of the set, or the end of a loop whose last round is known.
+        """Return the time after one: a time of the set, or the end of a loop whose last iteration is known.
 
         Args:
             time: The greatest time of a frontier; None for the empty one.
@@ -85,7 +82,7 @@ class LoopTimes:
         if level == 0:
             return None  # nothing follows the end of all epochs
         outer, n = time[: level - 1], time[level - 1]
-        if level > 1 and self._lasts.get(outer, n + 1) <= n:  # a frontier beyond the last round is at the end, too
+        if level > 1 and self._lasts.get(outer, n + 1) <= n:  # a frontier beyond the last iteration is at the end, too
             return end_of(outer, self._depth)
         return self._or_end((*outer, n + 1, *(0,) * (len(time) - level)))
 
@@ -99,13 +96,13 @@ class LoopTimes:
         return None if at is None or any(time[at:]) else end_of(time[:at], self._depth)
 
     def reach(self, time: LoopTime) -> LoopTime:
-        """Return the last round up to which the set holds all rounds from `time` on, in one loop."""
+        """Return the last iteration of the unbroken sequence from `time` on, in one loop."""
         *outer, n = time
         iterations = None if n == LAST else self._iterations.get(time[:-1])
         return time if iterations is None else (*outer, max(n, iterations.reach(n)))
 
     def before(self, time: LoopTime) -> LoopTime | None:
-        """Return the last round of the loop whose end `time` stands for; None if it is not known."""
+        """Return the last iteration of the loop that ends at `time`, if it is known."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         last = self._lasts.get(time[:level])
         if last == NO_ITERATION:
@@ -113,16 +110,15 @@ class LoopTimes:
         return None if last is None else end_of((*time[:level], last), self._depth)
 
     def was_never(self, time: LoopTime) -> bool:
-        """Return whether no message entered the loop whose end a time stands for."""
+        """Return whether no message entered the loop that ends at a time."""
         level = next(at for at, n in enumerate(time) if n == LAST)
         return self._lasts.get(time[:level]) == NO_ITERATION
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drop every time, and every end of rounds, within a frontier."""
         self._keep(lambda time: not frontier.contains(time))
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drop every time beyond a frontier; the silence after a last round stays known up to there."""
+        """Drop every time beyond a frontier; up to it, the absence of messages after a last iteration remains known."""
         lasts = dict(self._lasts)
         self._keep(frontier.contains)
         limit = max(frontier.maximal, default=())
@@ -131,7 +127,7 @@ class LoopTimes:
                 self.end_within((*outer, n), limit)
 
     def end_within(self, last: LoopTime, limit: LoopTime) -> None:
-        """Record that no round came after one, up to a time."""
+        """Record that no iteration follows one, up to a time."""
         ends, times = silence(last, limit)
         for end in ends:
             self.end(end)

@@ -1,4 +1,4 @@
-"""Frontiers and sets of times of any domain, each stored as suits it."""
+"""Frontiers and sets of times of any domain, each in the best representation."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from boatlift.times.sequence_times import SequenceTimes
 from boatlift.times.time_set import TimeSet
 from boatlift.times.times import MutableTimes
 
-__all__ = ["all_times", "frontier_of", "no_times"]
-
 
 def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
-    """Return the smallest frontier that contains some times, stored as suits its domain."""
+    """Return the smallest frontier that contains some times."""
     if domain == EPOCH:
         return Frontier.up_to(max(times, default=-1))
     if isinstance(domain, Loop):

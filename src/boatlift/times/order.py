@@ -8,22 +8,20 @@ from collections.abc import Iterable
 from boatlift.times.frontier import Frontier
 from boatlift.times.sequence import Sequence, SequenceTime
 
-__all__ = ["ArrivalOrder"]
-
 
 class ArrivalOrder:
     """The sequence of events 0, 1, 2, … of a processor, each with the message that it took.
 
-    The order grows, a rollback truncates it, and its beginning is forgotten.
+    The order grows, a rollback truncates it, and its beginning is dropped.
 
     Laws, for events and prefixes from `start` on:
         * `prefix(n)` is the frontier of the first n events; `within(f)` is the largest n with `prefix(n)` ⊆ f.
-        * `event(time)` is the event at which a message was taken: `time` ∈ prefix(n) exactly when event(time) < n.
-    Only the frontier of the forgotten part is known: any smaller prefix counts as empty, and any event as its last.
+        * `event(time)` is the event that took a message: `time` ∈ prefix(n) exactly when event(time) < n.
+    Only the frontier of the dropped part is known: any smaller prefix counts as empty, and any event as its last.
 
     Attributes:
         domain: The domain of the times.
-        start: The first event that is not forgotten.
+        start: The first event that is not dropped.
     """
 
     __slots__ = ("_events", "_forgotten", "domain", "start")
@@ -50,12 +48,12 @@ class ArrivalOrder:
             del events[bisect_left(events, length) :]
 
     def begin_after(self, frontier: Frontier[SequenceTime]) -> None:
-        """Begin an empty order after events whose frontier alone is known."""
+        """Begin an empty order after events of which only the frontier is known."""
         self._forgotten.update((edge, n + 1) for edge, n in frontier.maximal)
         self.start = sum(self._forgotten.values())
 
     def forget(self, length: int) -> None:
-        """Forget the order of the first events."""
+        """Drop the order of the first events."""
         for edge, events in self._events.items():
             gone = bisect_left(events, length)
             del events[:gone]
@@ -90,7 +88,7 @@ class ArrivalOrder:
         return Frontier(self.domain, ((edge, n - 1) for edge, n in counts if n))
 
     def within(self, frontier: Frontier[SequenceTime]) -> int:
-        """Return how many events from the first on are within a frontier."""
+        """Return the number of events in the longest prefix within a frontier."""
         reached = dict.fromkeys(self._events, -1)
         for edge, n in frontier.maximal:
             reached[edge] = max(reached[edge], n)

@@ -6,25 +6,23 @@ from typing import Any, Protocol
 
 from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["IDENTITY", "Identity", "Projection", "Then"]
-
 
 class Projection(Protocol):
-    """The meaning of the sender's times to the receiver of an edge. An event sends at most one message on each edge.
+    """Translates times along an edge. An event sends at most one message on each edge.
 
     φ itself is `projection(f)`: the frontier of messages on the edge that is *fixed* by a frontier at the sender.
 
     Laws, for all frontiers f, g at the sender and h at the receiver:
         * Monotone: f ⊆ g gives φ(f) ⊆ φ(g); φ of everything is everything.
-        * It promises: an event at a time outside f never sends a message with a time in φ(f). So φ(∅) holds only times
-          at which nothing is ever sent (the first round on the edge that closes a loop).
+        * It promises: an event at a time outside f never sends a message with a time in φ(f). So φ(∅) contains only
+          times without any message (the first iteration on the edge that closes a loop).
         * `sent(f)` is the smallest frontier that contains `arrives(t)` for every t of f.
         * `within(h)` is the largest frontier whose messages are all in h: sent(f) ⊆ h exactly when f ⊆ within(h).
-        * It is pure, but for records of choices that it looks up (epoch boundaries, arrival orders): its answers stay
-          true while these grow. Reproducible times come on top: the solver applies φ to the *widened* frontier
+        * It is pure, except that it reads determinants (epoch boundaries, arrival orders): its answers remain true
+          while these grow. Reproducible times are added by the solver, which applies φ to the *widened* frontier
           (`boatlift.recovery.constraints.widen`).
 
-    A larger φ is better: receivers can keep more. ∅ everywhere is always right and keeps nothing.
+    A larger φ is better: receivers can keep more. ∅ everywhere is always correct and keeps nothing.
     `boatlift.times.laws.check_projection` checks these laws.
     """
 
@@ -32,10 +30,10 @@ class Projection(Protocol):
         """Return φ(f): the frontier, in the receiver's domain, of the messages that are fixed."""
 
     def arrives(self, time: Any) -> Any | None:
-        """Return the time, in the receiver's domain, of the message that an event sends; None if it sends none."""
+        """Return the time, in the receiver's domain, of an event's message; None if it sends none."""
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the smallest frontier, in the receiver's domain, of the messages that a frontier's events sent."""
+        """Return the smallest frontier, in the receiver's domain, with all messages of a frontier's events."""
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
         """Return the largest frontier at the sender that sent nothing beyond a frontier of the receiver."""
@@ -47,19 +45,15 @@ class Identity:
     __slots__ = ()
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the same frontier."""
         return frontier
 
     def arrives(self, time: Any) -> Any:
-        """Return the same time."""
         return time
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the same frontier."""
         return frontier
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the same frontier."""
         return frontier
 
     def __repr__(self) -> str:
@@ -71,7 +65,7 @@ IDENTITY = Identity()
 
 
 class Then:
-    """One projection after the other: over a domain that no processor has.
+    """The composition of two projections, through a domain that no processor has.
 
     Attributes:
         first, second: The projections: φ(f) = second(first(f)).
@@ -83,20 +77,16 @@ class Then:
         self.first, self.second = first, second
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return φ₂(φ₁(f))."""
         return self.second(self.first(frontier))
 
     def arrives(self, time: Any) -> Any | None:
-        """Return the time by the second projection of the time by the first."""
         between = self.first.arrives(time)
         return None if between is None else self.second.arrives(between)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the frontier of messages sent through both."""
         return self.second.sent(self.first.sent(frontier))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the largest frontier that sent nothing beyond a frontier, through both."""
         return self.first.within(self.second.within(frontier))
 
     def __repr__(self) -> str:

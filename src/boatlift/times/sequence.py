@@ -6,19 +6,17 @@ from dataclasses import dataclass
 
 from boatlift.times.domain import LAST
 
-__all__ = ["Sequence", "SequenceTime"]
-
 SequenceTime = tuple[str, int]
 """(edge, n): the delivery of message n, counted from 0, of an input edge."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """The times (edge, n): those of one edge follow each other, those of two edges are not ordered.
+    """The times (edge, n): totally ordered on one edge, and unordered between two edges.
 
-    The arrival order is no part of the time: it is a determinant. So not every frontier is one that a processor can be
-    restored to: without one delivery and with a later one, other messages would have been sent. F*(p) is the chain of
-    the prefixes that occurred (`ArrivalOrder.prefix`).
+    The arrival order is a determinant, not part of the time. So a processor cannot be restored to every frontier:
+    without one delivery and with a later one it would have sent other messages. F*(p) is the chain of prefixes of the
+    actual order (`ArrivalOrder.prefix`).
 
     Attributes:
         edges: The input edges.
@@ -27,18 +25,14 @@ class Sequence:
     edges: tuple[str, ...]
 
     def leq(self, a: SequenceTime, b: SequenceTime) -> bool:
-        """Return whether `a` is `b` or came before it on the same edge."""
         return a[0] == b[0] and a[1] <= b[1]
 
     def meet(self, a: SequenceTime, b: SequenceTime) -> SequenceTime | None:
-        """Return the earlier time if both are of one edge."""
         return min(a, b) if a[0] == b[0] else None
 
     def below(self, time: SequenceTime) -> tuple[SequenceTime, ...]:
-        """Return the delivery before on the same edge."""
         edge, n = time
         return ((edge, n - 1),) if n > 0 else ()
 
     def greatest(self) -> tuple[SequenceTime, ...]:
-        """Return the end of every edge."""
         return tuple((edge, LAST) for edge in self.edges)

@@ -8,13 +8,11 @@ from boatlift.times.of_domain import all_times
 from boatlift.times.order import ArrivalOrder
 from boatlift.times.sequence import Sequence, SequenceTime
 
-__all__ = ["FromSequence", "ToSequence"]
-
 
 class ToSequence:
     """From epochs to a processor with an arrival order: the message of epoch n is (edge, n).
 
-    φ(0…n) = ↓(edge, n), and all times of other edges: no message of theirs is ever sent on this one.
+    φ(0…n) = ↓(edge, n), and all times of other edges, whose messages are never sent on this one.
     """
 
     __slots__ = ("_domain", "_edge")
@@ -23,21 +21,17 @@ class ToSequence:
         self._domain, self._edge = domain, edge
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the messages of the epochs, and everything on other edges."""
         last = last_of(frontier)
         own = [(self._edge, last)] if last >= 0 else []
         return Frontier(self._domain, own + [(edge, LAST) for edge in self._domain.edges if edge != self._edge])
 
     def arrives(self, time: int) -> SequenceTime:
-        """Return the message of an epoch."""
         return (self._edge, time)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the messages of the epochs."""
         return Frontier(self._domain, [(self._edge, last_of(frontier))] if frontier else [])
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the epochs whose messages are within."""
         return Frontier.up_to(max((n for edge, n in frontier.maximal if edge == self._edge), default=-1))
 
     def __repr__(self) -> str:
@@ -47,7 +41,7 @@ class ToSequence:
 class FromSequence:
     """From a processor with an arrival order into epochs: event n is epoch n.
 
-    φ(f) is the longest prefix of events that are all in f.
+    φ(f) is the longest prefix of events within f.
     """
 
     __slots__ = ("_order",)
@@ -56,22 +50,19 @@ class FromSequence:
         self._order = order
 
     def __call__(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the longest prefix of events within a frontier."""
         if frontier == all_times(self._order.domain):
             return Frontier.everything()
         return Frontier.up_to(self._order.within(frontier) - 1)
 
     def arrives(self, time: SequenceTime) -> int | None:
-        """Return the number of the event that took a message; None if none did."""
         return self._order.event(time)
 
     def sent(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the events up to the last one that is within; a message not taken yet may be taken any time."""
+        """Return the events up to the last one within; a message not taken yet may be taken at any time."""
         events = [self._order.event(time) for time in frontier.maximal]
         return Frontier.up_to(max((LAST if event is None else event for event in events), default=-1))
 
     def within(self, frontier: AnyFrontier) -> AnyFrontier:
-        """Return the messages that were taken at the events."""
         last = last_of(frontier)
         return all_times(self._order.domain) if last == LAST else self._order.prefix(last + 1)
 

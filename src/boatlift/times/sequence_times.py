@@ -1,4 +1,4 @@
-"""Sets of deliveries that need not be downward closed: of messages that are durable, or in memory."""
+"""Sets of deliveries that need not be downward closed."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from boatlift.times.time_set import TimeSet
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["SequenceTimes"]
-
 
 class SequenceTimes:
-    """A mutable set of times (edge, n), stored as the unbroken stretches of each edge.
+    """A mutable set of times (edge, n), stored as intervals for each edge.
 
     Law: it behaves as the set of its times.
     """
@@ -28,17 +26,14 @@ class SequenceTimes:
             self.add(time)
 
     def add(self, time: SequenceTime) -> None:
-        """Add a time; a time of the set changes nothing."""
         self._numbers.setdefault(time[0], TimeSet()).add(time[1])
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drop every time within a frontier."""
         for edge, n in frontier.maximal:
             if edge in self._numbers:
                 self._numbers[edge].keep(n + 1, self._numbers[edge].last)
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drop every time beyond a frontier."""
         reached = dict(frontier.maximal)
         for edge, numbers in self._numbers.items():
             numbers.keep(0, reached.get(edge, -1))

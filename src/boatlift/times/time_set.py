@@ -1,4 +1,4 @@
-"""Sets of epochs that need not be downward closed: durable, logged or waiting ones."""
+"""Sets of epochs that need not be downward closed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["TimeSet"]
-
 
 class TimeSet:
-    """A mutable set of epochs, stored as its unbroken stretches.
+    """A mutable set of epochs, stored as intervals: a million times without a gap take the space of one interval.
 
-    A log of a million times without a gap takes the room of one stretch, and its reach is known at once.
-
-    Laws: it behaves as the set of its times; `reach(t)` is the last time of the stretch from t on, t − 1 if t is not in
-    the set.
+    Law: it behaves as the set of its times.
     """
 
     __slots__ = ("_firsts", "_lasts")
@@ -30,7 +25,6 @@ class TimeSet:
             self.add(time)
 
     def add(self, time: int) -> None:
-        """Add a time; a time of the set changes nothing."""
         at = bisect_right(self._firsts, time)
         if at and time <= self._lasts[at - 1]:
             return
@@ -58,20 +52,18 @@ class TimeSet:
         self._lasts = [b for _, b in kept]
 
     def forget(self, frontier: AnyFrontier) -> None:
-        """Drop every time within a frontier of epochs."""
         self.keep(max(frontier.maximal, default=-1) + 1, self.last)
 
     def cut(self, frontier: AnyFrontier) -> None:
-        """Drop every time beyond a frontier of epochs."""
         self.keep(0, max(frontier.maximal, default=-1))
 
     def reach(self, time: int) -> int:
-        """Return the last time up to which the set holds all times from `time` on; `time` − 1 if it lacks `time`."""
+        """Return the last time of the unbroken sequence from `time` on; `time` − 1 if the set lacks `time`."""
         at = bisect_right(self._firsts, time)
         return max(self._lasts[at - 1], time - 1) if at else time - 1
 
     def start(self, time: int) -> int:
-        """Return the first time from which the set holds all times up to `time`; `time` + 1 if it lacks `time`."""
+        """Return the first time of the unbroken sequence up to `time`; `time` + 1 if the set lacks `time`."""
         at = bisect_right(self._firsts, time)
         return self._firsts[at - 1] if at and time <= self._lasts[at - 1] else time + 1
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from boatlift.times.frontier import AnyFrontier
 
-__all__ = ["MutableTimes", "Times"]
-
 
 class Times(Protocol):
     """Times of one domain: a `TimeSet` of epochs, `LoopTimes`, `SequenceTimes`, or an ordinary set."""
@@ -28,13 +26,13 @@ class Times(Protocol):
 
 
 class MutableTimes(Times, Protocol):
-    """Times that are reported one by one, and dropped by frontiers; `no_times` makes one for a domain."""
+    """Times that are added one by one, and dropped by frontiers; `no_times` makes one for a domain."""
 
     def add(self, time: Any, /) -> None:
         """Add a time; a time of the set changes nothing."""
 
     def forget(self, frontier: AnyFrontier, /) -> None:
-        """Drop every time within a frontier: no answer needs them."""
+        """Drop every time within a frontier."""
 
     def cut(self, frontier: AnyFrontier, /) -> None:
-        """Drop every time beyond a frontier: they belong to an execution that is gone."""
+        """Drop every time beyond a frontier."""

@@ -1,7 +1,7 @@
-"""Times and frontiers as they are written: in records of the log, a frontier is the sorted tuple of its maximal times.
+"""Times and frontiers in the log: a written frontier is the sorted tuple of its maximal times.
 
-A written time shows which domain it is of, so a reader needs no program: an int is an epoch, (edge, n) a delivery,
-(epoch, i, …) a round. `read_frontier` leads back to the one algebra of frontiers (`Frontier`).
+The form of a written time shows its domain, so a reader needs no program: an int is an epoch, (edge, n) a delivery,
+(epoch, i, …) an iteration. `read_frontier` returns a `Frontier`.
 """
 
 from __future__ import annotations
@@ -17,58 +17,43 @@ from boatlift.times.loop_times import NO_ITERATION
 from boatlift.times.of_domain import frontier_of
 from boatlift.times.sequence import Sequence
 
-__all__ = [
-    "Maximal",
-    "Time",
-    "contains_event",
-    "domain_of",
-    "is_end",
-    "last_epoch",
-    "last_number",
-    "maximal_of",
-    "read_frontier",
-]
-
 Time = int | tuple[int | str, ...]
 """A written time: an epoch, (edge, n), or (epoch, i, …)."""
 Maximal = tuple[Time, ...]
 """A written frontier: its maximal times, in order."""
 
 _SEQUENCE = Sequence(())
-"""A sequence domain whose edges are not known: its times are ordered as those of any other."""
+"""A sequence domain with unknown edges; its times are ordered like those of any other."""
 
 
 def domain_of(time: Any) -> Domain[Any] | None:
-    """Return the domain that a written time is of; None if the value is no time of any domain.
-
-    Times of one domain give equal domains. The edges of a sequence are not known from one time, and are left out.
-    """
+    """Return the domain of a written time, without the edges of a sequence; None if the value is no time."""
     if isinstance(time, int):
         return EPOCH if 0 <= time <= LAST else None
     if len(time) == 2 and isinstance(time[0], str) and isinstance(time[1], int):
         return _SEQUENCE if 0 <= time[1] <= LAST else None
-    rounds = len(time) > 1 and all(isinstance(n, int) and NO_ITERATION <= n <= LAST for n in time)
-    return Loop(len(time) - 1) if rounds else None
+    is_loop = len(time) > 1 and all(isinstance(n, int) and NO_ITERATION <= n <= LAST for n in time)
+    return Loop(len(time) - 1) if is_loop else None
 
 
 def is_end(time: Time) -> bool:
-    """Return whether a time stands for the end of all epochs, or of all deliveries of an edge."""
+    """Return whether a time is the end of all epochs, or of all deliveries of an edge."""
     return time == LAST if isinstance(time, int) else isinstance(time[0], str) and time[1] == LAST
 
 
 def maximal_of(frontier: AnyFrontier) -> Maximal:
-    """Return a frontier as it is written."""
+    """Return the written form of a frontier."""
     return tuple(sorted(frontier.maximal))
 
 
 @lru_cache(4096)
 def read_frontier(maximal: Maximal) -> AnyFrontier:
-    """Return the frontier that was written; the empty one is within every frontier of every domain.
+    """Return a written frontier; the empty one is within every frontier of every domain.
 
     Law: `read_frontier(maximal_of(f))` contains the times that f contains.
 
     Raises:
-        ValueError: the times are of no domain, or of several.
+        ValueError: the times belong to no domain, or to several.
     """
     if not maximal:
         return Frontier(EPOCH)
@@ -82,8 +67,8 @@ def contains_event(frontier: AnyFrontier, event: Time) -> bool:
     """Return whether an event lies within a frontier.
 
     Args:
-        frontier: Of the processor's domain; of a sequence domain a prefix of the arrival order.
-        event: The time; in a sequence domain the number of the event, which is within a prefix that is longer.
+        frontier: A frontier in the processor's domain; in a sequence domain a prefix of the arrival order.
+        event: The time; in a sequence domain the number of the event, which is within any longer prefix.
     """
     if isinstance(frontier.domain, Sequence) and isinstance(event, int):
         return event < _deliveries(frontier)

@@ -41,7 +41,7 @@ def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> No
     assert (sums.rows, sums.seconds) == (30, 15.0), "4 + 5 + 6 s"
     assert (clean.steps, clean.rows, clean.seconds) == (3, 30, 1.5)
     assert clean.why_not_less == (
-        "sums has kept steps 0…3 and needs all later rows again, and clean keeps no copy of what it sent: it is "
+        "sums has kept steps 0…3 and needs all later rows again, and clean keeps no copy of its messages: it is "
         "executed again"
     )
 
@@ -109,7 +109,7 @@ def test_steps_whose_input_is_not_recorded_are_undone(tmp_path: Path) -> None:
     sums = explanation_of(log, frozenset()).processors["sums"]
     assert (sums.steps, sums.repeated, sums.rows) == (5, 3, 50)
     assert sums.does == (
-        "sums restores its checkpoint of step 3, replays 4…6, undoes 2 steps that cannot be repeated as they were"
+        "sums restores its checkpoint of step 3, replays 4…6, undoes 2 steps that cannot be reproduced"
     )
 
 

@@ -25,8 +25,7 @@ from boatlift.connectors.kit import fenced
 from boatlift.connectors.parquet.folder import StepFolder
 from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.errors import FencedError
-from boatlift.storage.filesystem import FileSystem
-from boatlift.storage.folders import DurableFolders
+from boatlift.storage.filesystem import DurableFolders, FileSystem
 
 __all__ = ["OwnedFolder"]
 

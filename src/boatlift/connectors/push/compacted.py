@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from boatlift.connectors.push.upserts import DELETED, PUSHED
 from boatlift.errors import BoatliftError, InternalError
-from boatlift.storage.compacted_parts import LogSpan, sum_of
 from boatlift.storage.input_log import InputLog
+from boatlift.storage.input_objects import LogSpan, sum_of
 from boatlift.storage.records.codec import CompactedPart, CompactedSegment
 
 __all__ = ["CompactedSegments", "last_rows", "numbered"]

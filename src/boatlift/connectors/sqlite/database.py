@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
-from boatlift.storage.filesystem import FileSystem
-from boatlift.storage.folders import DurableFolders
+from boatlift.storage.filesystem import DurableFolders, FileSystem
 
 __all__ = ["Database", "error_of"]
 

@@ -1,8 +1,7 @@
-"""What a source and a sink promise: the contracts that every connector keeps.
+"""The contracts of sources and sinks.
 
-Read `source` and `sink` first, then `capabilities`: abilities that only some connectors have. `pushed` is about sources
-whose rows a client hands over. `docs/connectors.md` is the guide for authors, and `tests/connectors/` holds each
-connector to the laws that stand here.
+Read `source` and `sink` first, then `capabilities` (optional abilities) and `pushed` (sources to which clients push
+rows). `docs/connectors.md` is the guide for authors; `tests/connectors/` checks the laws for every connector.
 """
 
 from boatlift.dataflow.contracts.capabilities import (
@@ -23,11 +22,10 @@ from boatlift.dataflow.contracts.capabilities import (
     Upserts,
     WaitingInput,
 )
-from boatlift.dataflow.contracts.names import Names
 from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
 from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
 from boatlift.dataflow.contracts.source import Source
-from boatlift.dataflow.contracts.values import Delivery, Json
+from boatlift.dataflow.contracts.values import Delivery, Json, Names
 
 __all__ = [
     "BAD_ROW",

@@ -1,8 +1,8 @@
-"""Abilities that only some connectors have, as values.
+"""Optional abilities of connectors, as values.
 
-A connector says in `capabilities` which of them it has. Each field holds the object with the methods, mostly the
-connector itself, or None. A wrapper that passes `capabilities` on is therefore planned and run exactly as the connector
-that it wraps. No code asks for an ability with `isinstance`: a wrapper would hide it.
+A connector lists its abilities in `capabilities`. Each field has the object with the methods, usually the connector
+itself, or None. So a wrapper that forwards `capabilities` is planned and run exactly like the wrapped connector. No
+code tests for an ability with `isinstance`, which a wrapper would hide.
 """
 
 from __future__ import annotations
@@ -21,117 +21,94 @@ if TYPE_CHECKING:
     from boatlift.dataflow.contracts.sink import SinkContext
     from boatlift.dataflow.contracts.source import Source
 
-__all__ = [
-    "BAD_ROW",
-    "AnnouncesInput",
-    "CoalescesBacklog",
-    "CrashPoints",
-    "DigestsOnRead",
-    "FrameOfTask",
-    "NamesInput",
-    "ParameterizedRead",
-    "Reading",
-    "ReadsManySteps",
-    "Rescannable",
-    "SinkCapabilities",
-    "SortsOutBadRows",
-    "SourceCapabilities",
-    "Upserts",
-    "WaitingInput",
-]
 
 BAD_ROW = "_bad_row"
-"""Where a source sorts out bad rows: the column that is NULL in rows that fit."""
-
+"""The column of rows with bad ones among them that is NULL in good rows."""
 
 FrameOfTask = Callable[[Any, Any], "DataFrame"]
-"""Returns the frame of the rows that a function of Arrow batches makes in one partition, with the columns of a
-`StructType`."""
+"""Takes a function of Arrow batches and a `StructType`, and returns the function's rows in one partition as a frame."""
 
 
 class ReadsManySteps(Protocol):
-    """Reads several positions in one scan: small steps that wait are then run as one Spark job.
+    """Reads several positions in one scan, so that small waiting steps run as one Spark job.
 
     Law: the rows of `load_together(spark, [p0, …, pn])` with `_ordinal` i are those of `load(spark, pi)`.
     """
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read exactly the rows that positions name, lazily; `_ordinal` (int) is the index of a row's position."""
+        """Read exactly the rows of some positions, lazily; `_ordinal` (int) is the index of a row's position."""
 
 
 class NamesInput(Protocol):
-    """Names an input in words for people, so that an error can say which input a step takes."""
+    """Describes an input for people, so that an error shows the input of a step."""
 
     def names(self, position: Json) -> str:
-        """Return what a position names, in few words."""
+        """Return a short description of a position."""
 
 
 class CoalescesBacklog(Protocol):
-    """Takes in its next position all input that has come meanwhile.
+    """Takes all input that has arrived into its next position.
 
-    The engine polls such a source only when its next step can begin. Polled ahead, it would make many small steps, and
-    each step would wait for all before it. After a full position the engine polls again at once, because more input is
-    likely to be there.
+    The engine polls such a source only when its next step can begin. Polled earlier, it would make many small steps,
+    each waiting for all before it. After a full position the engine polls again at once.
     """
 
     def is_full(self, position: Json) -> bool:
-        """Return whether a position took as much as a step may take."""
+        """Return whether a position is as large as a step may be."""
 
 
 class SortsOutBadRows(Protocol):
-    """Hands on rows that do not fit the declared columns, in place of stopping at the first.
+    """Emits rows that do not fit the declared columns as bad rows, instead of stopping at the first.
 
     Laws:
-        * `sorting_out()` takes the positions that the source itself takes, and its cursors are the same.
-        * Its rows have one more column, `_bad_row`, a struct. Those in which it is NULL are the rows that the source
-          itself gives, if there are no bad rows among its input; each bad row is one row in which it is not NULL.
-        * A bad row is the same in each replay: `_bad_row` has what was to be read, and its place in the input, and
-          depends on nothing else.
+        * `sorting_out()` has the positions and cursors of the source itself.
+        * Its rows have one more column, the struct `_bad_row`. It is NULL in good rows, which are those that the source
+          itself would emit without bad input; each bad row is one row in which it is not NULL.
+        * A bad row is the same in each replay: `_bad_row` depends only on the raw input and its place.
         * `dead_letters` makes one row of each bad row, and of that row alone.
-        * `places` names each letter's row as an error of the source names it, and no two rows alike.
+        * `places` identifies each row as an error of the source does, and no two rows alike.
     """
 
     def sorting_out(self) -> Source:
         """Return the same source with bad rows among its rows; it has this capability too."""
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of bad rows: what was to be read, its place, and the reason why it does not fit.
+        """Return the dead letters of bad rows: the raw input, its place, and the reason why it does not fit.
 
         Args:
             rows: Rows of `sorting_out()`, all of them bad.
         """
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return the place in the input of each row of `dead_letters`, such as `orders.csv:7` or `orders/0:511`."""
+        """Return the place in the input of each dead letter, such as `orders.csv:7` or `orders/0:511`."""
 
 
 class AnnouncesInput(Protocol):
-    """A source whose new input is announced soon; other sources have to be polled to find theirs.
+    """Announces new input, so that it need not be found by polling.
 
-    Law: an announcement decides nothing. The engine polls then, and now and then without one.
+    Law: announcements are hints. The engine polls after each, and sometimes without one.
     """
 
-    def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Call a function, from any thread, after input has come that the last `next` did not see.
+    def announce_input(self, notify: Callable[[], None]) -> Callable[[], None]:
+        """Call a function, from any thread, after input has arrived that the last `next` did not see.
 
         Returns:
-            What ends the announcements, but for one that is under way.
+            A function that ends the announcements; one in progress may still arrive.
         """
 
 
 class Rescannable(Protocol):
-    """Reads again all input that the source ever gave: for `recompute` over everything.
+    """Reads all past input again, for `recompute` over everything.
 
-    Law: the rows of `load_everything(spark, c)`, whatever their order, are those of `load` of all positions of
-    which c is the cursor, or `verify_everything(c)` raises. If rows replace one another (`Upserts`), they are those
-    of them that hold.
+    Law: the rows of `load_everything(spark, c)`, in any order, are those of `load` for all positions up to the cursor
+    c, or `verify_everything(c)` raises. If rows replace one another (`Upserts`), they are the current ones.
     """
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
         """Read exactly the rows of all positions up to a cursor, lazily."""
 
     def verify_everything(self, cursor: Json) -> None:
-        """Prove that all input up to a cursor is still there, unchanged.
+        """Check that all input up to a cursor exists unchanged.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
@@ -140,76 +117,71 @@ class Rescannable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What tasks read of a position.
-
-    Attributes:
-        rows: How many rows.
-        digest: The digest of the rows.
-    """
+    """The number of rows that tasks have read of a position, and their digest."""
 
     rows: int
     digest: str
 
 
 class DigestsOnRead(Protocol):
-    """Counts and digests rows in the tasks that read them: `verify` alone cannot see that a row has changed.
+    """Counts and digests rows in the tasks that read them, for sources where `verify` cannot detect a changed row.
 
     Laws:
         * The rows are those of `load_together`; without ordinals, those of `load` of one position.
         * `reading(folder)` after a read is the same for the same rows, however Spark divides them or repeats a task,
-          and another for other rows.
+          and different for different rows.
     """
 
     def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        """Read exactly the rows that positions name, lazily; tasks note in folders what they have read.
+        """Read exactly the rows of some positions, lazily; tasks record in folders what they have read.
 
         Args:
             spark: The session.
             positions: The input to read.
-            folders: One folder for each position; an empty name: nothing is noted.
+            folders: One folder for each position; an empty name for no record.
             ordinals: Whether to add `_ordinal`, the index of a row's position.
         """
 
     def reading(self, folder: str) -> Reading | None:
-        """Return what tasks have noted in a folder; None if no task has read anything."""
+        """Return the tasks' record in a folder; None if no task has read anything."""
 
 
 class ParameterizedRead(Protocol):
-    """Reads many small steps by one Spark plan: the parameters of a job name the rows for the plan's one task.
+    """Reads rows named by job parameters, in one task, so that one cached Spark plan serves many small steps.
 
-    Planning a step takes Spark as long as running a small one, and is then done only once.
+    Planning a small step takes Spark as long as running it.
 
     Law: with `parameters_for(p, f)` as its job's parameter, `load_parameterized` returns the rows of `load(spark, p)`,
-    and notes in folder f what `load_digested` notes. `load_parameterized` is called before `parameters_for`.
+    and records in folder f what `load_digested` records. `load_parameterized` is called before `parameters_for`.
     """
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the rows that the job's parameters name (`connectors.kit.job_parameters`), lazily, in one partition.
+        """Read the rows named by the job's parameters (`connectors.kit.job_parameters`), lazily, in one partition.
 
         Args:
             spark: The session.
-            frame_of: Makes the frame of the rows of the task that reads. The frame may have one more column,
-                which the source's expressions may drop. None: it has the columns of the task.
+            frame_of: Makes the frame of the reading task's rows. It may add one column, which the source's expressions
+                may drop. None for a frame with the columns of the task.
         """
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
-        """Return the parameters of a job: which rows to read, and where to note what was read.
+        """Return the parameters of a job: the rows to read, and the folder for the record of the read.
 
         Returns:
-            None if the position is better read by several tasks.
+            None if several tasks read the position better.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingInput:
-    """Input that is there, and that no step has taken yet.
+    """Available input that no step has taken yet.
 
     Attributes:
-        count, unit: How much of what, such as 3 `files`.
-        bytes: Its bytes, if they are known.
-        oldest_at: When the oldest of it came, in milliseconds since 1970, if that is known.
+        count, unit: The amount, such as 3 `files`.
+        bytes: Its bytes, if known.
+        oldest_at: The arrival of the oldest of it, in milliseconds since 1970, if known.
     """
 
     count: int
@@ -219,10 +191,10 @@ class WaitingInput:
 
 
 class CrashPoints(Protocol):
-    """Has several outside acts in one `commit`, and announces the moments between them: tests kill a process there."""
+    """Announces the moments between the external actions of one `commit`, at which tests kill the process."""
 
     def announce(self, moment: Callable[[str], None]) -> None:
-        """Call a function at each moment from now on, with a word for the moment."""
+        """Call a function with the name of each moment from now on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,12 +202,12 @@ class Upserts:
     """How the rows of a source replace one another.
 
     Laws:
-        * Of the rows of a key one holds: the last in the order of `order`, unless it deletes its key.
-        * No two rows have the same place in the order; rows of later positions come later.
+        * For each key the row with the greatest `order` is current. If that row is a delete, the key has no row.
+        * No two rows have the same order; rows of later positions have a greater one.
 
     Attributes:
-        key: The columns of the key, of which none is NULL.
-        order, deletes: Columns of the source's, which no user declares: the order, and whether a row deletes its key.
+        key: The columns of the key, never NULL.
+        order, deletes: Columns that the source adds: the order, and whether a row deletes its key.
     """
 
     key: tuple[str, ...]
@@ -245,19 +217,18 @@ class Upserts:
 
 @dataclass(frozen=True, slots=True)
 class SourceCapabilities:
-    """What a source can do beyond `Source`; None: it cannot.
+    """Optional abilities of a source; None for those it lacks.
 
     Attributes:
-        ordered_within: The part of the input, in words, whose rows `load` gives in order, such as `file`. Law: put one
-            behind the other by the number of their partition, the rows of each such part are in the order in which the
-            source has them, whatever the number of partitions.
-        period: The seconds from one step to the next, of a source whose steps come by the clock.
-        upserts: How rows replace one another: the stream of the source is then the changes of the rows that hold. None:
-            rows are new rows.
-        preflight: Raises what `next` would raise of a place that can never give a row, such as `[NO_INPUT]`. It needs
-            no session and has no effect.
-        waiting: Returns what a source could still take after a cursor, for people. The engine asks now and then, from
-            any thread.
+        ordered_within: The part of the input whose rows `load` returns in order, such as `file`. Law: partitions
+            concatenated by number have the rows of each part in the source's order, whatever their number.
+        period: The seconds from one step to the next, for a source whose steps follow the clock.
+        upserts: How rows replace one another: the source's stream is then the changes of the current rows. None: all
+            rows are new.
+        preflight: Raises the error of `next` for an input that can never have a row, such as `[NO_INPUT]`. It needs no
+            session and has no effect.
+        waiting: Returns the input after a cursor that is available now, informative. The engine calls it sometimes,
+            from any thread.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -279,24 +250,24 @@ class SourceCapabilities:
 
 @dataclass(frozen=True, slots=True)
 class SinkCapabilities:
-    """What a sink does beyond `Sink`, or otherwise.
+    """Optional abilities of a sink.
 
     Attributes:
-        parts: In how many parts a step becomes visible, each atomically. After a crash a sink of several parts may show
-            some of a step, so the same rows must come again.
-        runs_jobs: Whether `commit` runs Spark jobs: the engine makes these jobs the sink's own, so that the end of a
-            unit's jobs does not end them.
-        crash_points: Announces the moments inside `commit`; None: `commit` is one outside act.
-        places: The places that belong to the sink alone, in words, such as `folder /out`. Two sinks of a program that
-            have one in common are refused. Law: two sinks that exclude each other, of any options, have a place in
-            common.
-        gathers: The sink takes the rows of many steps as one step, whose end this policy says: a gathering stands
-            before it. None: it takes each step.
-        leaves_files: Whether each step leaves a file of its own: `boatlift plan` warns where there will be many.
-        preflight: Raises what `open` would raise of a place that is another sink's, or never there. It needs no session
-            and has no effect. Of its context, token and schema say nothing, and the store is "" if it is not made yet.
-        refuses_duplicates: The sink itself holds that no two rows have one key, so any key will do. Law: `commit` of a
-            step with a row whose key another row has by then raises `[DUPLICATE_KEY]`, and nothing of it is visible.
+        parts: The number of parts in which a step becomes visible, each atomically. After a crash a sink of several
+            parts may show some of a step, so the same rows must come again.
+        runs_jobs: Whether `commit` runs Spark jobs. The engine keeps them apart from the unit's, so that cancelling the
+            unit's jobs does not cancel them.
+        crash_points: Announces the moments inside `commit`; None if `commit` is a single external action.
+        places: The places that belong to the sink alone, such as `folder /out`. A program with two sinks for one place
+            is refused. Law: two sinks that exclude each other, whatever their options, have a common place.
+        gathers: The sink takes many steps as one, which ends by this policy: a `gather` precedes it. None for no
+            gathering.
+        leaves_files: Whether each step leaves a file of its own; `boatlift plan` warns if there will be many.
+        preflight: Raises the error of `open` for a place of another sink, or one that can never exist. It needs no
+            session and has no effect. In its context token and schema are undefined, and the store is "" if there is
+            none yet.
+        refuses_duplicates: The sink itself enforces unique keys, so any key is allowed. Law: `commit` of a step with a
+            row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
     """
 
     parts: int = 1

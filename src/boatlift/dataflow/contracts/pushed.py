@@ -1,8 +1,7 @@
-"""Sources whose rows a client hands over, and which no other system keeps.
+"""Sources to which clients push rows that no other system keeps.
 
-The rows themselves are the determinants. They are in an input log of the store before the client gets an answer, are
-read again from there, and are freed when no failure can make a processor read them again (Feldera, dist-design: "input
-logging").
+The rows themselves are the determinants. An input log of the store has them before the client gets an answer; replays
+read them there, and they are freed when no recovery needs them (Feldera, dist-design: "input logging").
 """
 
 from __future__ import annotations
@@ -12,20 +11,18 @@ from typing import Protocol, TypeVar
 
 from boatlift.dataflow.contracts.values import Json
 
-__all__ = ["Pushable", "Receipt", "StoreBacked"]
-
 Log_contra = TypeVar("Log_contra", contravariant=True)
 """The input logs that a source can be attached to."""
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What became of rows that a client pushed.
+    """The answer to a push.
 
     Attributes:
-        rows: How many rows.
-        repeated: Whether the same key had been recorded before; then the rows were not taken again.
-        stable: Whether no failure can make a processor read the rows again: their results are durable.
+        rows: Number of rows.
+        repeated: Whether the key was already recorded; then the rows were not taken again.
+        stable: Whether the results of the rows are durable, so that no failure needs the rows again.
     """
 
     rows: int
@@ -41,8 +38,7 @@ class Pushable(Protocol):
 
         Args:
             rows: Rows as mappings, or a table of Arrow, pandas or Polars.
-            key: The idempotency key. A client that does not know whether its rows were recorded pushes them again with
-                the same key.
+            key: The idempotency key. A client that got no answer pushes the rows again with the same key.
             timeout: Seconds to wait for the dataflow to begin.
 
         Raises:
@@ -53,11 +49,11 @@ class Pushable(Protocol):
         """
 
     def pushed(self, key: str) -> Receipt | None:
-        """Return what was recorded with a key.
+        """Return the receipt of a recorded key.
 
         Returns:
-            None if no push had the key, or one so long ago that the key is forgotten. A source without an input log
-            knows only keys whose rows are stable.
+            None if no push had the key, or if the key is forgotten. A source without an input log knows only keys of
+            stable rows.
 
         Raises:
             UnavailableError: `[NOT_RUNNING]`.
@@ -65,34 +61,34 @@ class Pushable(Protocol):
 
 
 class StoreBacked(Protocol[Log_contra]):
-    """Keeps its rows in an input log of the store, because no other system keeps them.
+    """Has an input log in the store, because no other system keeps its rows.
 
-    The store has two kinds of input logs: one keeps rows, the other keeps only the keys of pushes, and its rows do not
-    outlive this process.
+    An input log keeps either the rows, or only the keys of pushes; in the second case the rows do not outlive this
+    process.
 
     The legal order of calls: `reserve`, `attach`, `open`, then the calls of `Source`, then `close`. A reader beside the
-    owner calls `attach` and then `verify` and `load` only.
+    owner calls only `attach`, then `verify` and `load`.
 
     Laws:
         * Rows that a client knows to be recorded are in exactly one later position.
-        * With an input log of keys alone, rows that a client knows to be stable are in exactly one acknowledged
-          position; and `next(c)` returns for a cursor c the same position every time.
+        * With an input log of keys only, rows that a client knows to be stable are in exactly one acknowledged
+          position; and `next(c)` returns the same position for the same cursor.
     """
 
     @property
     def answers_when_stable(self) -> bool:
-        """Return whether clients get their answers only once their rows are stable."""
+        """Whether clients get their answers only once their rows are stable."""
 
     @property
     def url(self) -> str | None:
-        """The URL at which rows are taken now, if any."""
+        """The URL that accepts rows now, if any."""
 
     @property
     def awaits_stability(self) -> bool:
-        """Return whether a client waits now until rows are stable: for an answer, or for room to push more."""
+        """Whether a client now waits for rows to become stable: for an answer, or for room to push more."""
 
     def reserve(self, name: str) -> None:
-        """Take the resources that only one process can have, under the source's name in the dataflow: until `close`.
+        """Take exclusive resources under the source's name in the dataflow, until `close`.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the source runs already.
@@ -103,11 +99,11 @@ class StoreBacked(Protocol[Log_contra]):
         """Set the source's input log, so that its rows can be read."""
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
-        """Take input from now on, as the owner with a token.
+        """Start to accept rows, as the owner with a token.
 
         Args:
             token: The number of the owner's claim; a newer owner has a larger token.
-            stable: The cursor after all positions that no failure needs any more.
+            stable: The cursor after all positions that no recovery needs any more.
             newest: The cursor after all positions so far.
 
         Raises:
@@ -116,4 +112,4 @@ class StoreBacked(Protocol[Log_contra]):
         """
 
     def close(self) -> None:
-        """Take no more input; each waiting client gets an answer."""
+        """Accept no more rows, and answer each waiting client."""

@@ -1,19 +1,18 @@
 """The contract of a sink.
 
-A step reaches a sink in two acts. `stage` runs in the tasks and has no visible effect. `commit` makes the whole step
-visible at once, together with the step's number, row count and digest, in one atomic act.
+A step reaches a sink in two phases. `stage` runs in the tasks and has no visible effect. `commit` atomically makes the
+whole step visible, together with the step's number, row count and digest.
 
 The legal order of calls, by one owner:
 
     describe, capabilities, verify           at any time; `verify` also without an owner, and beside one
     open ─► stager ─► stage (tasks) ─┐
              ▲                       │
-             └──────── commit ◄──────┘       stage of later steps may run while an earlier step is committed
-    close                                    after `open`, also after a failed one
+             └──────── commit ◄──────┘       later steps may be staged while an earlier step is committed
+    close                                    after `open`, even a failed one
 
-`commit` takes steps in order of their numbers, and takes some again after a recovery. After `commit` has raised an
-error of the outside (`UnavailableError`) only `open` can tell what the sink holds: every `commit` before that raises,
-too.
+Steps are committed in order of their numbers, and some again after a recovery. After `commit` has raised an
+`UnavailableError` only `open` can tell which steps the sink holds: until then every `commit` raises, too.
 """
 
 from __future__ import annotations
@@ -30,17 +29,14 @@ from boatlift.errors import Finding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Committed", "Outcome", "Sink", "SinkContext", "Staged", "Stager"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkContext:
-    """The owner of a sink, and the form of the rows that the owner writes.
+    """The owner of a sink, and the schema of its rows.
 
     Attributes:
-        dataflow: The dataflow's name; with `sink` it is the key of all that the sink records.
-        sink: The sink's name.
-        store: The id of the store that the dataflow runs from: another store's rows are not this sink's.
+        dataflow, sink: The names of both: together the key of all records of the sink.
+        store: The id of the dataflow's store: rows from another store are not this sink's.
         token: The owner's number in that store; a newer owner has a larger one.
         schema: The schema of a step's batches: the user's columns; then `_weight` (int64) if `changes`.
         changes: Whether rows are changes (weight −1 and +1) or all appended (no `_weight`).
@@ -65,12 +61,12 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The receipt of one task that staged its part of a step; `commit` gets the receipts of all tasks that succeeded.
+    """The receipt of a task that staged its rows of a step. `commit` receives those of all successful tasks.
 
     Attributes:
-        partition: The task's partition; `commit` gets a step's receipts in order of partition.
-        rows: How many rows.
-        place: Where the sink's own stager put the rows (a file, a transaction).
+        partition: The task's partition; `commit` receives the receipts in this order.
+        rows: Number of rows.
+        place: Where the stager put the rows: a file, a transaction.
     """
 
     partition: int
@@ -79,77 +75,77 @@ class Staged:
 
 
 class Outcome(Enum):
-    """What `commit` did with a step."""
+    """The result of `commit`."""
 
     APPENDED = "appended"
     DROPPED = "compared and dropped"
 
 
 class Stager(Protocol):
-    """The part of a sink that runs in the tasks. It is pickled, and keeps nothing between steps."""
+    """The side of a sink that runs in the tasks. It is pickled, and has no state between steps."""
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Put a task's rows of one step where `commit` will find them; no reader can see them yet.
+        """Write a task's rows of one step for `commit`, invisible to readers.
 
         Args:
-            folder: A scratch folder that driver and tasks share.
-            name: A fresh file name, unique to this attempt.
+            folder: A scratch folder shared by driver and tasks.
+            name: A new file name, unique to this attempt.
             partition: The task's partition.
             batches: The rows, in the schema of the sink's context.
         """
 
 
 class Sink(Protocol):
-    """Where results go.
+    """Writes results to an external system.
 
     Laws (`commit` of step n while the sink holds steps 0…m):
         * n = m + 1: the whole step becomes visible at once, with its number and digest: `APPENDED`. A crash at any
           moment leaves all of it or nothing.
         * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
-          An account may forget old steps, so that it is bounded: these are `DROPPED` with a warning, not compared.
+          A ledger may be bounded and drop old steps: these are `DROPPED` with a warning, not compared.
         * n > m + 1: `DataError [SINK_GAP]`.
-        * once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
-        * rows in the sink's place that another program wrote are refused, also rows under another key:
+        * Once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
+        * Rows of another program in the sink's place are refused, and so are rows under another key:
           `[SINK_OF_ANOTHER_DATAFLOW]`.
-        * rows that this sink wrote for another store are refused: `[SINK_OF_ANOTHER_STORE]`. Tokens are numbers of one
+        * Rows that this sink wrote for another store are refused: `[SINK_OF_ANOTHER_STORE]`. Tokens are numbers of one
           store, so the store is compared before any token. A refused owner has fenced no other.
         * NULL stays NULL, NaN stays NaN or is refused (`[NAN_REFUSED]`), −0.0 stays a zero.
 
-    `connectors.kit.StepLedger` decides the first three, and has the words of their errors.
+    `connectors.kit.StepLedger` implements the first three, with their error messages.
 
     Laws of a sink whose `delivery` is `AT_LEAST_ONCE`, in place of these:
-        * `open` returns None. The log is the sink's account: the host records each step that has rows durably after its
-          commit, and before the next step is committed.
-        * `commit` of a step returns once the outside has all its rows: `APPENDED`. Steps come in order, without a gap.
-        * After a crash, or an error of the outside, only the step under way comes again, with the same rows, and
-          perhaps empty steps before it. The sink does not compare it.
-        * No owner is fenced: a paused owner that goes on, or a task that outlives its process, may once more deliver
-          the step that it had under way.
+        * `open` returns None. The log is the sink's ledger: after the commit of a step with rows, the host records it
+          durably before it commits the next step.
+        * `commit` returns once the external system has all rows: `APPENDED`. Steps come in order, without a gap.
+        * After a crash, or an error of the external system, only the step in progress is committed again, with the same
+          rows, and perhaps empty steps before it. The sink does not compare it.
+        * No owner is fenced: a paused owner that resumes, or a task that outlives its process, may deliver its step in
+          progress again.
     """
 
     @property
     def delivery(self) -> Delivery:
-        """The guarantee that the sink can give."""
+        """The guarantee of the sink."""
 
     @property
     def key(self) -> Sequence[str] | None:
-        """The key columns: then rows are upserts (`_weight` +1) and deletes (−1), and a step's deletes come first.
+        """The key columns: rows are then upserts (`_weight` +1) and deletes (−1), a step's deletes first.
 
-        None: rows are changes as they are.
+        None: rows are plain changes.
         """
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """The abilities that this sink has beyond this contract; constant."""
+        """The optional abilities; constant."""
 
     def describe(self) -> Json:
         """Return kind, place and options, for `plan` and `status`."""
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the sink over: make its place if there is none, fence older owners, return the newest step.
+        """Take the sink over: create its place if absent, fence older owners, return the newest step.
 
         Returns:
-            The newest step that is there as a whole; None if there is none, or if the sink keeps no account.
+            The newest complete step; None if there is none, or if the sink has no ledger.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`.
@@ -158,23 +154,23 @@ class Sink(Protocol):
         """
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks; legal at any time after `open`, also while a step is committed.
+        """Return the side that runs in the tasks; legal at any time after `open`, even while a step is committed.
 
-        All stagers of one owner are equal, however often it opens the sink: the first may be used for all steps.
+        All stagers of one owner are equal, however often it opens the sink: the first may serve all steps.
         """
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         """Make a step visible, atomically, under the laws above."""
 
     def verify(self) -> Iterator[Finding]:
-        """Check what this sink wrote, as far as its place keeps checksums, and yield each fault.
+        """Check the written data, as far as its place has checksums, and yield each fault.
 
-        The check needs no `open`, no store and no JVM. It takes nothing over and writes nothing, and it may run beside
-        the owner. A sink that was never written has no fault.
+        The check needs no `open`, no store and no JVM. It writes nothing, and may run beside the owner. A sink that was
+        never written has no fault.
 
         Raises:
             UnavailableError: `[SINK_FAILED]` the place cannot be read.
         """
 
     def close(self) -> None:
-        """Release connections; legal also when there are none."""
+        """Release connections, if any."""

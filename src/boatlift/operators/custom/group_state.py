@@ -9,10 +9,9 @@ from dataclasses import dataclass
 
 import xxhash
 
-from boatlift.errors import DataError, UserCodeError
+from boatlift.errors import RESTORE, DataError, UserCodeError
 from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.spark.tasks.parameters import UserRaised
-from boatlift.storage.records.damage import RESTORE
 
 __all__ = ["DELTAS_KEPT", "Entry", "GroupState"]
 

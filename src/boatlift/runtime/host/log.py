@@ -17,11 +17,12 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
-from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest, last_number
+from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
 from boatlift.storage.records.records import Cursor, Record, Stopped
+from boatlift.times import last_number
 
 __all__ = ["LogCalls"]
 

@@ -15,10 +15,11 @@ from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidErro
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Skips
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.storage.records.facts import StepDigest, Time
+from boatlift.storage.records.facts import StepDigest
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Override, Record
+from boatlift.times import Time
 
 __all__ = ["Overrides", "done_by", "refuse_set_aside", "refuse_skip"]
 

@@ -33,7 +33,7 @@ from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.host.waiting_input import WaitingInputs
 from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import StateMachine, events, instructions
-from boatlift.storage.group_writer import GroupWriter
+from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of

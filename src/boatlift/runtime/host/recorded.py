@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from boatlift.dataflow import Plan, Reading, Timing
-from boatlift.storage.records.facts import last_epoch
 from boatlift.storage.records.history import LogHistory
+from boatlift.times import last_epoch
 
 __all__ = ["readings", "recorded_steps"]
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from boatlift.dataflow.contracts.names import names_in, with_names, without_names
+from boatlift.dataflow.contracts.values import names_in, with_names, without_names
+from boatlift.errors import contradictory
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import position_of
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.runtime.machine.progress import MachineProgress
-from boatlift.storage.records.damage import contradictory
-from boatlift.storage.records.facts import Determinant, GarbageCollection, last_epoch
+from boatlift.storage.records.facts import Determinant, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Cursor
-from boatlift.times import AnyFrontier, last_of
+from boatlift.times import AnyFrontier, last_epoch, last_of
 
 __all__ = ["SourceCursors"]
 

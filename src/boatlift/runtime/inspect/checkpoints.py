@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import Maximal, last_number
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
+from boatlift.times import Maximal, last_number
 
 __all__ = ["CheckpointReport", "checkpoints_of"]
 

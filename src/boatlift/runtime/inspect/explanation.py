@@ -11,17 +11,15 @@ from collections.abc import Set as AbstractSet
 
 import msgspec
 
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import RESTORE, DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
 from boatlift.runtime.inspect.outlook import monitor_from_log, part_in_words, steps_again
 from boatlift.runtime.inspect.upkeep import Upkeep, upkeep_of
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
-from boatlift.storage.records.damage import RESTORE
-from boatlift.storage.records.facts import Maximal, last_number, maximal_of
 from boatlift.storage.records.history import LogHistory
-from boatlift.times import Frontier
+from boatlift.times import Frontier, Maximal, last_number, maximal_of
 
 __all__ = ["Explanation", "RollbackCost", "explanation_of"]
 

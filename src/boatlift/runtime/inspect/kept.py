@@ -12,11 +12,11 @@ import msgspec
 
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.recorded_program import recorded_program
-from boatlift.storage.compacted_parts import COMPACTED
 from boatlift.storage.input_log import INPUT
-from boatlift.storage.key_packs import KEYS_FOLDER
+from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.remembered_keys import KEYS_FOLDER
 from boatlift.storage.store import Store
 
 __all__ = ["KeptReport", "kept_in"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from boatlift.storage.records.facts import last_number
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.times import last_number
 
 __all__ = ["newest_states"]
 

@@ -17,10 +17,10 @@ from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import last_number
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
+from boatlift.times import last_number
 
 __all__ = ["LIVING", "DataflowStatus", "InFlightStatus", "OwnerStatus", "UnitStatus", "status_at", "status_of"]
 

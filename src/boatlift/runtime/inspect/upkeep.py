@@ -12,9 +12,9 @@ import msgspec
 
 from boatlift.recovery import Kind
 from boatlift.runtime.recorded_program import recorded_program
-from boatlift.storage.records.facts import last_number
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.times import last_number
 
 __all__ = ["KeptPart", "Upkeep", "upkeep_of"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from boatlift.errors import contradictory
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.machine.common_steps import sources_that_meet
 from boatlift.runtime.machine.durable_facts import DurableFacts
@@ -17,10 +18,9 @@ from boatlift.runtime.machine.kinds.sink import SinkProcessor
 from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.program_check import refuse_unfit, refuse_unfit_sinks
-from boatlift.storage.records.damage import contradictory
-from boatlift.storage.records.facts import Determinant, last_epoch
+from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, frontier_of
+from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, frontier_of, last_epoch
 
 __all__ = ["build", "monitor_of"]
 

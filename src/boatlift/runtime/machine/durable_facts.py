@@ -21,11 +21,10 @@ from boatlift.storage.records.facts import (
     LoopEnd,
     Truncation,
     left_of,
-    maximal_of,
     payloads_of,
 )
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, read_frontier
+from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, maximal_of, read_frontier
 
 __all__ = ["DurableFacts"]
 

@@ -12,8 +12,8 @@ from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
-from boatlift.storage.records.facts import GarbageCollection, maximal_of
-from boatlift.times import frontier_of
+from boatlift.storage.records.facts import GarbageCollection
+from boatlift.times import frontier_of, maximal_of
 
 __all__ = ["GarbageCollector"]
 

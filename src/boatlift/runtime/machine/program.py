@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from boatlift.errors import InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph
 from boatlift.runtime.machine.durability import Durability
-from boatlift.storage.records.facts import GarbageCollection, last_epoch
-from boatlift.times import ArrivalOrder, EpochBoundaries, Sequence, epochs_cut, frontier_of
+from boatlift.storage.records.facts import GarbageCollection
+from boatlift.times import ArrivalOrder, EpochBoundaries, Sequence, epochs_cut, frontier_of, last_epoch
 
 __all__ = ["Program"]
 

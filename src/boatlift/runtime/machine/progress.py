@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.kinds.source import SourceProcessor
-from boatlift.storage.records.facts import last_epoch, last_number, maximal_of
+from boatlift.times import last_epoch, last_number, maximal_of
 
 __all__ = ["MachineProgress"]
 

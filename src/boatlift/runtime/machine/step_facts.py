@@ -12,16 +12,9 @@ from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.kinds.sink import SinkProcessor
 from boatlift.runtime.machine.kinds.source import SourceProcessor
-from boatlift.storage.records.facts import (
-    Checkpoint,
-    Determinant,
-    Fact,
-    LoggedInput,
-    LoggedMessage,
-    StepDigest,
-    maximal_of,
-)
+from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedInput, LoggedMessage, StepDigest
 from boatlift.storage.records.live import LiveRecords
+from boatlift.times import maximal_of
 
 __all__ = ["checkpoint_of", "everything_of", "facts_of", "facts_of_nothing", "messages_known", "state_of"]
 

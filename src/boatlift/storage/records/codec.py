@@ -14,46 +14,16 @@ from typing import Annotated, TypeVar
 import msgspec
 import xxhash
 
-from boatlift.errors import DataError
-from boatlift.storage.records.damage import RESTORE
+from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
-__all__ = [
-    "FORMAT_VERSION",
-    "OLDEST_VERSION",
-    "BadRow",
-    "CompactedPart",
-    "CompactedSegment",
-    "Header",
-    "InputObject",
-    "PackHead",
-    "PackedKeys",
-    "Push",
-    "StoreIdentity",
-    "checksum_of",
-    "decode_bad_rows",
-    "decode_facts",
-    "decode_group",
-    "decode_identity",
-    "decode_input",
-    "decode_names",
-    "decode_pack_head",
-    "encode_bad_rows",
-    "encode_facts",
-    "encode_group",
-    "encode_identity",
-    "encode_input",
-    "encode_names",
-    "encode_pack_head",
-]
-
 FORMAT_VERSION = 7
 """The version that is written."""
 OLDEST_VERSION = 3
-"""The oldest that is read: before 3, a program was recorded unit by unit; before 4, no name stood in an object; before
-5, no input log had integrals; before 6, none had packed keys; before 7, no bad row was set aside."""
+"""The oldest version that is read: version 2 recorded a program unit by unit. Version 4 added objects of names, 5
+compacted segments, 6 packed keys, 7 bad rows."""
 
 _MAGIC = b"BLFT"
 _PREFIX = struct.Struct("<4sHcxQ")  # magic, format version, kind, zero, length of the payload
@@ -67,23 +37,23 @@ _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
-"""The number of an object: its name has twelve digits."""
+"""The number of an object, which has twelve digits in its name."""
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _T = TypeVar("_T")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The identity and place of an object of the log, as the object states them.
+    """The identity and place of an object of the log, recorded in the object itself.
 
     Attributes:
         dataflow: The dataflow's name.
-        number: The object's number: the one in its name.
-        token: The number of the claim of the owner that wrote the object; of a claim its own number.
+        number: The object's number, as in its name.
+        token: The number of the owner's claim; in a claim its own number.
         predecessor: The token of the owner before that one; 0 for none.
-        previous: The checksum of the object before it; empty for the first.
+        previous: The checksum of the object before this one; empty for the first.
         manifest: The number of the newest manifest up to and including this object; 0 for none.
-        at: The time of writing, in milliseconds since 1970 by the writer's clock, for people; 0 if unknown.
+        at: The time of writing by the writer's clock, informative; 0 if unknown.
     """
 
     dataflow: str
@@ -101,7 +71,7 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     Attributes:
         dataflow: The dataflow's name.
         role: The name of this object.
-        store: The store's id: 32 hex digits, drawn when the store was made; its copies have it too.
+        store: The store's id: 32 hex digits, drawn when the store was made, and the same in its copies.
     """
 
     dataflow: str
@@ -110,10 +80,10 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The record of an input log about rows that were pushed together.
+    """The record of one push in an input log.
 
     Attributes:
-        key: The sender's key, by which a repeated push is recognised; empty for none.
+        key: The client's idempotency key; empty for none.
         rows: Number of rows.
         digest: The digest of the rows: the same key with other rows is refused.
         at: The time of the push, in milliseconds since 1970.
@@ -128,7 +98,7 @@ class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object with some of the rows of an integral.
+    """An object with some of the rows of a compacted segment.
 
     Attributes:
         name: The object's name.
@@ -144,12 +114,12 @@ class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The rows that stand for all rows of a span of an input log: those that no later row of the span replaces.
+    """The newest row of each key in a span of an input log, in place of all rows of that span.
 
     Attributes:
         first, last: The numbers of the span's first and last object.
         digest: The sum of the checksums of the span's objects with rows, modulo 2¹²⁸: 16 bytes.
-        parts: The objects with the rows, in order.
+        parts: The objects with the remaining rows, in order.
     """
 
     first: _Number
@@ -159,16 +129,16 @@ class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
     @property
     def size(self) -> int:
-        """The bytes of its objects."""
+        """The bytes of all parts."""
         return sum(part.size for part in self.parts)
 
 
 class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object with keys that a memo does not repeat.
+    """A pack: an object with keys of pushes that key checkpoints do not repeat.
 
     Attributes:
         name: The object's name.
-        keys: How many pushes it has.
+        keys: Number of pushes.
         head: The bytes of its head.
         checksum: The checksum of its head, 16 bytes.
         newest: The newest time of its pushes, in milliseconds since 1970.
@@ -186,7 +156,7 @@ class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
     Attributes:
         place: Its place in the input, as an error names it: file and line, or partition and offset.
-        dead_letter: Its dead letter: a JSON object with what was to be read and the reason why it is no row.
+        dead_letter: A JSON object with the raw input and the reason why it is no row.
     """
 
     place: str
@@ -194,12 +164,12 @@ class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The head of an object with packed keys.
+    """The head of a pack.
 
     Attributes:
         store, source: The store's id, and the source.
-        hashes: The upper half of each key's xxh3-64, in order: four bytes, little-endian.
-        ends: The end of each block, counted from the end of the head: eight bytes, little-endian.
+        hashes: The upper half of each key's xxh3-64, ascending: four bytes each, little-endian.
+        ends: The end of each block, counted from the end of the head: eight bytes each, little-endian.
         checksums: The xxh3-128 of each block.
     """
 
@@ -216,18 +186,17 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     Attributes:
         store, source, number: The store's id, and the source and number of the object's name.
         token: The token of the owner that wrote it.
-        base: Number of rows that were ever pushed before it.
+        base: Number of rows pushed before this object since the log began.
         key_checkpoint: The number of the newest key checkpoint up to and including this object; 0 for none.
-        kind: `claim`, `memo` (a key checkpoint), `rows`, `keys` of rows that are not kept, or `integral`: a part of a
-            compacted segment, which has no place among the log's numbers; its `number` is that of the segment's last
-            object.
-        claims: Of a claim or key checkpoint: the numbers of all claims up to it.
-        freed: Of a key checkpoint: all objects up to this number but claims are gone, or may go.
-        pushes: Of rows: those it holds; of a key checkpoint: all that have keys and are not packed; of keys: those with
-            the keys.
+        kind: `claim`; `memo`, a key checkpoint; `rows`; `keys`, of pushes whose rows are not logged; or `integral`, a
+            part of a compacted segment, whose `number` is that of the segment's last object.
+        claims: In a claim or key checkpoint: the numbers of all claims up to it.
+        freed: In a key checkpoint: all objects up to this number, except claims, may be deleted.
+        pushes: In `rows` and `keys`: the pushes recorded; in a key checkpoint: all remembered pushes with keys that are
+            not packed.
         rows: All rows of these pushes, in order: an Arrow stream.
-        compacted: Of a key checkpoint: the compacted segments that replace the objects up to `freed`, in order.
-        packed: Of a key checkpoint: the packed keys, the oldest first.
+        compacted: In a key checkpoint: the compacted segments that replace the objects up to `freed`, in order.
+        packed: In a key checkpoint: the packs, the oldest first.
     """
 
     store: str
@@ -246,7 +215,7 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     @property
     def count(self) -> int:
-        """The number of rows that the object holds."""
+        """The number of rows in this object."""
         return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
 
 
@@ -266,7 +235,7 @@ def encode_group(header: Header, records: Iterable[Record]) -> bytes:
 
 
 def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]:
-    """Return the header and records of a group, once the checksum holds.
+    """Check the bytes of a group, and return its header and records.
 
     Args:
         content: The whole object.
@@ -278,7 +247,7 @@ def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]
     header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
     fault = next(filter(None, map(fault_of, records)), None)
     if fault is not None:
-        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
+        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
     return header, records
 
 
@@ -294,7 +263,7 @@ def decode_facts(content: bytes, name: str) -> tuple[Fact, ...]:
         raise _corrupt(name, f"is a copy of {named}")
     fault = next(filter(None, map(fault_of, facts)), None)
     if fault is not None:
-        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
+        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
     return facts
 
 
@@ -304,12 +273,11 @@ def encode_names(name: str, source: str, names: TakenNames) -> bytes:
 
 
 def decode_names(content: bytes, name: str, source: str | None = None) -> TakenNames:
-    """Return what an object of names has; see `decode_group`.
+    """Return the content of an object of names; see `decode_group`.
 
     Args:
-        content: The whole object.
-        name: The object's name.
-        source: The source whose names they must be; None: any source's.
+        content, name: The object.
+        source: The source that must own the names; None: any source.
     """
     named, found_source, names = _decoded(_names, _payload(content, name, _NAMES), name)
     if named != name:
@@ -317,7 +285,7 @@ def decode_names(content: bytes, name: str, source: str | None = None) -> TakenN
     if source not in (None, found_source):
         raise _corrupt(name, f"holds names of {found_source}, not of {source}")
     if (fault := fault_of_names(names)) is not None:
-        raise _corrupt(name, f"holds a record that no Boatlift writes: {fault}")
+        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
     return names
 
 
@@ -360,17 +328,17 @@ def decode_input(content: bytes, name: str) -> InputObject:
 
 
 def encode_pack_head(head: PackHead) -> bytes:
-    """Return the bytes of the head of an object with packed keys."""
+    """Return the bytes of the head of a pack."""
     return _framed(_PACK_HEAD, _encoder.encode(head))
 
 
 def decode_pack_head(content: bytes, name: str) -> PackHead:
-    """Return the head of an object with packed keys; see `decode_group`."""
+    """Return the head of a pack; see `decode_group`."""
     return _decoded(_pack_heads, _payload(content, name, _PACK_HEAD), name)
 
 
 def checksum_of(content: bytes) -> bytes:
-    """Return the checksum that an object carries: 16 bytes, by which the next object names it."""
+    """Return the checksum at the end of an object: 16 bytes, which the next object of the log repeats."""
     return content[-_CHECKSUM_BYTES:]
 
 
@@ -395,9 +363,8 @@ def _payload(content: bytes, name: str, kind: bytes) -> memoryview:
     if version < OLDEST_VERSION:
         raise DataError(
             "OLDER_FORMAT",
-            f"{name} has format {version}, and this version reads from {OLDEST_VERSION} on: go on with the version of "
-            "Boatlift that wrote it; or let that version come to the end of its input, and begin with a new store and "
-            "new sinks",
+            f"{name} has format {version}, and this version reads from {OLDEST_VERSION} on: keep using the version of "
+            "Boatlift that wrote it; or let that version finish its input, and begin with a new store and new sinks",
         )
     if found_kind != kind:
         raise _corrupt(name, f"is of kind {found_kind!r} where {kind!r} belongs")

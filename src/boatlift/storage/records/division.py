@@ -1,6 +1,6 @@
-"""How a program was divided into units at a claim: recorded with the program, and no part of its identity.
+"""The division of a program into units at a claim: recorded with the program, but no part of its identity.
 
-The entry `UNITS` of a recorded program has, for each unit, its operators, its edges and its policy.
+The entry `UNITS` of a recorded program has the operators, edges and policy of each unit.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import msgspec
 
 from boatlift.decoders import look_up
 
-__all__ = ["UNITS", "UnitRecord", "edges_of", "units_in", "without_units"]
-
 UNITS = "units"
 
 
@@ -21,10 +19,10 @@ class UnitRecord(msgspec.Struct, frozen=True):
     """A unit.
 
     Attributes:
-        operators: Its operators; none of a source that is staged as it is.
-        inputs: Edge to the source or unit that it comes from.
-        outputs: Edge to the sink whose rows the unit stages.
-        policy: The name of its policy, and the policy's options.
+        operators: Its operators; none for a source that is staged unchanged.
+        inputs: Edge to the sending source or unit.
+        outputs: Edge to the sink that the unit stages rows for.
+        policy: The name and options of its policy.
     """
 
     operators: tuple[str, ...]
@@ -40,7 +38,7 @@ def units_in(program: Mapping[str, Any]) -> dict[str, UnitRecord]:
     """Return the units of a recorded program by name.
 
     Raises:
-        ValidationError: an entry is no unit's.
+        ValidationError: an entry is no unit.
     """
     return msgspec.convert(program.get(UNITS, {}), dict[str, UnitRecord])
 
@@ -51,5 +49,5 @@ def without_units(program: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def edges_of(units: Mapping[str, UnitRecord]) -> set[str]:
-    """Return the names of all edges of units."""
+    """Return the names of all edges of some units."""
     return {edge for unit in units.values() for edge in (*unit.inputs, *unit.outputs)}

@@ -1,7 +1,7 @@
-"""Where the live facts stand: in objects of their own, or in no object yet.
+"""Tracks which object stores each live fact, and which facts are only in the manifest.
 
-Facts that stand for long are written once, into an object that manifests name (`FactsObject`). Of that object a
-manifest says only which facts are gone. So a manifest grows with what is new, not with what stands.
+Long-lived facts are written once, into an object that manifests refer to (`FactsObject`). The manifest adds only which
+facts of the object are gone. So the size of a manifest depends on new facts, not on all live facts.
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import msgspec
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import FactsObject
 
-__all__ = ["FACTS_AN_OBJECT", "FactObjects"]
-
 FACTS_AN_OBJECT = 1024
-"""So many facts that are in no object are moved into one; fewer stand in the manifest itself."""
+"""Number of facts in an object; fewer new facts stay in the manifest."""
 
 _RANGES_A_FACT = 1 / 16
-"""An object with more ranges of gone facts is dissolved: a manifest repeats them."""
+"""An object with more ranges of gone facts is dissolved, since manifests repeat the ranges."""
 _REFERENCE_BYTES = 80
 _RANGE_BYTES = 6
 
 _encoder = msgspec.msgpack.Encoder()
 
 
-class _Place:
-    """An object of facts, and which of them are gone."""
+class _Content:
+    """The facts of an object; None in place of those that are gone."""
 
     __slots__ = ("facts", "gone")
 
@@ -39,113 +37,106 @@ class _Place:
         self.facts[index] = None
         self.gone += 1
 
-    def reference(self, before: FactsObject) -> FactsObject:
-        return msgspec.structs.replace(before, gone=tuple(_ranges(self.facts)))
-
 
 class FactObjects:
-    """The live facts of a log by the object in which they stand.
+    """The live facts of a log, by object. `LiveRecords` reports each fact that becomes live and each that goes.
 
-    `LiveRecords` reports to it each fact that comes to live and each that goes.
-
-    Law: the facts that stand in the objects and are not gone, and those in no object, are all live facts.
+    Law: the facts in the objects that are not gone, and the facts in no object, are all live facts.
 
     Args:
         facts_an_object: See `FACTS_AN_OBJECT`.
+
+    Attributes:
+        bytes_of_new: The bytes of the facts in no object.
     """
 
     def __init__(self, facts_an_object: int = FACTS_AN_OBJECT) -> None:
         self._most = facts_an_object
         self._new: dict[int, tuple[Fact, int]] = {}  # by id, which is a live fact's own
-        self._bytes = 0
+        self.bytes_of_new = 0
         self._where: dict[int, tuple[str, int]] = {}
-        self._objects: dict[str, tuple[FactsObject, _Place]] = {}
+        self._objects: dict[str, tuple[FactsObject, _Content]] = {}
         self._changed: set[str] = set()
 
     @property
     def objects(self) -> tuple[FactsObject, ...]:
-        """The objects that the next manifest names, with the facts that are gone from each."""
+        """References for the next manifest."""
         for name in self._changed:
-            reference, place = self._objects[name]
-            self._objects[name] = (place.reference(reference), place)
+            reference, content = self._objects[name]
+            self._objects[name] = msgspec.structs.replace(reference, gone=tuple(_ranges(content.facts))), content
         self._changed.clear()
         return tuple(reference for reference, _ in self._objects.values())
 
     def new(self) -> Iterator[Fact]:
-        """Yield the live facts that stand in no object, in the order in which they came."""
+        """Yield the live facts in no object, in order of arrival."""
         return (fact for fact, _ in self._new.values())
 
     @property
-    def bytes_of_new(self) -> int:
-        """The number of bytes of the facts that stand in no object."""
-        return self._bytes
-
-    @property
     def bytes_of_names(self) -> int:
-        """About the number of bytes that a manifest spends on the names of objects, and on what is gone from each."""
+        """Approximate bytes of the references in a manifest."""
         ranges = sum(len(reference.gone) for reference in self.objects)
         return _REFERENCE_BYTES * len(self._objects) + _RANGE_BYTES * ranges
 
     @property
     def fill_an_object(self) -> bool:
-        """Return whether so many facts stand in no object that one can be made of them."""
+        """Whether there are enough new facts for an object."""
         return len(self._new) >= self._most
 
     def added(self, fact: Fact) -> None:
-        """Note a fact that has come to live."""
+        """Record a fact that became live."""
         size = len(_encoder.encode(fact))
         self._new[id(fact)] = (fact, size)
-        self._bytes += size
+        self.bytes_of_new += size
 
     def removed(self, fact: Fact) -> None:
-        """Note a live fact that is one no more."""
+        """Record a fact that is no longer live."""
         if (new := self._new.pop(id(fact), None)) is not None:
-            self._bytes -= new[1]
+            self.bytes_of_new -= new[1]
             return
         name, index = self._where.pop(id(fact))
         self._objects[name][1].lose(index)
         self._changed.add(name)
 
     def dissolve(self) -> None:
-        """Count the facts of objects as new again that are gone by half, or that need many ranges to say what is.
+        """Make facts new again whose objects are half gone, or gone in many ranges: they will be rewritten.
 
-        Of the first kind at most one fact is written anew for each that is gone.
+        An object that is half gone costs at most one rewritten fact for each that is gone.
         """
         for reference in self.objects:
-            _, place = self._objects[reference.name]
-            if 2 * place.gone < reference.count and len(reference.gone) <= max(1, _RANGES_A_FACT * reference.count):
+            _, content = self._objects[reference.name]
+            if 2 * content.gone < reference.count and len(reference.gone) <= max(1, _RANGES_A_FACT * reference.count):
                 continue
             del self._objects[reference.name]
-            for fact in place.facts:
+            for fact in content.facts:
                 if fact is not None:
                     del self._where[id(fact)]
                     self.added(fact)
 
     def to_write(self) -> list[list[Fact]]:
-        """Return the new facts that are to be moved into objects, an object each; none if there are few."""
+        """Return the new facts to write, one list for each object; none if there are few."""
         facts = list(self.new())
         return [facts[at : at + self._most] for at in range(0, len(facts) - self._most + 1, self._most)]
 
-    def stand_in(self, reference: FactsObject, facts: Sequence[Fact]) -> None:
-        """Note that facts stand in an object from now on; those that are no more live are gone from it.
+    def stored_in(self, reference: FactsObject, facts: Sequence[Fact]) -> None:
+        """Record that an object stores facts; those that are no longer live are gone from it.
 
         Args:
-            reference: The object, which is durable. Of `gone` nothing is read.
+            reference: The object, which is durable; its `gone` is not read.
             facts: All facts of the object, in its order.
         """
-        place = _Place(facts)
-        self._objects[reference.name] = (reference, place)
+        content = _Content(facts)
+        self._objects[reference.name] = (reference, content)
         self._changed.add(reference.name)
         for index, fact in enumerate(facts):
             if (new := self._new.pop(id(fact), None)) is None:
-                place.lose(index)
+                content.lose(index)
             else:
-                self._bytes -= new[1]
+                self.bytes_of_new -= new[1]
                 self._where[id(fact)] = (reference.name, index)
 
 
 def _ranges(facts: Sequence[Fact | None]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges, from and up to, of what is None."""
+    """Yield the index ranges [from, up to) of None."""
     begin: int | None = None
     for index, fact in enumerate(facts):
         if fact is None:

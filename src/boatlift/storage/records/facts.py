@@ -1,6 +1,6 @@
-"""Facts of processors in any time domain: determinants, messages, inputs, checkpoints. One immutable record each.
+"""Facts of processors in any time domain: determinants, logged messages and inputs, checkpoints, digests.
 
-Times and frontiers stand in them as `times/written.py` writes them: a frontier is the tuple of its maximal times.
+Times and frontiers have the form of `times/written.py`: a frontier is the tuple of its maximal times.
 """
 
 from __future__ import annotations
@@ -15,48 +15,21 @@ from boatlift.times import (
     Time,
     contains_event,
     end_of,
-    last_epoch,
-    last_number,
-    maximal_of,
     read_frontier,
 )
 
-__all__ = [
-    "Checkpoint",
-    "Determinant",
-    "Fact",
-    "GarbageCollection",
-    "LoggedInput",
-    "LoggedMessage",
-    "LoopEnd",
-    "Maximal",
-    "Recorded",
-    "StepDigest",
-    "Time",
-    "Truncation",
-    "ends_within",
-    "is_within",
-    "last_epoch",
-    "last_number",
-    "left_of",
-    "maximal_of",
-    "payloads_of",
-    "stands",
-]
-
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The base of all records: immutable, and refused if a field is not known to this version."""
+    """The base of all records: immutable; a record with an unknown field is refused."""
 
 
 class Determinant(Recorded, frozen=True, tag="chosen"):
-    """The determinants of a step: the outcomes of all choices that its processor made.
+    """The determinants of a step: all its nondeterministic inputs.
 
     Attributes:
         time: The time of the step; in a sequence domain the number of the event.
-        taken: In a sequence domain the edge of the message that the event took; of a batch the last epoch that its
-            coarse epoch holds.
-        outcome: The processor's own choices: position, clock, seed, an answer from outside.
+        taken: In a sequence domain the edge of the event's message; for a batch the last epoch of its coarse epoch.
+        outcome: The processor's own determinants: position, clock, seed, an answer of an external system.
     """
 
     processor: str
@@ -66,10 +39,10 @@ class Determinant(Recorded, frozen=True, tag="chosen"):
 
 
 class LoopEnd(Recorded, frozen=True, tag="ended"):
-    """A round was the last of its loop at a processor in the loop: the processor sent nothing after it.
+    """The last iteration of a loop at a processor in the loop: the processor sent nothing after it.
 
     Attributes:
-        upto: The processor is known to have sent nothing up to this time only; None: up to the end of the loop.
+        upto: The processor sent nothing up to this time, and later times are unknown; None: up to the loop's end.
     """
 
     processor: str
@@ -78,7 +51,7 @@ class LoopEnd(Recorded, frozen=True, tag="ended"):
 
 
 class LoggedMessage(Recorded, frozen=True, tag="sent"):
-    """The message that an edge's sender sent at a time of its own; None: the sender sent nothing."""
+    """The message of an edge at one of the sender's times; None: the sender sent nothing."""
 
     edge: str
     time: Time
@@ -86,12 +59,12 @@ class LoggedMessage(Recorded, frozen=True, tag="sent"):
 
 
 class StepDigest(Recorded, frozen=True, tag="result"):
-    """The digest of all that a processor made of a step, compared when the step runs again; and what the step cost.
+    """The digest of a step's results, which a replay is compared with; and the step's cost.
 
     Attributes:
         time: The time of the step; in a sequence domain the number of the event.
-        rows: Number of rows that the step took.
-        milliseconds: How long the step took.
+        rows: Number of input rows.
+        milliseconds: Duration of the step.
     """
 
     processor: str
@@ -114,9 +87,9 @@ class Checkpoint(Recorded, frozen=True, tag="state"):
 
 
 class LoggedInput(Recorded, frozen=True, tag="taken"):
-    """The input of a step, of a processor that logs its inputs (`History`).
+    """The input of a step of a processor with the policy `History`.
 
-    With all logged inputs before, it stands for a checkpoint at the frontier that ends with this step.
+    All logged inputs up to this one replace a checkpoint at the frontier that ends with this step.
 
     Attributes:
         messages: (edge, sender's time, message) each.
@@ -130,11 +103,11 @@ class LoggedInput(Recorded, frozen=True, tag="taken"):
 
 
 class Truncation(Recorded, frozen=True, tag="cut"):
-    """A recovery: earlier facts beyond these frontiers belong to an execution that is gone.
+    """A recovery: earlier facts beyond these frontiers belong to an abandoned execution.
 
     Attributes:
-        processors: Processor to the frontier up to which its determinants, digests and states stay.
-        messages: Edge to the times of its sender whose messages stay.
+        processors: Processor to the frontier up to which its determinants, digests and states are kept.
+        messages: Edge to the times of its sender whose messages are kept.
     """
 
     processors: dict[str, Maximal]
@@ -142,10 +115,10 @@ class Truncation(Recorded, frozen=True, tag="cut"):
 
 
 class GarbageCollection(Recorded, frozen=True, tag="collected"):
-    """Facts that no recovery will need again.
+    """Facts that no recovery needs any more.
 
     Attributes:
-        states: Processor to its stable frontier: of the states within, only the last is kept, and no digest.
+        states: Processor to its stable frontier; within it only the last state is kept, and no digest.
         choices: Processor to the frontier within which only the last determinant is kept: the next one builds on it.
         messages: Edge to the times of its sender whose messages are garbage.
     """
@@ -159,7 +132,7 @@ Fact = Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedI
 
 
 def payloads_of(fact: Fact) -> tuple[Any, ...]:
-    """Return the payloads that a fact names: states and messages, which must be durable before the fact is."""
+    """Return the payloads of a fact: states and messages, which must be durable before the fact is."""
     match fact:
         case LoggedMessage(message=payload) | Checkpoint(payload=payload):
             return () if payload is None else (payload,)
@@ -169,8 +142,8 @@ def payloads_of(fact: Fact) -> tuple[Any, ...]:
             return ()
 
 
-def stands(fact: Fact, cut: Truncation) -> bool:
-    """Return whether a fact outlives a later truncation unchanged."""
+def survives(fact: Fact, cut: Truncation) -> bool:
+    """Return whether a later truncation leaves a fact unchanged."""
     limits = cut.messages if isinstance(fact, LoggedMessage) else cut.processors
     match fact:
         case LoggedMessage(edge=name) | Determinant(processor=name) | StepDigest(processor=name):
@@ -183,7 +156,7 @@ def stands(fact: Fact, cut: Truncation) -> bool:
 
 
 def is_within(fact: Fact, limit: AnyFrontier) -> bool:
-    """Return whether a frontier of the fact's processor, or of its edge, holds all that the fact is of."""
+    """Return whether all times of a fact are within a frontier of its processor or edge."""
     match fact:
         case LoggedMessage(time=time) | LoggedInput(time=time):
             return limit.contains(time)
@@ -198,17 +171,17 @@ def is_within(fact: Fact, limit: AnyFrontier) -> bool:
 
 
 def ends_within(end: LoopEnd, limit: AnyFrontier) -> bool:
-    """Return whether a frontier holds all times that the end of a loop tells of."""
+    """Return whether all times that the end of a loop covers are within a frontier."""
     *outer, _ = end.time
     return limit.contains(end_of(tuple(outer), len(outer)) if end.upto is None else end.upto)
 
 
 def left_of(fact: Fact, cut: Truncation) -> Fact | None:
-    """Return what a truncation leaves of an earlier fact; None if nothing.
+    """Return the remainder of a fact after a later truncation; None if nothing remains.
 
-    Of a loop that ended beyond the truncation, the rounds within stay known to be empty.
+    For a loop that ended, the iterations within the truncation remain known to be empty.
     """
-    if stands(fact, cut):
+    if survives(fact, cut):
         return fact
     if isinstance(fact, LoopEnd):
         *outer, n = fact.time

@@ -1,7 +1,7 @@
 """The meaning of a log: a pure fold over its records.
 
-A `LogHistory` is to the log what a balance is to a bank statement. It knows no store: the log feeds it records in
-order, recovery reads it, and `snapshot` turns it into the one record that can stand for all before it.
+A `LogHistory` is to the log as a balance is to a bank statement. The log feeds it records in order, recovery reads it,
+and `snapshot` turns it into a single record that can replace all earlier ones.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any
 from boatlift.errors import InternalError
 from boatlift.storage.records.division import UNITS, edges_of, units_in
 from boatlift.storage.records.fact_objects import FactObjects
-from boatlift.storage.records.facts import last_epoch, last_number, payloads_of
+from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
-from boatlift.storage.records.seen_names import StandingNames
-
-__all__ = ["LogHistory"]
+from boatlift.storage.records.seen_names import SeenNames
+from boatlift.times import last_epoch, last_number
 
 
 @dataclass(slots=True)
@@ -28,27 +27,26 @@ class LogHistory:
 
     Attributes:
         dataflow: The dataflow's name.
-        program: The program's identity as the last claim had it, and its units (`division`); {} before the first. The
-            facts of units and edges that the last claim has no more are forgotten.
-        environment: The environment under which the recorded work was done. A new owner's takes its place with the
-            owner's first record after the claim (a claim alone does no work, and its owner may yet be refused), or at
-            once if nothing was recorded before.
+        program: The program's identity and units (`division`) in the last claim; {} before the first. Facts of units
+            and edges that the last claim no longer has are dropped.
+        environment: The environment under which the recorded work was done. A new owner's environment replaces it with
+            the owner's first record after the claim, since the owner may still be refused; at once if nothing was
+            recorded before.
         cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
-        names: Source to the names that its cursor holds.
+        names: Source to the names in its cursor.
         committed: Sink to the last time that it is recorded to hold.
-        live_records: The facts of processors that no later fact has taken away.
-        decisions: The overrides of single steps, and steps that may need one, by kind, processor and step.
-        stopped: The newest record is an owner's stop in good order.
-        resumed: After a stop in good order only claims were recorded: that of an owner which goes on from there, and
-            those of owners that were refused or ended before any work. (An owner with another environment records
-            `Admitted` first.)
+        live_records: The live facts of processors.
+        decisions: The overrides of single steps, and failed steps, by kind, processor and step.
+        stopped: The newest record is a clean shutdown.
+        resumed: Only claims follow a clean shutdown: the current owner's, and those of owners that did no work. (An
+            owner with another environment records `Admitted` first.)
     """
 
     dataflow: str = ""
     program: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, Any] = field(default_factory=dict)
     cursors: dict[str, tuple[int, dict[str, Any]]] = field(default_factory=dict)
-    names: dict[str, StandingNames] = field(default_factory=dict)
+    names: dict[str, SeenNames] = field(default_factory=dict)
     committed: dict[str, int] = field(default_factory=dict)
     live_records: LiveRecords = field(default_factory=LiveRecords)
     decisions: dict[tuple[str, str, int], Override] = field(default_factory=dict)
@@ -58,7 +56,7 @@ class LogHistory:
 
     @classmethod
     def of(cls, records: Iterable[Record], dataflow: str = "") -> LogHistory:
-        """Return the meaning of some records, folded in order."""
+        """Fold some records in order."""
         history = cls(dataflow)
         for record in records:
             history.apply(record)
@@ -76,7 +74,7 @@ class LogHistory:
             case Cursor(source, time, cursor, names):
                 self.cursors[source] = (time, cursor)
                 if names:
-                    self.names.setdefault(source, StandingNames()).add(names)
+                    self.names.setdefault(source, SeenNames()).add(names)
             case SinkCommit(sink, time):
                 self.committed[sink] = time  # the newest counts: a user may have emptied the sink
             case Override(what, who, time):
@@ -85,18 +83,18 @@ class LogHistory:
                     self.decisions.pop(("failed", who, time), None)
             case Snapshot():
                 if record.standing:
-                    raise InternalError("INTERNAL", "a snapshot was applied without the facts that stand in objects")
+                    raise InternalError("INTERNAL", "a snapshot was applied without the facts in its objects")
                 self._become(record)
             case Stopped() | Admitted():
                 pass
             case _:
                 self.live_records.apply(record)
 
-    def snapshot(self, standing: FactObjects | None = None) -> Snapshot:
-        """Return the record that can stand for all before it.
+    def snapshot(self, stored: FactObjects | None = None) -> Snapshot:
+        """Return the record that can replace all earlier ones.
 
         Args:
-            standing: The objects in which facts stand; None: all facts stand in the record.
+            stored: The objects that store facts; None to put all facts into the record.
         """
         live = self.live_records
         return Snapshot(
@@ -105,20 +103,20 @@ class LogHistory:
             environment=self.environment if self._claimed is None else self._claimed,
             cursors=dict(self.cursors),
             committed=dict(self.committed),
-            facts=tuple(live.facts() if standing is None else [*live.collections(), *standing.new()]),
+            facts=tuple(live.facts() if stored is None else [*live.collections(), *stored.new()]),
             decided=tuple(self.decisions.values()),
-            standing=() if standing is None else standing.objects,
+            standing=() if stored is None else stored.objects,
             names={source: names.record() for source, names in self.names.items()},
         )
 
     def checkpointed(self) -> None:
-        """Note that a snapshot of this very meaning was recorded."""
+        """Record that a snapshot of this history was written."""
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped = self.resumed = False
 
     def live_runs(self) -> set[str]:
-        """Return the names of all runs that a live fact names: those that a recovery may still need."""
+        """Return the names of all runs of live facts: those that a recovery may need."""
         return {
             run.name for fact in self.live_records.facts() for payload in payloads_of(fact) for run in runs_of(payload)
         }
@@ -137,15 +135,15 @@ class LogHistory:
         )
 
     def held(self, sink: str) -> int:
-        """Return the last time that a sink holds as far as the log knows, -1 for none: the sink may hold more.
+        """Return the last time that the log knows a sink to hold, -1 for none; the sink may hold more.
 
-        The record of a commit comes after the commit, and older versions wrote none for steps that a sink was found to
-        hold. But collected records rested on the sink, so that it holds its stable frontier at least.
+        A commit is recorded after it was made, and older versions recorded none for steps that a sink was found to
+        hold. But a sink holds at least its stable frontier, since records were collected on that ground.
         """
         return max(self.committed.get(sink, -1), last_number(self.live_records.collected.states.get(sink, ())))
 
     def decided(self, what: str) -> set[tuple[str, int]]:
-        """Return the steps with an override of one kind (`accepted`, `skipped`), each as (processor or sink, step)."""
+        """Return (processor or sink, step) of all overrides of one kind, such as `accepted`."""
         return {(who, time) for decision, who, time in self.decisions if decision == what}
 
     def _apply_claim(self, claim: Claim) -> None:
@@ -164,6 +162,6 @@ class LogHistory:
         self.dataflow = snapshot.dataflow
         self.program, self.environment = snapshot.program, snapshot.environment
         self.cursors, self.committed = dict(snapshot.cursors), dict(snapshot.committed)
-        self.names = {source: StandingNames.of(record) for source, record in snapshot.names.items()}
+        self.names = {source: SeenNames(names.objects, names.new) for source, names in snapshot.names.items()}
         self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}

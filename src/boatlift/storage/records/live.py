@@ -1,4 +1,4 @@
-"""The live records: a pure fold over facts, from which truncations and garbage collections take away."""
+"""The live facts: a pure fold, in which truncations and garbage collections remove earlier facts."""
 
 from __future__ import annotations
 
@@ -14,43 +14,39 @@ from boatlift.storage.records.facts import (
     LoggedInput,
     LoggedMessage,
     LoopEnd,
-    Maximal,
     StepDigest,
-    Time,
     Truncation,
     ends_within,
     is_within,
     left_of,
-    stands,
+    survives,
 )
-from boatlift.times import AnyFrontier, contains_event, read_frontier
-
-__all__ = ["FactWatch", "LiveRecords"]
+from boatlift.times import AnyFrontier, Maximal, Time, contains_event, read_frontier
 
 
 class FactWatch(Protocol):
-    """What is told of each fact that comes to live, and of each that is live no more."""
+    """Receives each fact that becomes live, and each that is no longer."""
 
     def added(self, fact: Fact) -> None:
-        """Take note of a fact that is live now."""
+        """Record a fact that became live."""
 
     def removed(self, fact: Fact) -> None:
-        """Take note of a fact that was live."""
+        """Record a fact that is no longer live."""
 
 
 @dataclass(slots=True)
 class LiveRecords:
     """The facts that no later fact has truncated or collected.
 
-    Law: folding `facts()` gives the same live records. So they can be written in place of all facts before.
+    Law: folding `facts()` gives the same live records, so they can replace all earlier facts in a manifest.
 
     Attributes:
-        chosen, results, taken: Processor to time to fact, in no order.
-        ended: Processor to the last rounds that are known.
+        determinants, results, taken: Processor to time to fact, unordered.
+        ended: Processor to the known last iterations.
         states: Processor to frontier to fact.
         sent: Edge to sender's time to fact.
-        collected: All garbage collections, in one.
-        watch: Is told of facts that come and go; None: nothing is.
+        collected: All garbage collections, merged into one.
+        watch: Receives facts as they come and go; None for no watch.
     """
 
     determinants: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
@@ -62,18 +58,18 @@ class LiveRecords:
     collected: GarbageCollection = field(default_factory=lambda: GarbageCollection({}, {}, {}))
     watch: FactWatch | None = field(default=None, compare=False, repr=False)
     _late: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
-    """Kinds and names of which a fact has come within the frontier of their last collection."""
+    """(kind, name) of facts that arrived within the frontier of their last collection."""
 
     @classmethod
     def of(cls, facts: Iterable[Fact], watch: FactWatch | None = None) -> LiveRecords:
-        """Return the live records of some facts, folded in order."""
+        """Fold some facts in order."""
         live = cls(watch=watch)
         for fact in facts:
             live.apply(fact)
         return live
 
     def apply(self, fact: Fact) -> None:
-        """Add the next fact, or carry out the truncation or collection that it records."""
+        """Add the next fact, or carry out a truncation or collection."""
         match fact:
             case Determinant(processor, time):
                 self._add(self.determinants, "choices", processor, time, fact)
@@ -93,7 +89,7 @@ class LiveRecords:
                 self._collect(fact)
 
     def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
-        """Forget all facts of processors and edges that the program does not have any more."""
+        """Drop all facts of processors and edges that the program no longer has."""
         parts: tuple[dict[str, Any], ...]
         parts = (self.determinants, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
@@ -107,7 +103,7 @@ class LiveRecords:
         )
 
     def facts(self) -> Iterator[Fact]:
-        """Yield the live facts, and before them the garbage collections in one."""
+        """Yield the merged garbage collections, then the live facts."""
         yield from self.collections()
         parts: tuple[dict[str, dict[Any, Any]], ...]
         parts = (self.determinants, self.ended, self.results, self.states, self.taken, self.sent)
@@ -116,15 +112,12 @@ class LiveRecords:
                 yield from facts.values()
 
     def collections(self) -> Iterator[GarbageCollection]:
-        """Yield the garbage collections in one, if there was any."""
+        """Yield the merged garbage collections, if there were any."""
         if self.collected != GarbageCollection({}, {}, {}):
             yield self.collected
 
     def checkpoint_within(self, processor: str, limit: AnyFrontier) -> Checkpoint | None:
-        """Return a processor's largest checkpoint within a limit; None if there is none.
-
-        The checkpoints of a processor are a chain: of two frontiers one is within the other.
-        """
+        """Return a processor's largest checkpoint within a limit, or None. Its checkpoints are a chain of frontiers."""
         largest: Checkpoint | None = None
         reached = read_frontier(())
         for checkpoint in self.states.get(processor, {}).values():
@@ -135,7 +128,7 @@ class LiveRecords:
 
     def _truncate(self, cut: Truncation) -> None:
         def outlives(fact: Any) -> bool:
-            return stands(fact, cut)
+            return survives(fact, cut)
 
         for part in (self.determinants, self.results, self.states, self.taken):
             for processor in cut.processors:
@@ -165,7 +158,7 @@ class LiveRecords:
     def _to_collect(
         self, kind: str, garbage: Mapping[str, Maximal], before: Mapping[str, Maximal]
     ) -> Iterator[tuple[str, AnyFrontier]]:
-        """Yield the names whose facts are to be looked through: what is collected already costs no time again."""
+        """Yield the names with something to collect, so that a repeated collection costs nothing."""
         for name, maximal in garbage.items():
             if before.get(name) != maximal or (kind, name) in self._late:
                 self._late.discard((kind, name))
@@ -219,7 +212,7 @@ class LiveRecords:
 
 
 def _put(part: dict[str, dict[Any, Any]], name: str, facts: dict[Any, Any]) -> None:
-    """Put facts in the place of others; a name without facts is left out, as folding `facts()` has it."""
+    """Replace the facts of a name; a name without facts is left out, as folding `facts()` does."""
     part[name] = facts
     if not facts:
         del part[name]

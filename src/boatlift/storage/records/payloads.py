@@ -1,7 +1,6 @@
-"""Payloads: the messages and states that facts name, as JSON in the log and as types in the program.
+"""Payloads of messages and states: JSON in the log (`docs/formats/log.md`), typed in the program.
 
-A payload is one of two: that of a source's step names its input outside, that of a unit lists runs.
-`docs/formats/log.md` describes the JSON; `payload_of` reads it, and `to_json` writes it.
+The payload of a source's step names its input; the payload of a unit lists runs.
 """
 
 from __future__ import annotations
@@ -12,49 +11,27 @@ from typing import Any, NamedTuple
 import msgspec
 
 from boatlift.decoders import look_up
-from boatlift.errors import DataError
-from boatlift.storage.records.damage import RESTORE
+from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.records import RunRef
 
-__all__ = [
-    "INPUT_LOG",
-    "NOTHING",
-    "Payload",
-    "RunsPayload",
-    "SourcePayload",
-    "StepClock",
-    "input_log_of",
-    "names_of_runs",
-    "payload_of",
-    "runs_of",
-    "to_json",
-]
-
-
 INPUT_LOG = "input_log"
-"""The entry of a position that names an object: the number of the newest object of the source's input log that the step
-rests on. Each source that keeps its rows in the store writes it, so that `verify` misses what is lost."""
+"""The entry of a position with the number of the newest object of the source's input log that the step reads. Each
+source with an input log writes it, so that `verify` detects a lost object."""
 
 
 class StepClock(NamedTuple):
-    """The clock and the seed under which the functions of a step run.
-
-    Attributes:
-        clock: In milliseconds since 1970.
-        seed: The seed of random numbers.
-    """
+    """The clock, in milliseconds since 1970, and the random seed of a step."""
 
     clock: int
     seed: int
 
 
 class SourcePayload(msgspec.Struct, frozen=True):
-    """The determinants of a source's step, which are also the message that the source sends.
+    """The determinants of a source's step, which are also the source's message.
 
     Attributes:
         position: The input of the step; the source's own JSON.
-        clock: The time of day that the step's functions see, in milliseconds since 1970.
-        seed: The seed of the step's random numbers.
+        clock, seed: See `StepClock`.
     """
 
     position: dict[str, Any]
@@ -63,7 +40,7 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
     @property
     def step_clock(self) -> StepClock:
-        """The clock and the seed under which the step's functions run."""
+        """The clock and seed for the functions that read this message."""
         return StepClock(self.clock, self.seed)
 
 
@@ -74,7 +51,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
         runs: The runs.
         rows: Number of rows of a message; None for a state.
         digest: Of a message: the digest of all rows of the step, 16 hex digits. None for a state.
-        clock, seed: Of a message: those of the step that made it; None for a step of no input. Of a state with timers
+        clock, seed: Of a message: those of the sending step; None for a step without input. Of a state with timers
             `clock` is the time up to which they have fired.
         tables: Of a state with named parts: part to its messages in order, each the names of its runs. Else None.
         bounds: Of a message of a stream with LATENESS: the bounds before and after the step, in milliseconds since
@@ -102,7 +79,7 @@ class RunsPayload(msgspec.Struct, frozen=True):
 
     @property
     def step_clock(self) -> StepClock:
-        """The clock and the seed under which the functions run that read this message.
+        """The clock and seed for the functions that read this message.
 
         Raises:
             DataError: `[CORRUPT]` the payload has none, so no unit sent it.
@@ -119,10 +96,10 @@ look_up(RunRef, SourcePayload, RunsPayload)
 
 
 def payload_of(json: Any) -> Payload:
-    """Return the payload that stands in the log, or that an engine handed over, as JSON.
+    """Return the payload in a JSON object of the log or of an engine; unknown keys are ignored.
 
     Args:
-        json: With `position` a source's; else a unit's. Other keys than those of the two types are passed over.
+        json: A source's if it has `position`, else a unit's.
 
     Raises:
         DataError: `[CORRUPT]` the JSON is neither.
@@ -136,7 +113,7 @@ def payload_of(json: Any) -> Payload:
 
 
 def to_json(payload: Payload) -> dict[str, Any]:
-    """Return the JSON of a payload; fields that are None are left out."""
+    """Return the JSON of a payload, without fields that are None."""
     if isinstance(payload, SourcePayload):
         return {"position": payload.position, "clock": payload.clock, "seed": payload.seed}
     tables = payload.tables
@@ -157,19 +134,19 @@ def to_json(payload: Payload) -> dict[str, Any]:
 
 
 def runs_of(json: Any) -> Iterator[RunRef]:
-    """Yield the runs that the JSON of a payload names; none for a source's, or for JSON that is no payload."""
+    """Yield the runs in the JSON of a payload; none for a source's, or for JSON that is no payload."""
     if isinstance(json, dict):
         yield from (msgspec.convert(run, RunRef) for run in json.get("runs", ()))
 
 
 def input_log_of(outcome: Any) -> int:
-    """Return the number of the newest object of an input log that a source's step rests on.
+    """Return the number of the newest object of an input log that a source's step reads.
 
     Args:
-        outcome: Of the step's determinants.
+        outcome: The `outcome` of the step's determinants.
 
     Returns:
-        0 if the position does not say: the source has no input log, or wrote the position before `INPUT_LOG` existed.
+        0 if the position has no such entry: the source has no input log, or the position is older than `INPUT_LOG`.
     """
     position = outcome.get("position") if isinstance(outcome, Mapping) else None
     number = position.get(INPUT_LOG) if isinstance(position, Mapping) else None
@@ -177,8 +154,8 @@ def input_log_of(outcome: Any) -> int:
 
 
 def names_of_runs(payloads: Iterable[Any]) -> set[str]:
-    """Return the names of all runs that some payloads name."""
-    # By hand, because all that a store keeps is looked at whenever garbage is collected.
+    """Return the names of all runs in some payloads."""
+    # Without msgspec: each garbage collection visits all payloads of the store.
     return {run["name"] for payload in payloads if isinstance(payload, dict) for run in payload.get("runs", ())}
 
 
@@ -187,4 +164,4 @@ def _corrupt(fault: str) -> DataError:
 
 
 NOTHING: Mapping[str, Any] = to_json(RunsPayload((), rows=0, digest=f"{0:016x}"))
-"""The message that a sink commits for a time without rows: a sink's steps are numbered without a gap."""
+"""The message of a time without rows. A sink commits it too, since its steps are numbered without a gap."""

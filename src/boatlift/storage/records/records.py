@@ -1,7 +1,7 @@
-"""The records of the log: claims, commits, cursors, overrides, stops, manifests and facts. One immutable record each.
+"""The records of the log: claims, commits, cursors, overrides, shutdowns, manifests and facts.
 
-On disk a record is msgpack by msgspec, tagged by its kind; `docs/formats/log.md` describes the bytes.
-A *group* of records is one numbered object; a group is durable whole or not at all.
+Each is immutable, on disk msgpack tagged by its kind (`docs/formats/log.md`). A *group* of records is one numbered
+object: durable as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -10,34 +10,18 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field
 
-from boatlift.storage.records.facts import Fact, Recorded, Time
-from boatlift.times import LAST
-
-__all__ = [
-    "Admitted",
-    "Claim",
-    "Cursor",
-    "FactsObject",
-    "Milliseconds",
-    "NamesObject",
-    "Override",
-    "Record",
-    "RunRef",
-    "SinkCommit",
-    "Snapshot",
-    "Stopped",
-    "TakenNames",
-]
+from boatlift.storage.records.facts import Fact, Recorded
+from boatlift.times import LAST, Time
 
 _Step = Annotated[int, Meta(ge=-1, lt=LAST)]
-"""The last of some steps; -1 for none."""
+"""The number of a last step; -1 for none."""
 _Count = Annotated[int, Meta(ge=0)]
 Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
-"""Since 1970, up to the last year that a date has."""
+"""Milliseconds since 1970, up to the year 9999."""
 
 
 class RunRef(Recorded, frozen=True):
-    """The name of a run, with all that is needed to check and place it.
+    """A reference to a run: its name, contents and checksum.
 
     Attributes:
         name: The object's name in the store (`runs/…`), or a scratch file's path before the run is durable.
@@ -46,10 +30,10 @@ class RunRef(Recorded, frozen=True):
         rows: Number of rows.
         size: Bytes.
         digest: xxh3-128 of the file, or of its tail, in hex.
-        expires: The time after which no step needs its rows, in milliseconds since 1970, by the clock or the bound that
-            the processor goes by; None: they may be needed for ever.
-        tail: How many bytes the file's tail has: it begins with the checksums of all blocks before it
-            (`storage/blocks.py`), so that its digest proves the file. None: the digest is of the whole file.
+        expires: The time after which no step needs its rows, in milliseconds since 1970, by the processor's clock or
+            watermark; None: never.
+        tail: Bytes of the file's tail, which begins with the checksums of all blocks before it (`storage/blocks.py`).
+            None: the digest covers the whole file.
     """
 
     name: str
@@ -65,15 +49,15 @@ class RunRef(Recorded, frozen=True):
 
 
 class Claim(Recorded, frozen=True, tag="claim"):
-    """A process takes the dataflow over; the number of the object that holds this is its token.
+    """A process takes the dataflow over. The number of this record's object is the process's token.
 
     Attributes:
-        host, pid, at: The process, and the time of the claim (milliseconds since 1970), for people.
+        host, pid, at: The process, and the time of the claim (milliseconds since 1970); informative.
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
-        process: The identity that tells the process from others with its number on that host
-            (`runtime/host/processes.py`), for people; empty if unknown.
-        bytes_in_flight: The process asks sources for no further step while so many bytes wait in scratch; 0: unknown.
+        process: Distinguishes the process from earlier ones with the same number on that host
+            (`runtime/host/processes.py`); informative, empty if unknown.
+        bytes_in_flight: Bytes in scratch above which the process asks sources for no further step; 0 if unknown.
     """
 
     host: str
@@ -86,22 +70,22 @@ class Claim(Recorded, frozen=True, tag="claim"):
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
-    """The owner goes on under another environment than was recorded before, and executes no recorded step again."""
+    """The owner continues under another environment than was recorded, and executes no recorded step again."""
 
 
 class SinkCommit(Recorded, frozen=True, tag="committed"):
-    """A sink holds every time up to this one (a memo, unless the sink keeps no account: then this is the account)."""
+    """A sink holds every time up to this one. For a sink without a ledger of its own, this record is the ledger."""
 
     sink: str
     time: _Step
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
-    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before.
+    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before it.
 
     Attributes:
-        cursor: The cursor, without the names that it holds.
-        names: The names that the cursor holds after those that the records before have of it, in order.
+        cursor: The cursor without its names.
+        names: The names that the cursor gained since the last `Cursor` record of the source, in order.
     """
 
     source: str
@@ -111,18 +95,18 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
 
 
 class Override(Recorded, frozen=True, tag="decided"):
-    """A decision of the user about a step, or a step that may need one.
+    """A user's decision about a step, or a failed step that awaits one.
 
     Attributes:
-        what: `accepted`: the released rows of the step stand, though its replay differed; `skipped`: the step has no
-            result; `failed`: the step fails at each try, and nothing is decided yet; `set_aside`: bad rows of a source
-            are kept in the store, and the steps that take them go on without them.
-        who: The processor or sink; of `set_aside` the source.
-        time: The number of the step; of `set_aside` -1 for every bad row, else the number of such decisions before.
-        said: The reason, for people.
-        messages: The input of the step, (edge, sender's time) each, of a processor that chooses it: the same messages
-            may come again at another step.
-        place: Of `set_aside`: the place of the one row that it is about; empty for every bad row.
+        what: `accepted`: the released rows of the step are kept, though its replay differed. `skipped`: the step has no
+            result. `failed`: the step fails at each attempt; undecided. `set_aside`: bad rows of a source are kept in
+            the store, and steps run without them.
+        who: The processor or sink; for `set_aside` the source.
+        time: The number of the step; for `set_aside` -1 for every bad row, else the number of such decisions before.
+        said: The reason, informative.
+        messages: For a processor that chooses its input: the step's input, (edge, sender's time) each, since the same
+            messages may be taken at another step later.
+        place: For `set_aside`: the place of a single row; empty for every bad row.
     """
 
     what: str
@@ -134,17 +118,17 @@ class Override(Recorded, frozen=True, tag="decided"):
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
-    """The owner stopped in good order: a step that is logged and not executed was never executed by any process."""
+    """A clean shutdown: no process has executed a step that is logged and has no result."""
 
 
 class FactsObject(Recorded, frozen=True):
-    """The name of an object of facts, and which of its facts are live no more.
+    """A reference to an object of facts, and which of its facts are no longer live.
 
     Attributes:
         name: The object's name in the store (`facts/…`).
-        digest: The checksum that the object carries, in hex.
+        digest: The object's checksum, in hex.
         count: Number of facts in it.
-        gone: The places, in the object, of facts that no recovery needs: ranges from and up to, in order.
+        gone: Index ranges [from, up to) of facts that no recovery needs, in order.
     """
 
     name: str
@@ -154,13 +138,13 @@ class FactsObject(Recorded, frozen=True):
 
 
 class NamesObject(Recorded, frozen=True):
-    """The name of an object of names.
+    """A reference to an object of names: a leaf, or a node above other objects.
 
     Attributes:
         name: The object's name in the store (`names/…`).
-        digest: The checksum that the object carries, in hex.
-        count: How many names the object has, or the objects have that it names.
-        height: 0 of an object that has names itself, h + 1 of one that names objects of height h.
+        digest: The object's checksum, in hex.
+        count: Number of names in the object and below it.
+        height: 0 for a leaf; h + 1 for an object that refers to objects of height h.
     """
 
     name: str
@@ -170,13 +154,13 @@ class NamesObject(Recorded, frozen=True):
 
 
 class TakenNames(Recorded, frozen=True):
-    """Names that a source's cursor holds, in order: those of objects, and then those that stand in none.
+    """The names in a source's cursor, in order: first those in objects, then those in none.
 
-    A manifest has it of all names, an object of names has it of its own: objects alone, or names alone.
+    In a manifest it covers all names. As the content of an object of names it has either objects or names.
 
     Attributes:
-        objects: The objects; none is of greater height than the one before.
-        new: The names that stand in no object.
+        objects: The objects, by descending height.
+        new: The names that are in no object.
     """
 
     objects: tuple[NamesObject, ...] = ()
@@ -184,23 +168,23 @@ class TakenNames(Recorded, frozen=True):
 
     @property
     def count(self) -> int:
-        """The number of all names."""
+        """Number of all names."""
         return sum(each.count for each in self.objects) + len(self.new)
 
 
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
-    """The manifest: the meaning of all records before it, so that those can go.
+    """The manifest: the meaning of all records before it, so that these can be deleted.
 
     Attributes:
         dataflow: The dataflow's name.
-        program: The program's identity, of the last claim.
+        program: The program's identity in the last claim.
         environment: The environment under which the recorded work was done (`LogHistory.environment`).
         cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
         committed: Sink to the last time that it is recorded to hold.
-        facts: The live facts of processors that stand in no object of facts.
+        facts: The live facts that are in no object of facts.
         decided: The overrides of single steps.
-        standing: The objects of facts, in which all other live facts stand.
-        names: Source to the names that its cursor holds.
+        standing: The objects of facts, which hold all other live facts.
+        names: Source to the names in its cursor.
     """
 
     dataflow: str

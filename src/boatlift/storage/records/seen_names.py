@@ -1,8 +1,8 @@
-"""The names that a source has taken: in objects of their own, or in no object yet.
+"""Tracks which object stores each name that a source has taken, and which names are only in the manifest.
 
-Names only come. So each is written into an object once, and that object never changes. Sixty-four objects of names are
-named by one object above them, sixty-four of those by one above, and so on, as the digits of a number carry. A manifest
-therefore names few objects, however many names there are.
+Names are only added, so each is written into an object once, and objects never change. They form a tree: sixty-four
+objects of one height are referenced by one object of the next height. So a manifest has few references, however many
+names there are.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ from typing import NamedTuple
 
 from boatlift.storage.records.records import NamesObject, TakenNames
 
-__all__ = ["NAMES_AN_OBJECT", "NamesObjectSize", "StandingNames"]
-
 
 class NamesObjectSize(NamedTuple):
-    """How much an object of names has.
+    """The size of an object of names.
 
     Attributes:
-        names: So many names that are in no object are moved into one; fewer stand in the manifest itself.
-        objects: So many objects of one height are named by one of the next height.
+        names: Number of names in a leaf; fewer new names stay in the manifest.
+        objects: Number of objects of one height below an object of the next.
     """
 
     names: int
@@ -32,33 +30,31 @@ NAMES_AN_OBJECT = NamesObjectSize(names=1024, objects=64)
 _REFERENCE_BYTES = 100
 
 
-class StandingNames:
-    """The names of one source, in order, by where they stand.
+class SeenNames:
+    """The names of one source, in order, by object.
 
     Laws:
-        * The names of the objects, and after them `new`, are all names that were added, in order.
+        * The names of the objects, followed by `new`, are all names that were added, in order.
         * Once `next_object` returns None, there are fewer new names than fill an object, and of each height fewer
           objects than fill one.
 
     Args:
-        objects: The objects that the newest manifest names.
-        new: The names that stand in none.
+        objects: The objects in the newest manifest.
+        new: The names in none of them.
+
+    Attributes:
+        bytes_of_new: Approximate bytes of the names in no object.
     """
 
     def __init__(self, objects: Iterable[NamesObject] = (), new: Iterable[str] = ()) -> None:
         self._objects = list(objects)
         self._new: list[str] = []
-        self._bytes = 0
+        self.bytes_of_new = 0
         self.add(new)
 
-    @classmethod
-    def of(cls, record: TakenNames) -> StandingNames:
-        """Return the names that a manifest has."""
-        return cls(record.objects, record.new)
-
     def __eq__(self, other: object) -> bool:
-        """Return whether both have as many names, and the same last ones, as far as these stand in no object."""
-        if not isinstance(other, StandingNames):
+        """Return whether both have the same number of names, and the same newest ones as far as both list them."""
+        if not isinstance(other, SeenNames):
             return NotImplemented
         both = min(len(self._new), len(other._new))
         last, others_last = self._new[len(self._new) - both :], other._new[len(other._new) - both :]
@@ -67,46 +63,31 @@ class StandingNames:
     __hash__ = None  # type: ignore[assignment]
 
     @property
-    def objects(self) -> tuple[NamesObject, ...]:
-        """The objects that the next manifest names."""
-        return tuple(self._objects)
-
-    @property
-    def new(self) -> tuple[str, ...]:
-        """The names that stand in no object."""
-        return tuple(self._new)
-
-    @property
     def count(self) -> int:
-        """The number of all names."""
+        """Number of all names."""
         return self.record().count
 
     @property
-    def bytes_of_new(self) -> int:
-        """About the number of bytes of the names that stand in no object."""
-        return self._bytes
-
-    @property
     def bytes_of_objects(self) -> int:
-        """About the number of bytes that a manifest spends on the objects."""
+        """Approximate bytes of the references in a manifest."""
         return _REFERENCE_BYTES * len(self._objects)
 
     def fill_an_object(self, size: NamesObjectSize) -> bool:
-        """Return whether so many names stand in no object that one can be made of them."""
+        """Return whether there are enough new names for an object."""
         return len(self._new) >= size.names
 
     def record(self) -> TakenNames:
-        """Return what a manifest says of the names."""
-        return TakenNames(self.objects, self.new)
+        """Return the record for a manifest."""
+        return TakenNames(tuple(self._objects), tuple(self._new))
 
     def add(self, names: Iterable[str]) -> None:
         """Add names after all others."""
         before = len(self._new)
         self._new += names
-        self._bytes += _bytes_of(self._new[before:])
+        self.bytes_of_new += _bytes_of(self._new[before:])
 
     def next_object(self, size: NamesObjectSize) -> TakenNames | None:
-        """Return the content of the next object to write, which is names or objects; None if none is due."""
+        """Return the content of the next object to write, either names or objects; None if none is due."""
         lowest = self._objects[-1].height if self._objects else 0
         same = [each for each in self._objects if each.height == lowest]
         if len(same) >= size.objects:
@@ -115,19 +96,19 @@ class StandingNames:
             return TakenNames(new=tuple(self._new[: size.names]))
         return None
 
-    def stand_in(self, name: str, digest: str, content: TakenNames) -> None:
-        """Note that what `next_object` returned stands in an object from now on.
+    def stored_in(self, name: str, digest: str, content: TakenNames) -> None:
+        """Record that an object stores the content that `next_object` returned.
 
         Args:
-            name, digest: Of the object, which is durable.
-            content: The names, or the objects below it, that the object names.
+            name, digest: The object's, which is durable.
+            content: Its content.
         """
         if content.objects:
             height = 1 + content.objects[0].height
             place = self._objects.index(content.objects[0])
             self._objects[place : place + len(content.objects)] = []
         else:
-            self._bytes -= _bytes_of(content.new)
+            self.bytes_of_new -= _bytes_of(content.new)
             del self._new[: len(content.new)]
             height, place = 0, len(self._objects)
         self._objects.insert(place, NamesObject(name, digest, content.count, height))

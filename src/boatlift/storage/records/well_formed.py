@@ -1,7 +1,7 @@
-"""The validity of a record beyond its types, on which later readers and commands rest without a check of their own.
+"""The validity of a record beyond its types; readers and commands rely on it and check no further.
 
-A checksum proves that bytes are those that were written, but not which program wrote them. So a record must be one that
-Boatlift writes: plain JSON values of a bounded depth, times of a domain, whole runs, and names that a program can have.
+A checksum proves that the bytes are as written, but not that Boatlift wrote them. So a record must be one that Boatlift
+can write: plain JSON values of a bounded depth, times of a domain, complete runs, and names that a program can have.
 """
 
 from __future__ import annotations
@@ -39,10 +39,8 @@ from boatlift.storage.records.records import (
 )
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
-__all__ = ["MOST_NESTED", "fault_of", "fault_of_names", "fault_of_value"]
-
 MOST_NESTED = 100
-"""The deepest nesting of a value: far below the limit of Python's encoders, far above a program's need."""
+"""The deepest nesting of a value: far below the limit of Python's encoders, far above what a program needs."""
 
 _PLAIN = frozenset((str, int, float, bool, type(None)))
 _FACTS_NAME = re.compile(r"facts/[0-9]{12}-[0-9]{12}")
@@ -57,7 +55,7 @@ def fault_of(record: Record) -> str | None:
 
 
 def fault_of_names(names: TakenNames) -> str | None:
-    """Return the fault of the names of a source; None if they have none."""
+    """Return the fault of a source's names; None if they have none."""
     for each in names.objects:
         if _NAMES_NAME.fullmatch(each.name) is None or _DIGEST.fullmatch(each.digest) is None:
             return f"{each.name[:300]!r} with digest {each.digest[:300]!r} is no object of names"
@@ -192,12 +190,7 @@ def _of_frontiers(frontiers: dict[str, Maximal]) -> Iterator[str]:
 
 
 def _of_frontier(frontier: Maximal, *, ends: bool) -> Iterator[str]:
-    """Yield the fault of a frontier, if there is one.
-
-    Args:
-        frontier: The maximal elements.
-        ends: Whether the frontier may hold all epochs, or all deliveries of an edge.
-    """
+    """Yield the fault of a frontier, if any; `ends` permits all epochs, or all deliveries of an edge."""
     domains = {_domain_of(time) for time in frontier}
     if None in domains or len(domains) > 1 or (not ends and any(map(is_end, frontier))):
         yield f"{frontier!r} is no frontier"
