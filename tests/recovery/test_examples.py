@@ -230,7 +230,7 @@ class TestShortcuts:
         )
 
     def test_4_recovery_truncates_the_logs_of_survivors_too(self):
-        """The input of time 1 is lost and read again, differently: the choice of `middle` for it must not stand."""
+        """The input of time 1 is lost and read again, differently: the determinant of `middle` for it is void."""
         graph = row(deterministic=False)
         monitor = Monitor(graph)
         monitor.durable_determinants("input", 0)

@@ -1,4 +1,4 @@
-"""The monitor along random executions: what is stable stays stable, and nothing depends on how it was told."""
+"""The monitor along random executions: stable times remain stable, and the order of reports does not matter."""
 
 import random
 

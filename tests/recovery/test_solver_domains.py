@@ -108,15 +108,15 @@ def with_a_loop(draw):
     rounds = draw(st.lists(st.integers(1, 2), min_size=1, max_size=3))
     epochs = list(range(len(rounds)))
     times = [(epoch, i) for epoch, count in enumerate(rounds) for i in (*range(count), LAST)]
-    facts = {"in": source(draw, epochs), "head": processor(draw, loop, times, ["round", "leave"])}
+    facts = {"in": source(draw, epochs), "head": processor(draw, loop, times, ["again", "leave"])}
     edges = {"enter": ("in", "head", Enter(loop))}
     last = "head"
     if draw(st.booleans()):
-        facts["tail"] = processor(draw, loop, times, ["round", "leave"])
+        facts["tail"] = processor(draw, loop, times, ["again", "leave"])
         edges["head-tail"] = ("head", "tail", IDENTITY)
         last = "tail"
     facts["out"] = sink(draw, epochs) if draw(st.booleans()) else processor(draw, EPOCH, epochs, [])
-    edges |= {"round": (last, "head", Feedback(loop)), "leave": (last, "out", Leave(loop))}
+    edges |= {"again": (last, "head", Feedback(loop)), "leave": (last, "out", Leave(loop))}
     for name, fact in facts.items():
         fact.logged = {e: t for e, t in fact.logged.items() if edges[e][0] == name}
     return SetWorld(facts, edges)

@@ -61,7 +61,7 @@ def test_a_loop_that_ended_within_a_frontier_stays():
     assert not survives(LoopEnd("p", (2, 0)), cut)
     assert survives(LoopEnd("q", (2, 0)), cut)
     assert not survives(LoopEnd("p", (1, 3)), Truncation({"p": ((1, 3),)}, {})), (
-        "that round 3 was the last is more than that it was"
+        "a last iteration says more than that the iteration was"
     )
 
 
@@ -86,7 +86,7 @@ def test_of_what_is_collected_the_last_choice_and_the_last_state_stay():
     assert list(standing.determinants["in"]) == [3, 4]
     assert list(standing.states["p"]) == [(3,)]
     assert list(standing.sent["p>out"]) == [3, 4]
-    assert list(standing.taken["h"]) == [0], "what stands for a state is never collected"
+    assert list(standing.taken["h"]) == [0], "inputs that replace a state are never collected"
 
 
 def test_the_checkpoint_to_restore_is_the_largest_within_the_frontier():

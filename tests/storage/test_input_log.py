@@ -399,7 +399,7 @@ def test_a_name_that_is_none_is_refused(store: LocalStore) -> None:
 
 
 def several_owners(store: Store) -> InputLog:
-    """Three owners, the second of whom wrote a memo that freed what the first had appended."""
+    """Three owners; the second wrote a key checkpoint that freed the rows of the first."""
     first = claimed(store)
     last = first.append([pushed("a")], b"rows")
     second = claimed(store, 2)

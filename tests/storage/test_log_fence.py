@@ -1,4 +1,4 @@
-"""One numbering is the fence: whoever comes and wakes up in any order, only the newest owner writes."""
+"""One numbering is the fence: processes start and resume in any order, and only the newest owner writes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def taken(begin: int, end: int, source: str = "numbers") -> Cursor:
 
 
 def standing(store: LocalStore, upto: int = 20) -> Log:
-    """A log with a manifest over names of which most stand in objects."""
+    """A log with a manifest over names, most of them in objects."""
     log = claimed(store)
     log.append([taken(0, upto)])
     manifest_of(log)

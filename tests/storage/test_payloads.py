@@ -1,4 +1,4 @@
-"""Payloads: two types, and the JSON that stands in the log for each."""
+"""Payloads: two types, and the JSON of each in the log."""
 
 from typing import Any
 

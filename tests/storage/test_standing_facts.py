@@ -1,4 +1,4 @@
-"""Facts that stand are written once: manifests name the objects that hold them, and say what is gone from each."""
+"""Live facts are written once: manifests refer to the objects that store them, and list the facts gone from each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> LocalStore:
 
 
 def standing(store: LocalStore, upto: int = 9) -> Log:
-    """A log with a manifest over facts that stand in objects of three."""
+    """A log with a manifest over facts in objects of three."""
     log = claimed(store, facts_an_object=3)
     log.append([made(time) for time in range(upto)])
     manifest_of(log)
@@ -259,7 +259,7 @@ def test_a_crash_at_any_point_loses_nothing(store: LocalStore, dies: str) -> Non
 def test_a_manifest_pays_if_it_frees_several_times_what_it_writes(store: LocalStore) -> None:
     log = claimed(store)
     log.append([made(time) for time in range(200)])
-    assert not log.pays(), "all of it stands"
+    assert not log.pays(), "no fact is gone"
     assert log.pays(frees=1 << 20), "runs are freed"
     log.append([stable({"numbers": 198})])
     assert log.pays()

@@ -63,7 +63,7 @@ def frontiers(draw, number):
 
 
 def is_event(time):
-    """Whether an event can have it: the end of the rounds of a loop is no event's time."""
+    """Whether an event can have the time: the end of a loop's iterations is no event's time."""
     return not isinstance(time, tuple) or time[-1] != LAST
 
 
@@ -169,7 +169,7 @@ loop_frontiers = st.sampled_from([None, *DOMAINS[LOOP]]).map(lambda last: LoopFr
 
 @st.composite
 def loop_runs(draw):
-    """Epochs that ran so many rounds each; of some of the times there is a record."""
+    """Epochs with a number of iterations each; some of the times are recorded."""
     counts = draw(st.lists(st.integers(1, 3), max_size=3))
     ran = [(epoch, i) for epoch, count in enumerate(counts) for i in range(count)]
     kept = draw(st.sets(st.sampled_from(ran))) if ran else set()
@@ -203,7 +203,7 @@ def test_a_loop_goes_on_to_the_next_epoch_only_behind_a_last_round(made, data):
 def test_what_a_loop_has_not_logged_is_within_exactly_when_it_is_within_what_extends(made, f, h):
     """sent(f without L) ⊆ h exactly when f ⊆ h extended by L: the closed form that the solver uses."""
     ran, _, times = made
-    # Of frontiers that can be: of rounds that ran, and of ends that are known.
+    # Possible frontiers only: of iterations that ran, and of known ends.
     known_ends = [(epoch, LAST) for epoch in range(3) if times.last_iteration((epoch,)) is not None]
     if all(g.last in {None, *ran, *known_ends} for g in (f, h)):
         assert (f.without(times) <= h) == (f <= h.extend(times))

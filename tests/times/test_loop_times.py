@@ -10,7 +10,7 @@ iterations = st.integers(0, 3)
 
 @st.composite
 def ended(draw):
-    """A loop within up to two others that ended after a round, and a time before its end."""
+    """A loop within up to two others that ended after an iteration, and a time before its end."""
     depth = draw(st.integers(1, 3))
     level = draw(st.integers(1, depth))
     outer = tuple(draw(iterations) for _ in range(level))
@@ -23,7 +23,7 @@ def ended(draw):
 
 
 def before(domain, last):
-    """The frontier that ends with a round, and all within."""
+    """The frontier that ends with an iteration, and all within."""
     *outer, n = last
     if n == NO_ITERATION:
         (below,) = domain.below((*outer, *(0 for _ in range(domain.depth + 1 - len(outer))))) or (None,)
@@ -49,7 +49,7 @@ def test_what_is_left_goes_no_further(case):
 
 
 def test_a_loop_that_nothing_entered():
-    """The frontier is within its first round, because what feeds it goes no further."""
+    """The frontier is within its first iteration, because its input goes no further."""
     times = LoopTimes(1)
     times.end((5, NO_ITERATION))
     times.cut(LoopFrontier(Loop(), (5, 0)))

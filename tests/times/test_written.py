@@ -92,12 +92,12 @@ def test_an_end_stands_for_all_epochs_or_all_deliveries_of_an_edge():
     assert is_end(LAST)
     assert is_end(("x", LAST))
     assert not is_end(LAST - 1)
-    assert not is_end((0, LAST)), "the end of the rounds of one epoch is a time like others"
+    assert not is_end((0, LAST)), "the end of the iterations of one epoch is a time like others"
 
 
 def test_the_number_of_the_last_step():
     assert last_number(()) == last_epoch(()) == last_epoch([(0, 1)]) == -1
     assert last_number((7,)) == last_epoch([3, 7, 5]) == 7
     assert last_number((("x>p", 1), ("y>p", 0))) == 2
-    assert last_number(((4, 0),)) == -1, "rounds have no number"
+    assert last_number(((4, 0),)) == -1, "iterations have no number"
     assert Frontier.up_to(4) == read_frontier((4,))

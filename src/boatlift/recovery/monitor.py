@@ -73,7 +73,7 @@ class Monitor:
     def durable_determinants(self, processor: str, time: Any) -> None:
         """Record that the determinants of a time, or of an event in a sequence domain, are durable."""
         reported = self._named(processor)
-        if reported.choice(time):
+        if reported.add_determinants(time):
             self._changed(processor)
 
     def ended(self, processor: str, time: LoopTime) -> None:

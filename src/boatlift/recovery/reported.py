@@ -81,7 +81,7 @@ class Reported:
         """Translate a frontier into the domain of `determinants`: in a sequence domain, into numbers of events."""
         return frontier if self.order is None else Frontier.up_to(self.order.within(frontier) - 1)
 
-    def choice(self, time: Any) -> bool:
+    def add_determinants(self, time: Any) -> bool:
         """Add a time with durable determinants; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
         if gone or time in self.determinants or self.chooses_at(self.collectable).contains(time):

@@ -111,7 +111,8 @@ def _check_end(store: Store, log: Log) -> Iterator[Finding]:
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
-    named = {run.name: run for run in _live_runs(history)}
+    payloads = (payload for fact in history.live_records.facts() for payload in payloads_of(fact))
+    named = {run.name: run for payload in payloads for run in runs_of(payload)}
     for run in named.values():
         damage = _check_run(store, run)
         if damage is not None and run.name in Log.open(store, None).history.live_runs():
@@ -127,11 +128,6 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
         if name not in needed and not belongs:
             yield _unnamed(name)
 
-
-def _live_runs(history: LogHistory) -> Iterator[RunRef]:
-    for fact in history.live_records.facts():
-        for payload in payloads_of(fact):
-            yield from runs_of(payload)
 
 
 def _check_run(store: Store, run: RunRef) -> Finding | None:

@@ -147,8 +147,8 @@ class LiveRecords:
             self._collect_states(processor, frontier)
         for processor, frontier in self._to_collect("choices", garbage.choices, before.choices):
             self._collect_determinants(processor, frontier)
-        for edge, frontier in self._to_collect("messages", garbage.messages, before.messages):
-            self._collect_messages(edge, frontier)
+        for edge, needless in self._to_collect("messages", garbage.messages, before.messages):
+            self._keep(self.sent, edge, lambda fact, needless=needless: not needless.contains(fact.time))
         self.collected = GarbageCollection(
             {**before.states, **garbage.states},
             {**before.choices, **garbage.choices},
@@ -185,8 +185,6 @@ class LiveRecords:
         )
         self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
-    def _collect_messages(self, edge: str, needless: AnyFrontier) -> None:
-        self._keep(self.sent, edge, lambda fact: not needless.contains(fact.time))
 
     def _add(self, part: dict[str, dict[Any, Any]], kind: str, name: str, key: Any, fact: Fact) -> None:
         self._note_late(kind, name, fact)
