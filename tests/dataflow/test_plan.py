@@ -102,7 +102,7 @@ def test_a_reduction_gives_new_rows_and_keeps_no_state() -> None:
     assert planned.units["total"].reads == ("sums",)
     planned_rows = rows.group_by("k").agg("counts", ANY)
     planned_rows.group_by("k").reduce("again", ANY).sink("no", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_REDUCTION\] again takes from counts"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_REDUCTION\] again reads counts"):
         plan(flow)
 
 
@@ -438,7 +438,7 @@ def test_what_has_other_rows_cannot_be_united_and_what_has_times_of_its_own_only
     if merged if as_they_come else united:
         assert other.name in plan(flow).units["both"].reads
         return
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both takes from"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_UNION\] both reads"):
         plan(flow)
 
 

@@ -286,7 +286,15 @@ INPUT = InputObject("5" * 32, "orders", 7, 3, 10, 5, "claim", (1, 7), 4)
 
 @pytest.mark.parametrize(
     "changed",
-    [{"key_checkpoint": 8}, {"key_checkpoint": -1}, {"freed": 10**11}, {"claims": (1, 9)}, {"base": -1}, {"kind": "alien"}, {"token": -1}],
+    [
+        {"key_checkpoint": 8},
+        {"key_checkpoint": -1},
+        {"freed": 10**11},
+        {"claims": (1, 9)},
+        {"base": -1},
+        {"kind": "alien"},
+        {"token": -1},
+    ],
 )
 def test_an_object_of_an_input_log_that_no_boatlift_writes_is_refused_by_name(changed: dict[str, Any]) -> None:
     assert decode_input(encode_input(INPUT), "input/7") == INPUT

@@ -19,11 +19,10 @@ class Facts:
     """What is known of one processor.
 
     Attributes:
-        times: All times that its events have, in the order in which they come; in a loop also the end of each epoch's
-            rounds, as if it were an event: that there are no more rounds is known, chosen and recorded like what is in
-                them.
+        times: All times of its events, in order; in a loop also the end of each epoch's iterations, as if it were an
+            event: it is known, determined and recorded like an iteration.
         candidates: F*(p), each as a number of times from the first on; None: every number.
-        determinants: The times whose determinants are durable.
+        determinants: The times with durable determinants.
         logged: Output edge to the times whose messages are durable.
     """
 

@@ -129,7 +129,6 @@ def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Fin
             yield _unnamed(name)
 
 
-
 def _check_run(store: Store, run: RunRef) -> Finding | None:
     try:
         damage = _damage(store, run)

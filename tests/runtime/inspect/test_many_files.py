@@ -96,5 +96,5 @@ def test_a_period_that_is_none_is_refused(options: dict[str, object], message: s
 
 
 def test_changes_before_a_sink_that_gathers_are_refused() -> None:
-    with pytest.raises(InvalidError, match=r"\[BAD_RECOMPUTATION\] out_gathered takes from changes"):
+    with pytest.raises(InvalidError, match=r"\[BAD_RECOMPUTATION\] out_gathered reads changes"):
         said(pushed, lambda rows: rows.changes("changes", weight="k"), every="1 minute")

@@ -185,7 +185,6 @@ class LiveRecords:
         )
         self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
-
     def _add(self, part: dict[str, dict[Any, Any]], kind: str, name: str, key: Any, fact: Fact) -> None:
         self._note_late(kind, name, fact)
         facts = part.setdefault(name, {})
