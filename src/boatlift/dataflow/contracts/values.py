@@ -44,19 +44,15 @@ class Names(AbstractSet[str]):
             raise ValueError("a name is there twice")
 
     def __contains__(self, name: object) -> bool:
-        """Return whether a name was taken."""
         return name in self._first or self._places.get(name, self._count) < self._count  # type: ignore[call-overload]
 
     def __iter__(self) -> Iterator[str]:
-        """Yield the names in order."""
         return islice(self._order, self._count)
 
     def __len__(self) -> int:
-        """Return the number of names."""
         return self._count
 
     def __repr__(self) -> str:
-        """Return the number of names, and the last of them."""
         return f"<{self._count} names{f', the last {self._order[self._count - 1]!r}' if self._count else ''}>"
 
     def plus(self, names: Iterable[str]) -> Names:
