@@ -47,7 +47,7 @@ class StepOutput:
 class KeyedKernel(Protocol):
     """The computation of one processor with keyed state, as a task runs it. Immutable, and pickled into tasks.
 
-    Laws, each held by `tests/spark/keyed/kernel_laws.py`:
+    Laws, each held by `tests/kernels/kernel_laws.py`:
         - Replay: a step over the same rows and the same state has the same rows, digest and run, bit for bit.
         - Division: the rows, and the sum of the digests, of all tasks of a step depend on the rows of this step and of
           all steps before it alone: not on their order, their division into batches, or the number of tasks.

@@ -23,9 +23,9 @@ from boatlift.state.key_groups import Share
 from boatlift.state.opened import RunsOnDemand
 from boatlift.storage.blocks import BLOCK_BYTES
 from boatlift.storage.records.records import RunRef
-from spark.keyed.loop import test_loops as loops
-from spark.keyed.node_laws import Rows as Bag
-from spark.keyed.node_laws import rows_of
+from kernels.loop import test_loops as loops
+from kernels.node_laws import Rows as Bag
+from kernels.node_laws import rows_of
 from support.exchanges import exchanges_of, in_threads
 
 LENGTH = 24

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
 from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel
-from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()

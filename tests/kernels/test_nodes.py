@@ -32,7 +32,7 @@ from boatlift.state.arrangement.order import Order
 from boatlift.state.arrangement.ordered import FirstRows
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import RunsOnDemand
-from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
+from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 some_number = st.one_of(st.none(), st.integers(0, 2))
 some_text = st.one_of(st.none(), st.sampled_from(["", "a"]))

@@ -21,7 +21,7 @@ from boatlift.kernels.network.join import JoinNode
 from boatlift.kernels.network.semi import SemiJoinNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
-from spark.keyed.node_laws import NodeCase, NodeLaws, Rows, Tasks
+from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks
 
 PAIRS = pa.schema([("a", pa.int64()), ("b", pa.int64())])
 ONES = pa.schema([("a", pa.int64())])

@@ -17,8 +17,8 @@ from boatlift.kernels.network.node import ZSet, concat
 from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import forget_runs, open_run
-from spark.keyed.node_laws import Rows, Tasks
-from spark.keyed.test_nodes import Difference
+from kernels.node_laws import Rows, Tasks
+from kernels.test_nodes import Difference
 
 TIME = pa.timestamp("us", "UTC")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

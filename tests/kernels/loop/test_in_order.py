@@ -15,9 +15,9 @@ from boatlift.kernels.loop.by_iteration import IterationCodec
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.segment import MappedSegment
-from spark.keyed.loop import test_kept_rounds as kept
-from spark.keyed.loop import test_loops as loops
-from spark.keyed.node_laws import Rows, Tasks
+from kernels.loop import test_kept_rounds as kept
+from kernels.loop import test_loops as loops
+from kernels.node_laws import Rows, Tasks
 
 VERTICES = 120
 HUBS = (3, 60, 117)

@@ -34,7 +34,7 @@ import pyarrow as pa
 
 from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.storage.records.records import RunRef
-from spark.keyed.test_larger_than_memory import LAYOUT, ROOM, rows
+from kernels.test_larger_than_memory import LAYOUT, ROOM, rows
 from support.keyed_state import take_step
 
 folder = Path(sys.argv[1])

@@ -27,7 +27,7 @@ from boatlift.state.key_groups import Share, residues
 from boatlift.state.merge import merge_runs
 from boatlift.state.opened import RunsOnDemand, open_run
 from boatlift.storage.records.records import RunRef
-from spark.keyed.kernel_laws import of_each_case
+from kernels.kernel_laws import of_each_case
 from support.exchanges import exchanges_of, in_threads
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
