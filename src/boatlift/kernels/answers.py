@@ -8,14 +8,11 @@ from typing import Any
 
 from boatlift.errors import DivergedError, UserCodeError
 
-__all__ = ["Answers"]
-
 
 class Answers:
     """The answers that a task's part of a step asks for, by key, in the order in which each key asks.
 
     Args:
-        processor: The processor, for errors.
         recorded: Of a step that is executed again: the answers that it had; None: it asks.
 
     Attributes:
@@ -33,7 +30,6 @@ class Answers:
 
         Args:
             key: The hash of the key that asks.
-            ask: Asks the outside.
 
         Raises:
             UserCodeError: `[USER_CODE]` the answer is no JSON.

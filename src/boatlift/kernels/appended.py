@@ -13,8 +13,6 @@ from boatlift.state.digest import add_column, digest, finish
 from boatlift.state.row_hash import hash_rows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["output_of"]
-
 
 def output_of(rows: pa.Table | None, runs: Mapping[str, RunRef]) -> StepOutput:
     """Return the output of a step that gives new rows.

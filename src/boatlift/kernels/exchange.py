@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from boatlift.kernels.network.node import ZSet
 
-__all__ = ["ALONE", "Exchange"]
-
 
 class Exchange(Protocol):
     """A task's side of an exchange. All tasks of the step make the same calls in the same order."""
@@ -18,7 +16,6 @@ class Exchange(Protocol):
         """Return the rows of all tasks whose keys are of this task's key groups.
 
         Args:
-            rows: This task's rows.
             keys: The places of the columns of the key; None: all columns.
 
         Raises:

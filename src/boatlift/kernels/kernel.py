@@ -18,8 +18,6 @@ from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["ROWS_INPUT", "KeyedKernel", "StepOutput"]
-
 ROWS_INPUT = "rows"
 """The name of the input of a kernel that has one."""
 

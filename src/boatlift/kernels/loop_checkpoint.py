@@ -16,8 +16,6 @@ from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["NOT_KEPT", "LoopCheckpoint", "NamedRows", "SavedIterations", "rows_of_share"]
-
 NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
 """Rows by name, with their form."""
 
@@ -27,7 +25,6 @@ class SavedIterations:
     """The rounds that were kept last.
 
     Attributes:
-        number: The last of them.
         runs: Their rows by name, of all tasks, with their form.
     """
 
@@ -52,12 +49,7 @@ class LoopCheckpoint(Protocol):
         """Whether the last rounds were kept so long ago that this one shall be."""
 
     def write(self, number: int, rows: NamedRows) -> None:
-        """Write a task's rows of all rounds so far; they count once `written` is called.
-
-        Args:
-            number: The last of the rounds.
-            rows: The rows.
-        """
+        """Write a task's rows of all rounds so far; they count once `written` is called."""
 
     def written(self, number: int) -> None:
         """Take note that all tasks have written their rows."""

@@ -23,8 +23,6 @@ from boatlift.state.merge import filtered
 from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LeavingRows", "RowsUntil"]
-
 LeavingRows = KeyedRows[PartialAggregates]
 """Rows with their times to leave, and how often each counts."""
 
@@ -34,7 +32,6 @@ class RowsUntil:
     """The state of rows that are held until a time.
 
     Attributes:
-        processor: The processor's name.
         columns: Name and type of each column.
         weighted: Whether rows come as changes.
     """
@@ -97,8 +94,6 @@ class RowsUntil:
         """Return each row as often as its weight says.
 
         Args:
-            rows: The rows.
-            sign: −1: with the opposite weight.
             schema: The columns; with `_weight`, that has 1 or −1.
         """
         counts = sign * rows.values.rows

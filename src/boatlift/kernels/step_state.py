@@ -22,8 +22,6 @@ from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["NO_TIME", "NO_WATERMARK", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
-
 V = TypeVar("V")
 
 STATE = ""
@@ -116,7 +114,6 @@ class StepState:
         """Write the runs of a step; return them by part.
 
         Args:
-            processor: The processor, as runs name it.
             codecs: Part to the form of its rows.
             rows: Part to the rows that the step adds; a part without rows has no run.
         """

@@ -38,8 +38,6 @@ from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["SparkEngine"]
-
 logger = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -55,9 +53,6 @@ class SparkEngine:
     """Executes a dataflow's steps as Spark jobs; implements `boatlift.runtime.engine.Engine`.
 
     Args:
-        spark: The session.
-        plan: The dataflow, in units.
-        registry: The operators that Spark can execute.
         long_running: Whether small steps that come quickly may share a job that lives, and holds a slot.
     """
 
@@ -79,7 +74,6 @@ class SparkEngine:
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
         return self._group.ended
 
     # -- identity -----------------------------------------------------------------------------------------------------
@@ -278,7 +272,6 @@ class SparkEngine:
         return any((order.processor, take.number) in self._skips.steps for take in order.takes)
 
     def _one_by_one(self, order: Execute) -> tuple[StepResult, ...]:
-        """Execute steps, each from the state that the one before left."""
         results: list[StepResult] = []
         state = order.state
         for take in order.takes:

@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["ValueCodec"]
-
 V = TypeVar("V")
 S = TypeVar("S")
 Ints = npt.NDArray[np.int64]
@@ -46,11 +44,7 @@ class ValueCodec(Protocol[V, S]):
         """The keys and the form of the values, as JSON: a run with another description is refused."""
 
     def of_older(self, description: Mapping[str, Any]) -> ValueCodec[V, S] | None:
-        """Return the codec that reads runs of another description as rows of this one; None if they are others.
-
-        Args:
-            description: That of the runs.
-        """
+        """Return the codec that reads runs of another description as rows of this one; None if they are others."""
 
     def fields_of(self, values: V) -> list[pa.Field]:
         """Return the narrowest columns that hold the values."""
@@ -80,7 +74,6 @@ class ValueCodec(Protocol[V, S]):
         Args:
             pieces: The values of some rows each. Their rows, put one after the other, are numbered from 0.
             order: Row numbers such that rows of equal keys are neighbours.
-            starts: Where in `order` each key begins.
 
         Returns:
             One row a key.
@@ -90,6 +83,5 @@ class ValueCodec(Protocol[V, S]):
         """Return which rows may be left out of a merged run; None if there are none.
 
         Args:
-            values: The values of the rows.
             oldest: Whether no other run of the state is older.
         """

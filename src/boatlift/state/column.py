@@ -18,18 +18,6 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = [
-    "DECIMAL",
-    "Column",
-    "StoredValues",
-    "fits_codes",
-    "is_supported",
-    "shown",
-    "sort_rows",
-    "storage_of",
-    "unequal_rows",
-]
-
 StoredValues = npt.NDArray[Any]
 """Values of a fixed-width type in its storage: equal values have equal bits."""
 
@@ -92,7 +80,6 @@ class Column:
     """Values of one type.
 
     Attributes:
-        type: The Arrow type.
         values: In their storage (see above), or as an Arrow array for strings and binary.
         valid: Which values are not NULL; None: all of them, or the Arrow array has the NULLs.
     """
@@ -106,8 +93,6 @@ class Column:
         """Return a view of an Arrow column; only a column with NULLs or values that are not canonical is copied.
 
         Args:
-            array: The values, of `kind`.
-            kind: The declared type.
             canonical: Whether -0.0 becomes 0.0 and every NaN the same NaN, as keys need.
 
         Raises:
@@ -134,7 +119,6 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the storage is signed whole numbers, whose order is that of the values."""
         return isinstance(self.values, np.ndarray) and self.values.dtype.kind == "i"
 
     def to_arrow(self) -> pa.Array:

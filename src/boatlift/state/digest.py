@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from boatlift.state.column import Column, canonical_bits
 
-__all__ = ["add_column", "add_constant", "digest", "finish"]
-
 Words = npt.NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
@@ -35,8 +33,6 @@ def add_column(words: Words, place: int, column: Column) -> None:
 
     Args:
         words: One a row; changed in place.
-        place: The column's position in the output.
-        column: Its values.
     """
     multiplier = _multiplier(place)
     for values in _words_of(column, _null(place)):

@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from boatlift.state.column import Column
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["ExpiryColumn"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -30,7 +28,6 @@ class ExpiryColumn:
 
     Attributes:
         of: Where the column is: among the keys of the rows, the rows of an arrangement, or the columns of newest rows.
-        place: Its place there.
         later: So many milliseconds after the time in the column the row expires.
         field: If the column is a struct, the place of the field.
     """
@@ -41,11 +38,7 @@ class ExpiryColumn:
     field: int | None = None
 
     def latest(self, rows: KeyedRows[Any]) -> int | None:
-        """Return the time at which the last of some rows expires; None if one of them never does, or there are none.
-
-        Args:
-            rows: The rows.
-        """
+        """Return the time at which the last of some rows expires; None if one of them never does, or there are none."""
         times, known = self._times(rows)
         return int(times.max()) if len(times) and known.all() else None
 

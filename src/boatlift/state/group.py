@@ -14,18 +14,6 @@ import numpy.typing as npt
 
 from boatlift.state.column import Column, sort_rows, unequal_rows
 
-__all__ = [
-    "Grouping",
-    "RowValues",
-    "distinct_sorted",
-    "each_once",
-    "group",
-    "grouped_sum",
-    "ranges",
-    "search_stretches",
-    "sort_hashes",
-]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -135,7 +123,6 @@ def _tell_apart(
 
     Args:
         hashes, keys, order, begins: See `group`.
-        in_order: The hashes in the order.
         at: The places in the order where a key differs from the one before it, which has the same hash.
     """
     at = at[_falls(keys, order[at - 1], order[at])]

@@ -16,8 +16,6 @@ import numpy.typing as npt
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InternalError
 
-__all__ = ["ALL_KEY_GROUPS", "KEY_GROUPS", "Share", "key_hash", "residues"]
-
 KEY_GROUPS = 4096
 """The number of key groups. Runs on disk are sorted by them, so the number is part of the format."""
 

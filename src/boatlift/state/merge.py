@@ -23,8 +23,6 @@ from boatlift.state.run_file import write_run
 from boatlift.state.segment import Segment
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["SLICE_ROWS", "filtered", "merge_rows", "merge_runs"]
-
 SLICE_ROWS = 1 << 20
 """How many rows are merged at a time: memory stays bounded however large the runs are."""
 
@@ -47,16 +45,12 @@ def merge_runs(
     """Merge runs of any times into one that holds a share of the key groups.
 
     Args:
-        codec: The form of the values.
         runs: The runs; those that hold other key groups as well are cut.
-        write_to: A fresh file.
-        processor: The processor whose state it is.
         share: The key groups of the new run.
         oldest: Whether no other run of the state is older, for any of the key groups.
         expiry: The column by which rows expire; None: they never do.
         now: The time that has passed after the last step of the runs, in milliseconds since 1970, or an earlier one;
             rows that have expired by then are left out. None: no time is known.
-        slice_rows: Rows merged at a time.
 
     Returns:
         The new run, over the times from the first to the last of all merged; None if no row is left.

@@ -23,8 +23,6 @@ from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.damage import RESTORE
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run", "prove_run"]
-
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
 
@@ -43,8 +41,6 @@ class OpenRun(Generic[S]):
     """A run that can be read.
 
     Attributes:
-        path: The file.
-        size: Its bytes.
         meta: The run's own account of itself: format, processor, first, last, modulus, residue, layout.
         segments: Its rows; no key is in two of them.
         digest: The digest of the file's tail.
@@ -58,7 +54,6 @@ class OpenRun(Generic[S]):
 
     @property
     def rows(self) -> int:
-        """Number of rows, one a key."""
         return sum(map(len, self.segments))
 
     @property
@@ -80,7 +75,6 @@ class RunsOnDemand(Generic[S]):
     codec: ValueCodec[Any, S]
 
     def __iter__(self) -> Iterator[OpenRun[S]]:
-        """Open the runs."""
         for expected, path in self.runs:
             yield open_run(path, expected, codec=self.codec)
 
@@ -89,11 +83,6 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
     """Open a run, or return the one that this process has open. Its tail is read, and the heads of its record batches.
 
     Rows are proved when they are read: a damaged one raises `[CORRUPT]` then.
-
-    Args:
-        path: The file.
-        expected: The run as it is recorded.
-        codec: How its values are read.
 
     Raises:
         DataError: `[MISSING_OBJECT]` no such file; `[CORRUPT]` the file is not the one expected, or no run;
@@ -114,10 +103,6 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
 
 def prove_run(path: str | Path, expected: RunRef) -> None:
     """Prove all bytes of a run, with whose rows something is done that cannot be undone.
-
-    Args:
-        path: The file.
-        expected: The run as it is recorded.
 
     Raises:
         DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as of `open_run`.

@@ -11,8 +11,6 @@ from boatlift.state.group import ranges
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["matching_rows"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -21,7 +19,6 @@ def matching_rows(needles: KeyedRows[Any], segment: Segment[Any]) -> tuple[Ints,
     """Return the pairs (needle, row) of equal keys; each needle and each row is in one pair at most.
 
     Args:
-        needles: The keys that are looked for.
         segment: May hold other key groups as well, or only some.
     """
     if not len(segment):

@@ -15,8 +15,6 @@ from boatlift.state.group import ranges
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 from boatlift.storage.records.damage import RESTORE
 
-__all__ = ["MappedArray", "Proof"]
-
 Ints = npt.NDArray[np.int64]
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
@@ -41,10 +39,7 @@ class Proof:
     Several threads may use it: a block is proved twice at worst.
 
     Args:
-        name: The file, for messages.
-        whole: Its bytes.
         table: The checksums of its blocks, themselves proved.
-        covered: How many bytes the blocks have.
     """
 
     def __init__(self, name: str, whole: pa.Buffer, table: BlockTable, covered: int) -> None:
@@ -132,7 +127,6 @@ class MappedArray:
     A nested array is proved whole when any of its rows is read.
 
     Args:
-        proof: Of the run.
         array: An array of a record batch of the run.
 
     Raises:

@@ -15,8 +15,6 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.state.column import Column, canonical_bits, storage_of
 
-__all__ = ["hash_rows"]
-
 Words = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -28,7 +26,6 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
     """Return a hash of each row.
 
     Args:
-        columns: The columns, of one length.
         rows: That length: there may be no columns.
         seed: Any number from 0 to 2^32 − 1.
 
@@ -42,7 +39,6 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
 
 
 def _folded(hashes: Words, column: pa.Array, seed: int) -> Words:
-    """Return the hashes with a column added."""
     kind = column.type
     if pa.types.is_struct(kind):
         folded = hashes

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from boatlift.state.column import Column
 
-__all__ = ["KeyedRows"]
-
 V = TypeVar("V")
 
 

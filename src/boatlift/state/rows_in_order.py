@@ -14,8 +14,6 @@ from boatlift.state.arrangement.order import Order, order_codes
 from boatlift.state.column import fits_codes
 from boatlift.state.row_hash import hash_rows
 
-__all__ = ["rows_and_hashes", "rows_in_order"]
-
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 

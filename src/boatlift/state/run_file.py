@@ -24,8 +24,6 @@ from boatlift.state.rows import KeyedRows
 from boatlift.storage.blocks import BlockWriter
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY", "key_field", "write_run"]
-
 FORMAT = 1
 FIRST_KIND = "aggregate"
 """The kind of a run whose metadata names none: the first runs held aggregates."""
@@ -100,11 +98,8 @@ def write_run(
 
     Args:
         path: A fresh file; also the reference's name.
-        codec: The form of the values.
         pieces: The rows, at least one piece: pieces in order, none overlapping another. Each becomes one record batch.
-        processor: The processor whose state it is.
         times: The first and the last time whose effects the run holds.
-        share: The key groups that it holds.
         fields: The columns of the values, wide enough for all pieces; without them there is one piece, and its
             narrowest columns are taken.
 

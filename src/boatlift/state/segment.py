@@ -15,8 +15,6 @@ from boatlift.state.group import RowValues, search_stretches
 from boatlift.state.proof import MappedArray, Proof
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["MappedSegment", "Segment"]
-
 S = TypeVar("S")
 V = TypeVar("V")
 Hashes = npt.NDArray[np.uint64]
@@ -32,8 +30,6 @@ class Segment(Generic[S]):
     the rows that they are asked for.
 
     Args:
-        hashes: Ascending.
-        keys: Key columns.
         values: The rest, as the codec's `decode` returns it.
         collides: Whether two of its rows may have one hash.
     """
@@ -52,7 +48,6 @@ class Segment(Generic[S]):
 
     @property
     def keys(self) -> Sequence[Column]:
-        """The key columns."""
         return self._keys
 
     @property
@@ -103,8 +98,6 @@ class MappedSegment(Segment[S]):
     """A record batch of a run: views of the mapped file, of which nothing is read before it is touched, nor unproved.
 
     Args:
-        proof: Of the run.
-        codec: How the values are read.
         columns: The columns by field name: those of the hash and the keys, then the others.
         key_fields: The fields of the hash and of the keys.
         marks: The hashes of the first row, of the row `mark_rows` behind it, and so on; proved.
@@ -139,41 +132,34 @@ class MappedSegment(Segment[S]):
 
     @property
     def hash(self) -> Hashes:
-        """The hashes of all rows, ascending."""
         self._of_hash.prove_all()
         return self._hash
 
     @property
     def keys(self) -> Sequence[Column]:
-        """The key columns."""
         return [self.key(number) for number in range(len(self._views))]
 
     @property
     def values(self) -> S:
-        """The rest, as the codec's `decode` returns it."""
         for array in self._of_values:
             array.prove_all()
         return self._values
 
     def places_of(self, wanted: Hashes) -> Ints:
-        """Return for each of some ascending hashes the first row that has no smaller one."""
         if self._is_searched_whole(wanted):
             return _search(self.hash, wanted)
         return self._between_marks(wanted, behind=False)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end."""
         if self._is_searched_whole(wanted):
             return self.hash.searchsorted(wanted, "left"), self.hash.searchsorted(wanted, "right")
         return self._between_marks(wanted, behind=False), self._between_marks(wanted, behind=True)
 
     def hashes_at(self, places: Ints) -> Hashes:
-        """Return the hashes of some rows."""
         self._of_hash.prove_at(places)
         return self._hash[places]
 
     def keys_at(self, places: Ints) -> list[Column]:
-        """Return the keys of some rows."""
         found = []
         for mapped, view, (array, kind) in zip(self._of_keys, self._views, self._key_arrays, strict=True):
             mapped.prove_at(places)
@@ -181,7 +167,6 @@ class MappedSegment(Segment[S]):
         return found
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column of whole numbers, to be read at some rows."""
         view, mapped = self._views[number], self._of_keys[number]
         if view is None or mapped.is_proved:
             values: Ints = self.key(number).values
@@ -189,13 +174,11 @@ class MappedSegment(Segment[S]):
         return _ProvedValues(mapped, view.values)
 
     def read(self, codec: ValueCodec[V, S], places: Ints) -> V:
-        """Return the values of some rows."""
         for array in self._of_values:
             array.prove_at(places)
         return codec.read(self._values, places)
 
     def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
-        """Return the rows from one place up to, not including, another; those in memory as views."""
         first, last = np.array([start]), np.array([stop])
         for array in self._arrays:
             array.prove(first, last)
@@ -206,7 +189,6 @@ class MappedSegment(Segment[S]):
         return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
 
     def key(self, number: int) -> Column:
-        """Return a key column."""
         self._of_keys[number].prove_all()
         view = self._views[number]
         if view is None:

@@ -18,8 +18,6 @@ from boatlift.state.key_groups import Share
 from boatlift.state.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["StateTable"]
-
 MANY_RUNS = 64
 """With more runs than this in any share of the key groups, a step first waits for the merge under way."""
 

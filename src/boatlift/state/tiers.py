@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["plan_merges"]
-
 
 def plan_merges(
     runs: Sequence[RunRef],
@@ -35,7 +33,6 @@ def plan_merges(
     single times: up to `keep_single` runs are left there before they are merged among themselves.
 
     Args:
-        runs: The runs of one task.
         stable: The stable frontier: the last time that no failure can take back; -1: none.
         ratio: The factor between tiers, and the number of runs of a tier that are merged.
         similar: The number of runs near the size of the largest that are merged; 2 to ratio.

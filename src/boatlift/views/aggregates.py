@@ -9,15 +9,12 @@ from typing import Any
 from boatlift.kernels.aggregate.layout import Function, Layout
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
-__all__ = ["AggregateParts", "KeptAggregates", "KeptFunction", "LayoutOf", "aggregate_parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeptFunction:
     """A call of an aggregate function that the kernel of aggregates keeps.
 
     Attributes:
-        name: The function.
         argument: Its argument, NULL for rows that its FILTER leaves out; None for `count_all`.
         result: The attribute of its result.
         distinct: Whether equal arguments count once.
@@ -51,7 +48,6 @@ class KeptAggregates:
     """An aggregate, as the kernel keeps it.
 
     Attributes:
-        layout: Its keys and functions.
         arguments: The arguments of the functions, each once, in the order of the layout.
     """
 
@@ -105,10 +101,6 @@ def aggregate_parts(node: Node, nodes: CatalystPlan) -> AggregateParts | None:
     """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions.
 
     A key that is a struct is replaced by its fields, and put together again in the result.
-
-    Args:
-        node: The aggregate.
-        nodes: Reads and makes expressions.
     """
     found = nodes.aggregation(node)
     if found is None:

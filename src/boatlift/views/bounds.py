@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace, shifted
 
-__all__ = ["Bound", "Bounds", "Expires"]
-
 _PASSING = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "RebalancePartitions", "Repartition",
     "RepartitionByExpression", "Sort", "WindowGroupLimit",
@@ -59,7 +57,6 @@ class Bound:
 
 
 def _least(bounds: Iterable[Bound | None]) -> Bound | None:
-    """Return the least of bounds; None if one is not known."""
     terms: frozenset[tuple[str, int]] = frozenset()
     for each in bounds:
         if each is None:
@@ -90,7 +87,6 @@ class Bounds:
     """The bounded columns of the nodes of a plan.
 
     Args:
-        nodes: Reads nodes.
         streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
         columns: Stream to its column with the time that its bound is about.
     """
@@ -130,11 +126,7 @@ class Bounds:
                 return {}
 
     def column(self, node: Node) -> int | None:
-        """Return the place of a column whose values are not before the bound of the one stream; None if there is none.
-
-        Args:
-            node: A node over one stream.
-        """
+        """Return the place of a column whose values are not before the bound of the one stream; None if there is none."""
         known = self.of(node)
         for place, attribute in enumerate(self._nodes.output(node)):
             bound = known.get((self._nodes.id(attribute), None))
@@ -150,7 +142,6 @@ class Bounds:
         before the least of the bounds.
 
         Args:
-            inputs: The nodes whose rows it takes.
             keys: For each input the key, over its columns.
         """
         known = [self.of(node) for node in inputs] if self._columns and keys and keys[0] else []
@@ -184,8 +175,6 @@ class Bounds:
         """Return the columns by which the rows of an inner join expire whose condition compares times of both sides.
 
         Args:
-            join: The join.
-            condition: Its condition, beyond equal keys.
             grows: For each side whether no row of it ever goes.
         """
         if condition is None or not self._columns:

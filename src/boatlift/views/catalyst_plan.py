@@ -19,8 +19,6 @@ from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype
 from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.state.arrangement.order import Order
 
-__all__ = ["CatalystPlan", "Expression", "Node", "holds_plan", "items", "plans_within"]
-
 _WITH_PLACE = re.compile(
     r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
 )
@@ -71,11 +69,7 @@ class _Package:
 
 
 class CatalystPlan:
-    """Makes and reads nodes in one session.
-
-    Args:
-        spark: The session.
-    """
+    """Makes and reads nodes in one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -213,7 +207,6 @@ class CatalystPlan:
 
         Args:
             frame: The first columns are those of the node, in its order.
-            attributes: The attributes of the node.
             more: Names of the frame's further columns that are kept.
 
         Returns:

@@ -12,8 +12,6 @@ from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.clock import unseen
 from boatlift.views.now import NOW
 
-__all__ = ["check_deterministic"]
-
 _INSTEAD = "add a column in a transform of a stream before the view"
 
 
@@ -25,7 +23,6 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
 
     Args:
         frame: The query over empty frames.
-        view: The view, for messages.
         deterministic: The user's declaration for functions that Spark does not know: True, or None for none.
 
     Raises:
@@ -59,5 +56,4 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
 
 
 def _function(kind: str) -> str:
-    """Return a class of expressions as SQL writes it."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() + "()"

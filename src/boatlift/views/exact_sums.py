@@ -19,8 +19,6 @@ from pyspark.sql.types import DoubleType
 from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, settle, to_double
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
-__all__ = ["ExactAggregate", "averages", "sums", "with_exact_sums"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExactAggregate:
@@ -36,12 +34,7 @@ class ExactAggregate:
 
 
 def with_exact_sums(node: Node, nodes: CatalystPlan) -> ExactAggregate | None:
-    """Return an aggregate whose sums and averages of floating point are exact; None if it has none.
-
-    Args:
-        node: The aggregate.
-        nodes: Makes nodes.
-    """
+    """Return an aggregate whose sums and averages of floating point are exact; None if it has none."""
     found = nodes.aggregation(node)
     if found is None:
         return None

@@ -9,8 +9,6 @@ import pyarrow as pa
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
-__all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult", "named_schema"]
-
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 """Returns the schema of columns as tasks see them, named by their place."""
 
@@ -50,7 +48,6 @@ def named_schema(columns: Sequence[Expression], schema_of: SchemaOf) -> pa.Schem
     """Return the schema of columns under the names that the query has for them.
 
     Args:
-        columns: The columns.
         schema_of: Returns their schema, named by their place.
     """
     fields = zip(schema_of(columns), columns, strict=True)

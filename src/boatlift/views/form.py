@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import Enum
 
-__all__ = ["Form"]
-
 
 class Form(Enum):
     """How a stage is computed: by a kernel, or by Spark from the rows of the touched keys."""

@@ -13,8 +13,6 @@ from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, Functio
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 from boatlift.views.joins import collated
 
-__all__ = ["InTaskExpressions"]
-
 _COMPARISONS = {
     "EqualTo": "=",
     "LessThan": "<",
@@ -33,7 +31,6 @@ class InTaskExpressions:
     """Makes expressions of tasks.
 
     Attributes:
-        nodes: Reads expressions.
         type_of: Returns the type of an expression's values as tasks see them.
     """
 
@@ -44,7 +41,6 @@ class InTaskExpressions:
         """Return an expression of tasks; None if tasks do not know it.
 
         Args:
-            expression: The expression.
             places: The place of each column, by the id of its attribute.
         """
         kind = self.nodes.kind(expression)
@@ -95,10 +91,7 @@ class InTaskExpressions:
         """Return an expression that computes a part of itself for some rows alone.
 
         Args:
-            kind: The class of the expression.
-            children: The expressions within it.
             argument: The type of the first of them.
-            result: The type of its values.
         """
         match kind, children:
             case "And", [first, second]:

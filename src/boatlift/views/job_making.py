@@ -44,8 +44,6 @@ from boatlift.views.never_fails import never_fails
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import FrameInput, PlacedNode, ViewJob, all_of
 
-__all__ = ["jobs_of", "layout_of"]
-
 
 def layout_of(
     keys: Sequence[Expression],
@@ -59,9 +57,7 @@ def layout_of(
 
     Args:
         keys: The expressions that rows are grouped by.
-        functions: The functions.
         grows: Whether no row of its input ever goes.
-        schema_of: Returns the schema of columns.
         null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
     results = schema_of([each.result for each in functions]).types
@@ -92,14 +88,7 @@ def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) 
 
 
 def jobs_of(query: Query, nodes: CatalystPlan, view: str, schema_of: SchemaOf) -> list[ViewJob]:
-    """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
-
-    Args:
-        query: The query.
-        nodes: Reads expressions.
-        view: The view, for runs and errors.
-        schema_of: Returns the schema of columns.
-    """
+    """Return the jobs of a query's steps, in the order in which they run; the last one hands out."""
     making = _JobMaking(query, nodes, view, schema_of)
     making.last()
     return making.jobs
@@ -135,7 +124,6 @@ class _JobMaking:
         self.jobs: list[ViewJob] = []
 
     def last(self) -> None:
-        """Make the job that hands out, and before it those that it depends on."""
         job = _Job()
         query = self._query
         feed = self._feed(job, query.result, self._nodes.output(query.node))
@@ -202,7 +190,6 @@ class _JobMaking:
         return Feed(place, wanted)
 
     def _loop(self, job: _Job, stage: Stage) -> int:
-        """Place the node of a loop; return its place."""
         body = stage.loop
         assert body is not None
         feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
@@ -210,7 +197,6 @@ class _JobMaking:
         return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:
-        """Place the node of a stage with one input; return its place."""
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             names = tuple(self._named(stage.keys[0]).names)
@@ -285,7 +271,6 @@ class _JobMaking:
                 self._job_of(self._query.stages[number])
 
     def _job_of(self, stage: Stage) -> None:
-        """Make the job that leaves the result of a stage."""
         job = _Job()
         if stage.form is Form.GENERAL:
             self._touched(job, stage)
@@ -345,7 +330,6 @@ def _expiries(
     """Return by which column the rows of each part expire, and by which bound they have; other parts are left out.
 
     Args:
-        stage: The stage.
         parts: Part to the input whose rows it has, and to the columns of these. Those of partial aggregates are keys.
     """
     made = {}

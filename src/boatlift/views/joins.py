@@ -12,8 +12,6 @@ from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.form import Form
 from boatlift.views.never_fails import never_fails
 
-__all__ = ["JOIN_GIVES", "SIDES_ALONE", "JoinForm", "collated", "join_form", "words"]
-
 _JOINS = {
     "Inner": Form.JOIN,
     "LeftOuter": Form.OUTER,
@@ -61,8 +59,6 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
     that may fail is computed of pairs alone, as Spark does.
 
     Args:
-        node: The join.
-        nodes: Reads nodes.
         of_all_rows: Whether a condition that may fail is computed of rows without a partner all the same.
     """
     values = nodes.not_in_values(node)

@@ -31,20 +31,13 @@ from boatlift.views.form import Form
 from boatlift.views.in_task import InTaskExpressions
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
 
-__all__ = ["LoopBody", "LoopInput", "LoopKit", "loop_body", "recursion_body"]
-
 _PASSED_OVER = frozenset({"Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
 _LOOP = 0
 
 
 @dataclass(frozen=True, slots=True)
 class LoopInput:
-    """Rows that come into a loop.
-
-    Attributes:
-        flow: The rows.
-        columns: Their columns.
-    """
+    """Rows that come into a loop."""
 
     flow: Flow
     columns: tuple[Expression, ...]
@@ -74,8 +67,6 @@ class LoopKit:
     """What the making of a body needs of the query around it.
 
     Attributes:
-        nodes: Reads nodes.
-        view: The view, for errors.
         schema_of: Returns the schema of columns as tasks see them.
         layout_of: Returns the layout of an aggregate.
         flow: Returns the rows of a node outside of the loop.
@@ -92,10 +83,7 @@ def loop_body(plan: Node, loop_rdd: int, most_iterations: int, kit: LoopKit) -> 
     """Return the body of a loop whose plan makes the rows of the next round.
 
     Args:
-        plan: The plan.
         loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_iterations: More rounds than this are refused.
-        kit: The query around it.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the plan cannot be computed round by round.
@@ -113,9 +101,7 @@ def recursion_body(union_loop: Node, most_iterations: int, kit: LoopKit) -> Loop
     """Return the body of WITH RECURSIVE: each round's rows are made of those of the last, and the result is all rows.
 
     Args:
-        union_loop: The node.
         most_iterations: More rounds than this are refused, unless the query has a limit of its own.
-        kit: The query around it.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be computed round by round.
@@ -136,12 +122,7 @@ def recursion_body(union_loop: Node, most_iterations: int, kit: LoopKit) -> Loop
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A place of the circuit while it is made: 0 is the loop; below 0 are inputs, above it results of operations.
-
-    Attributes:
-        number: The place.
-        columns: Its columns.
-    """
+    """A place of the circuit while it is made: 0 is the loop; below 0 are inputs, above it results of operations."""
 
     number: int
     columns: tuple[Expression, ...]
@@ -157,8 +138,6 @@ class _BodyMaking:
         self._operations: list[Operation] = []
 
     def body(self, result: _Placed, loop: Sequence[Expression], which: Result, most_iterations: int) -> LoopBody:
-        """Return the body with a result."""
-
         def numbered(place: int) -> int:
             return -1 - place if place < 0 else len(self._inputs) + place
 
@@ -178,7 +157,6 @@ class _BodyMaking:
         return LoopBody(circuit, tuple(self._inputs), which, most_iterations)
 
     def of(self, node: Node) -> _Placed:
-        """Return the place with the columns of a node, in its order."""
         if self._is_loop(node):
             return _Placed(_LOOP, tuple(self._nodes.output(node)))
         if not any(map(self._is_loop, items(node.collectLeaves()))):
@@ -208,7 +186,6 @@ class _BodyMaking:
         """Return the place of rows that do not depend on the loop.
 
         Args:
-            node: The rows.
             once: Whether they are there at round 0 only.
         """
         columns = tuple(self._nodes.output(node))
@@ -218,7 +195,6 @@ class _BodyMaking:
         return _Placed(-len(self._inputs), columns)
 
     def added(self, operation: Operation, node: Node) -> _Placed:
-        """Return the place of an operation that gives the columns of a node."""
         return self._placed(operation, self._nodes.output(node))
 
     def _placed(self, operation: Operation, columns: Sequence[Expression]) -> _Placed:

@@ -10,8 +10,6 @@ from typing import Any
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 
-__all__ = ["never_fails"]
-
 _NEVER = frozenset(
     {
         *("AttributeReference", "Literal", "Alias"),
@@ -33,12 +31,7 @@ _MOST_DIGITS = 38
 
 
 def never_fails(expression: Expression, nodes: CatalystPlan) -> bool:
-    """Return whether an expression has a value for every row.
-
-    Args:
-        expression: The expression.
-        nodes: Reads expressions.
-    """
+    """Return whether an expression has a value for every row."""
     kind = nodes.kind(expression)
     if kind == "Cast":
         known = _casts_all(expression, nodes)
@@ -54,7 +47,6 @@ def never_fails(expression: Expression, nodes: CatalystPlan) -> bool:
 
 
 def _is_strict(expression: Expression, kind: str) -> bool:
-    """Return whether a result that does not fit is an error, rather than NULL or another number."""
     if kind in ("UnaryMinus", "Abs"):
         return bool(expression.failOnError())
     return str(expression.evalMode().toString()) == "ANSI"

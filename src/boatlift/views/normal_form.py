@@ -14,19 +14,12 @@ from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.rewriting import NodeRewriting
 from boatlift.views.unique_keys import unique_ids
 
-__all__ = ["normal_form"]
-
 _LIMITS = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 """The nodes of a LIMIT."""
 
 
 def normal_form(plan: Node, nodes: CatalystPlan, view: str) -> Node:
     """Return a plan that gives the same rows, each node of which the analyser takes.
-
-    Args:
-        plan: The optimised plan.
-        nodes: Reads and makes nodes.
-        view: The view, for errors.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` which rows a LIMIT takes is nobody's to say.

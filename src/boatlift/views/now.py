@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import has_calendar_days, interval_in
 
-__all__ = ["NOW", "TemporalCondition", "temporal_condition"]
-
 _LATER_FIRST = {"GreaterThan": (True, False), "GreaterThanOrEqual": (True, True)}
 _LATER_SECOND = {"LessThan": (False, False), "LessThanOrEqual": (False, True)}
 _LATER = _LATER_FIRST | _LATER_SECOND
@@ -36,12 +34,7 @@ class TemporalCondition:
 
 
 def temporal_condition(node: Node, nodes: CatalystPlan) -> TemporalCondition | None:
-    """Return the first temporal condition of a filter of an analysed plan; None if it has none.
-
-    Args:
-        node: The filter.
-        nodes: Reads nodes.
-    """
+    """Return the first temporal condition of a filter of an analysed plan; None if it has none."""
     parts = nodes.conjuncts(node.condition())
     for number, part in enumerate(parts):
         kind = nodes.kind(part)

@@ -25,15 +25,12 @@ from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
 from boatlift.views.normal_form import normal_form
 
-__all__ = ["Query", "QueryKit", "Stage", "loop_of", "query_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FirstInOrder:
     """The rows of a key that come first.
 
     Attributes:
-        rows: Which those are.
         order: An expression over the columns of the input, and the order of its values.
     """
 
@@ -47,7 +44,6 @@ class Stage:
 
     Attributes:
         number: Its place among the stages of the query.
-        form: How it is computed.
         nodes: The node; of a limit the nodes down to the sort.
         output: The attributes of its result.
         inputs: The changes of the node's inputs.
@@ -95,7 +91,6 @@ class Query:
     Attributes:
         stages: The stages, each after those whose results it takes.
         result: The change of the whole result.
-        node: The optimised plan.
         grows: Whether no row of the result ever goes.
         bounded: The place of a column of the result that is not before the bound of the one stream that is read.
     """
@@ -127,8 +122,6 @@ class QueryKit:
     """What the cutting of a query knows of the session and of the streams.
 
     Attributes:
-        nodes: Reads nodes.
-        view: The view, for errors.
         streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
         growing: The streams of new rows: no row of theirs ever goes.
         bounded: Stream to its column with the time that its bounds of event time are about.
@@ -166,9 +159,7 @@ def loop_of(node: Node, loop_rdd: int, most_iterations: int, keep_every: float, 
     Args:
         node: The optimised plan of the rows of the next round.
         loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_iterations: More rounds than this are refused.
         keep_every: The seconds after which rounds are kept.
-        kit: The session and the streams.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.

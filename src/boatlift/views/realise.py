@@ -16,8 +16,6 @@ from boatlift.views.flows import Flow, Leaf, Linear, StageResult
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import ChannelInput, FrameInput, channel_name
 
-__all__ = ["StepFrames"]
-
 WeightedPlan = tuple[Node, Expression]
 """A plan, and the attribute with the weights of its rows."""
 
@@ -29,9 +27,7 @@ class StepFrames:
     """The frames of one step, or of all steps to which the same streams and stages bring something.
 
     Attributes:
-        query: The query.
         general: The numbers of the stages that have the general form.
-        nodes: Makes nodes.
         streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
         channels: The names of the channels that have rows.
         channel: Returns the frame of a channel, given its columns `c0`, `c1`, …: these, and `_weight`.
@@ -107,7 +103,6 @@ class StepFrames:
                 return self.nodes.over(node, [child]), weight
 
     def _union(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan:
-        """Return the union of the inputs that are there, with the attributes of the node."""
         output = self.nodes.output(node)
         children = []
         for each, below in zip(inputs, self.nodes.children(node), strict=True):
@@ -121,7 +116,6 @@ class StepFrames:
         return self.nodes.union([child for child, _ in children]), children[0][1]
 
     def _stage(self, stage: Stage) -> WeightedPlan | None:
-        """Return the change of a stage's result."""
         if stage.number in self.general:
             return self._difference(stage)
         name = channel_name(stage.number)

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_plan, items, plans_within
 
-__all__ = ["NodeRewriting"]
-
 
 class NodeRewriting(CatalystPlan):
     """Makes nodes of others."""

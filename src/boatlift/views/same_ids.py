@@ -18,8 +18,6 @@ from pyspark.sql import SparkSession
 
 from boatlift.errors import InternalError
 
-__all__ = ["same_ids"]
-
 _IDS = 16
 """A block has 2^16 ids whose hashes do not depend on the block; a plan with more has other ids for the rest."""
 

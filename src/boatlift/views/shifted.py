@@ -7,8 +7,6 @@ from typing import Any
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 
-__all__ = ["ColumnPlace", "Shifted", "has_calendar_days", "interval_in", "shifted"]
-
 SECOND, DAY = 10**6, 86_400 * 10**6
 _ZONE_SHIFT = 2 * 3600 * SECOND
 """A day of a calendar differs from 24 hours by no more, where a time zone shifts its clocks."""
@@ -42,7 +40,6 @@ class Shifted:
     """A value that follows the time in a column.
 
     Attributes:
-        column: The column.
         least, most: How much later than the column the value is at least and at most, in microseconds.
     """
 

@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
-__all__ = ["Template"]
-
 
 @dataclass(frozen=True, slots=True)
 class _Gap:
@@ -30,9 +28,7 @@ class Template:
     """A plan, some of whose leaves are gaps.
 
     Args:
-        frame: The plan.
         gaps: The number of the RDD of each empty frame that stands for a source, to the source.
-        nodes: Makes nodes.
     """
 
     def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: CatalystPlan) -> None:
@@ -41,7 +37,6 @@ class Template:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there are any gaps."""
         return isinstance(self._root, _Branch | _Gap)
 
     def filled(self, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -12,8 +12,6 @@ from boatlift.views.joins import collated
 from boatlift.views.shifted import ColumnPlace
 from boatlift.views.window_ends import WindowEnds
 
-__all__ = ["unique_ids", "unique_keys"]
-
 Key = frozenset[ColumnPlace]
 """Columns, and fields of structs: no two rows have equal values in all of them."""
 
@@ -48,8 +46,6 @@ def unique_keys(
     An empty set says that there is one row at most.
 
     Args:
-        node: The optimised plan.
-        nodes: Reads nodes.
         streams: Such sets of each stream, by the number of the RDD of the frame that stands for it.
     """
     names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}

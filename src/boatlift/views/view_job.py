@@ -17,8 +17,6 @@ from boatlift.views.flows import Flow, Leaf, Linear
 from boatlift.views.form import Form
 from boatlift.views.query import Query
 
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words", "layout_lines"]
-
 
 def channel_name(stage: int, result: int = 0) -> str:
     """Return the name of the channel with a result of a stage's node."""
@@ -30,7 +28,6 @@ class FrameInput:
     """Rows of a job's input that Spark computes.
 
     Attributes:
-        flow: What is computed.
         columns: The columns, over the flow's result.
         schema: Their schema, named by their place.
     """
@@ -45,7 +42,6 @@ class ChannelInput:
     """Rows of a job's input that a node of an earlier job has left.
 
     Attributes:
-        name: The channel.
         whole: The schema of the channel.
         columns: The places of the columns that are taken.
     """
@@ -66,7 +62,6 @@ class PlacedNode:
 
     Attributes:
         stage: The stage that it computes.
-        node: The node.
         feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
         key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
         expiries: Part of its state to the column by which its rows expire, and the bound by which they have.

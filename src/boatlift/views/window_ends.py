@@ -8,8 +8,6 @@ from itertools import count
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace
 
-__all__ = ["Moment", "WindowEnds"]
-
 Moment = tuple[int, int]
 """The number of a time, whatever it is in a row, and what is added to it: one number, and one decides the other."""
 
@@ -28,9 +26,6 @@ class WindowEnds:
 
     Fixed windows are computed so: the end is the start and the length. Where a row has several windows, or a union has
     windows of several queries, both ends must be as far apart in all of them. An outer join has NULL for both or none.
-
-    Args:
-        nodes: Reads nodes.
     """
 
     def __init__(self, nodes: CatalystPlan) -> None:

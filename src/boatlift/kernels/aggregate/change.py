@@ -19,8 +19,6 @@ from boatlift.kernels.aggregate.results import results_of
 from boatlift.state.column import Column, shown
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["Around", "Change", "Named", "change_of", "merged"]
-
 Mask = npt.NDArray[np.bool_]
 
 Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
@@ -29,12 +27,7 @@ Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The names that errors of an aggregation have.
-
-    Attributes:
-        processor: The processor.
-        keys: Its keys.
-    """
+    """The names that errors of an aggregation have."""
 
     processor: str
     keys: tuple[str, ...]
@@ -47,7 +40,6 @@ class Change:
     Attributes:
         replaced: The rows before, of keys that have a row after.
         ended: The rows before, of keys whose last row was taken back.
-        after: The rows after.
     """
 
     replaced: OutputRows
@@ -67,7 +59,6 @@ def change_of(
     """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
 
     Args:
-        layout: The aggregates.
         delta: The partial aggregates that the step adds, by key.
         previous: The partial aggregates of those keys before.
         named: The processor and its keys, for errors.

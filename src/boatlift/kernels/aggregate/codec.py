@@ -16,8 +16,6 @@ from boatlift.kernels.aggregate.partials import PartialAggregates, StoredPartial
 from boatlift.state.column import StoredValues
 from boatlift.state.group import grouped_sum
 
-__all__ = ["PartialsCodec"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Extent = tuple[int, int]
@@ -34,17 +32,14 @@ class PartialsCodec:
 
     @property
     def kind(self) -> str:
-        """The kind of runs."""
         return "aggregate"
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each key column."""
         return self.layout.keys
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The layout, as JSON."""
         return self.layout.description
 
     def of_older(self, description: Mapping[str, Any]) -> None:

@@ -21,8 +21,6 @@ from boatlift.state.probe import matching_rows
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["DistinctValues", "counted_once", "distinct_codec", "distinct_part"]
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -60,9 +58,7 @@ class DistinctValues:
         """Return the values that a step moves.
 
         Args:
-            codec: The form of the values.
             change: The step's rows: the columns of their keys, their values, their weights.
-            runs: The values before the step.
         """
         keys, values, weights = change
         known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -79,10 +75,7 @@ def counted_once(layout: Layout, delta: KeyedRows[PartialAggregates], number: in
     """Add the aggregates of an argument's distinct values to what a step adds.
 
     Args:
-        layout: The aggregation.
         delta: The partial aggregates that the step adds, without those of the argument. They are changed.
-        number: The argument.
-        values: Its values that the step moves.
     """
     count = np.zeros(len(delta), np.int64)
     part = _aggregated(layout, number, values)

@@ -15,8 +15,6 @@ import pyarrow as pa
 from boatlift.kernels.aggregate.exact_sum import Limbs, to_integer
 from boatlift.state.column import DECIMAL, StoredValues
 
-__all__ = ["average_of_decimals", "average_type", "cut_decimals", "fit_integers", "sum_of_decimals", "sum_type"]
-
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -62,8 +60,6 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Store
 
     Args:
         limbs: Settled limbs of the sums of unscaled values.
-        length: Number of sums.
-        kind: The type of the values.
     """
     digits = sum_type(kind).precision
     total, misfit = to_integer(limbs, length)
@@ -81,7 +77,6 @@ def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[
     Args:
         limbs: Settled limbs of the sums of unscaled values.
         counts: How many values each sum has; 0 counts as 1.
-        kind: The type of the values.
     """
     result, of_sum = average_type(kind), sum_type(kind).precision
     counts = np.maximum(counts, 1)

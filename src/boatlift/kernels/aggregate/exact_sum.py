@@ -13,8 +13,6 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Limbs", "limbs_of_floats", "limbs_of_integers", "settle", "to_double", "to_integer"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Limbs = Mapping[int, Ints]

@@ -25,8 +25,6 @@ from boatlift.state.merge import filtered
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["FirstValues", "part_of", "values_codec"]
-
 Ints = npt.NDArray[np.int64]
 
 _FIRST = FirstRows(1)
@@ -43,7 +41,6 @@ def values_codec(layout: Layout, pair: tuple[str, int], expiring: int | None = N
     A row has hashes of its key and not the key, so it has the one column by which it expires.
 
     Args:
-        layout: The aggregation.
         pair: `min` or `max`, and the number of the argument.
         expiring: The place of that column in the key; None: values are kept for ever, and have no such column.
     """
@@ -59,7 +56,6 @@ class FirstValues:
         moved: The values that the step brings and takes.
         gone: Those of them that it takes.
         left: The weight of each of these after the step.
-        before, after: One a key.
     """
 
     moved: Arranged
@@ -81,11 +77,8 @@ class FirstValues:
         """Return the first values of keys.
 
         Args:
-            layout: The aggregation.
             pair: `min` or `max`, and the number of the argument.
-            keys: The keys.
             change: The step's rows: the columns of their keys, which are among `keys`; their values; their weights.
-            runs: The values before the step.
             expiring: The place in the key of the column by which values expire; see `values_codec`.
         """
         which, _ = pair
@@ -121,8 +114,6 @@ def _spread(layout: Layout, pair: tuple[str, int], asked: KeyWords, order: Ints,
     """Return the first value of each key, of the values that may be it.
 
     Args:
-        layout, pair: As above.
-        asked: The keys.
         order: The place of each of these among the keys of the step.
         pieces: The values that come first in the order, of which several may be one number there.
     """

@@ -22,15 +22,12 @@ from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["AggregateKernel", "LayoutKernel", "ReduceKernel"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayoutKernel:
     """The part that all kernels of aggregations share of `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
-        layout: The keys and aggregates.
         processor: The processor's name, for runs and messages.
     """
 
@@ -44,17 +41,14 @@ class LayoutKernel:
 
     @property
     def time(self) -> KernelTime:
-        """None."""
         return KernelTime.NONE
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """None."""
         return {}
 
     @property
     def records_answers(self) -> bool:
-        """False."""
         return False
 
     @property
@@ -84,12 +78,10 @@ class AggregateKernel(LayoutKernel):
 
     @property
     def time(self) -> KernelTime:
-        """The bound, if there are windows that end by it."""
         return KernelTime.NONE if self.window_end is None else KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The end of a window, if windows end."""
         return {} if self.window_end is None else {self.part: ExpiryColumn("keys", self.window_end)}
 
     @property
@@ -99,7 +91,6 @@ class AggregateKernel(LayoutKernel):
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of changes: keys, results, `_weight`."""
         return self.layout.output_schema
 
     def step(
@@ -136,8 +127,6 @@ class AggregateKernel(LayoutKernel):
         """Add partial aggregates to the state.
 
         Args:
-            delta: What the step adds.
-            state, upserts: As for `step`.
             first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
 
         Raises:
@@ -178,12 +167,10 @@ class ReduceKernel(LayoutKernel):
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """None: there is no state."""
         return {}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of the rows: keys, results."""
         return self.layout.result_schema
 
     def step(

@@ -18,8 +18,6 @@ from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate.exact_decimal import average_type, sum_type
 from boatlift.state.column import fits_codes, is_supported
 
-__all__ = ["ROWS", "SUMS", "VARIANCES", "Addend", "AggregateColumn", "Function", "Layout"]
-
 Function = Literal["count_all", "count", "sum", "avg", "min", "max", "var_pop", "var_samp", "stddev_pop", "stddev_samp"]
 VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 """Functions of the exact sums of an argument and of its squares.
@@ -68,7 +66,6 @@ class AggregateColumn:
     Attributes:
         function: `count_all` is count(*), which has no argument; all others ignore NULL.
         argument: The value column in the input batches; None for `count_all`.
-        name: The result column.
         input_type: The argument's type; None for `count_all`.
         output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point, for
             averages and variances, the input's type for min and max; sums and averages of decimals have the types of

@@ -16,8 +16,6 @@ import numpy.typing as npt
 
 from boatlift.kernels.aggregate.exact_sum import LOWEST, Limbs, limbs_of_floats, settle, to_double
 
-__all__ = ["LARGEST_ROOT", "exact_product", "variances"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]

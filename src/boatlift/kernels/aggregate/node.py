@@ -32,8 +32,6 @@ from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["AggregateNode"]
-
 PARTIALS = "partials"
 DISTINCT = "DISTINCT"
 
@@ -58,7 +56,6 @@ class AggregateNode:
 
     @property
     def inputs(self) -> int:
-        """One."""
         return 1
 
     @property
@@ -70,12 +67,10 @@ class AggregateNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The keys, then the results."""
         return (self.layout.result_schema,)
 
     @property
     def whole(self) -> bool:
-        """Whether there are no keys."""
         return not self.layout.keys
 
     def keys(self, number: int) -> tuple[int, ...]:

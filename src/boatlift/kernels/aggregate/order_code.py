@@ -15,8 +15,6 @@ import pyarrow.compute as pc
 
 from boatlift.state.column import Column, StoredValues, storage_of
 
-__all__ = ["ABSENT", "Extreme", "codes_of", "from_codes", "grouped_extreme", "grouped_ranked", "merge_ranked"]
-
 Ints = npt.NDArray[np.int64]
 Extreme = Ints | pa.Array
 """A minimum or maximum per key: codes, or an Arrow array (NULL: no value yet)."""
@@ -69,10 +67,7 @@ def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | Non
     """Return the least or greatest code of each group.
 
     Args:
-        which: `min` or `max`.
         codes: One a row, rows of a group side by side.
-        absent: Rows without a value.
-        starts: Where each group begins.
     """
     if absent is not None:
         codes = np.where(absent, ABSENT[which], codes)

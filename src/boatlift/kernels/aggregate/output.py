@@ -12,8 +12,6 @@ import pyarrow as pa
 from boatlift.state.column import Column
 from boatlift.state.digest import add_column, add_constant, finish
 
-__all__ = ["KeyedOutput", "OutputRows"]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
@@ -24,13 +22,7 @@ class OutputRows:
 
 
 class KeyedOutput:
-    """Makes the output rows of some keys; the words of the keys are computed once.
-
-    Args:
-        schema: Keys, results and, of changes, `_weight`.
-        keys: The key columns.
-        length: Number of keys.
-    """
+    """Makes the output rows of some keys; the words of the keys are computed once."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[Column], length: int) -> None:
         self._schema, self._keys, self._length = schema, list(keys), length
@@ -42,7 +34,6 @@ class KeyedOutput:
         """Return the rows of some keys.
 
         Args:
-            results: The result columns of all keys.
             mask: The keys; None: all.
             weight: The weight of all rows; None: the schema has none.
         """

@@ -14,8 +14,6 @@ from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
 from boatlift.kernels.aggregate.order_code import ABSENT, Extreme
 from boatlift.state.column import StoredValues
 
-__all__ = ["PartialAggregates", "StoredPartials", "settle_sums"]
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -24,7 +22,6 @@ class PartialAggregates:
     """Partial aggregates in full width, one a row; the keys of the rows stand elsewhere.
 
     Attributes:
-        length: Number of rows.
         addends: The columns that are merged by adding; a column that is missing is zero for every row.
         extremes: The columns that are merged by taking the less or the greater, by (`min` or `max`, argument's number).
     """

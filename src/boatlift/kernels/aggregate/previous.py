@@ -17,8 +17,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.probe import matching_rows
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["Previous", "previous_of"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -44,8 +42,6 @@ def previous_of(
     """Add up the partial aggregates that the keys of a step have in runs.
 
     Args:
-        layout: The processor's layout.
-        delta: The keys.
         runs: May hold other key groups as well, or only some.
     """
     codec = PartialsCodec(layout)
@@ -68,7 +64,6 @@ def previous_of(
 
 
 def _add(partials: PartialAggregates, asked: Ints, hits: PartialAggregates) -> None:
-    """Add the rows of some keys to the rows of all."""
     everyone = hits.length == partials.length
     for addend, values in hits.addends.items():
         before = partials.addends.get(addend)

@@ -17,8 +17,6 @@ from boatlift.kernels.aggregate.order_code import ABSENT, from_codes
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.state.column import Column
 
-__all__ = ["results_of"]
-
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
@@ -27,7 +25,6 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
     """Return the result columns of some keys.
 
     Args:
-        layout: The aggregates.
         partials: With settled sums.
         refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a
             step are those that an earlier step gave, perhaps under the other rule.

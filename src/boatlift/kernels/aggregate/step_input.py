@@ -21,18 +21,12 @@ from boatlift.state.column import Column, StoredValues
 from boatlift.state.group import Grouping, group
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["aggregate"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[PartialAggregates] | None:
     """Aggregate input rows by key. The result is the same, bit for bit, in any order and any division into batches.
-
-    Args:
-        layout: The aggregates.
-        batches: With the columns `layout.columns`.
 
     Returns:
         One row a key, or None if there are no rows. Of a weighted input a key's row may be zero throughout.

@@ -16,8 +16,6 @@ from boatlift.errors import DataError
 from boatlift.kernels.aggregate.exact_sum import settle, to_integer
 from boatlift.state.group import grouped_sum
 
-__all__ = ["Unweighted", "Weighted", "Weights"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -32,7 +30,6 @@ class Unweighted:
 
     Args:
         starts: Where each group begins; rows of a group stand side by side.
-        length: Number of rows.
     """
 
     def __init__(self, starts: Ints, length: int) -> None:
@@ -48,7 +45,6 @@ class Unweighted:
         """Return the sum of each group's values; None if it may not fit into 62 bits.
 
         Args:
-            values: One a row.
             largest: The largest magnitude of a value.
         """
         return grouped_sum(values, self._starts) if largest * self._most < _ROOM else None
@@ -67,7 +63,6 @@ class Weighted:
 
     Args:
         weights: One a row; rows of a group stand side by side.
-        starts: Where each group begins.
 
     Raises:
         DataError: `[OVERFLOW]` the weights of a group add up to 2^62 or more.

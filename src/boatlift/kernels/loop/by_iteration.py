@@ -18,8 +18,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["HeldRows", "IterationCodec", "as_run", "at_iteration", "iterations_in", "taken", "without_iterations"]
-
 V = TypeVar("V")
 S = TypeVar("S")
 
@@ -31,17 +29,12 @@ _ITERATION = "_round"
 
 @dataclass(frozen=True, slots=True)
 class IterationCodec(Generic[V, S]):
-    """The codec of state by round: the keys of another codec, then the round; its values are the other's.
-
-    Attributes:
-        inner: The other codec.
-    """
+    """The codec of state by round: the keys of another codec, then the round; its values are the other's."""
 
     inner: ValueCodec[V, S]
 
     @property
     def kind(self) -> str:
-        """The kind of runs."""
         return self.inner.kind
 
     @property

@@ -19,8 +19,6 @@ from boatlift.state.group import ranges
 from boatlift.state.merge import merge_rows
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["KeyedSum", "StepChanges", "consolidated", "negated"]
-
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -84,12 +82,7 @@ class StepChanges:
     _codec: ArrangementCodec | None = None
 
     def begin(self, change: ZSet | None, hashes: Hashes) -> None:
-        """Begin the next round.
-
-        Args:
-            change: The change of the round.
-            hashes: The hash of each row's key.
-        """
+        """Begin the next round."""
         if self._newest is not None and self._codec is not None:
             rows, self._newest = self._newest, None
             while self._earlier and len(rows) and len(self._earlier[-1]) < 2 * len(rows):

@@ -12,8 +12,6 @@ from boatlift.kernels.loop.expressions import InTask, true_of
 from boatlift.kernels.loop.iterations import Iterations
 from boatlift.kernels.network.node import Node, ZSet, concat
 
-__all__ = ["Apply", "Circuit", "KeyedOperation", "Operation", "Sum"]
-
 
 @dataclass(frozen=True, slots=True)
 class Apply:
@@ -21,7 +19,6 @@ class Apply:
 
     Attributes:
         source: The place of the rows.
-        columns: The columns.
         condition: The condition; None: of all rows.
     """
 
@@ -40,11 +37,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The rows of several places with the same columns, together.
-
-    Attributes:
-        sources: The places.
-    """
+    """The rows of several places with the same columns, together."""
 
     sources: tuple[int, ...]
 
@@ -103,10 +96,8 @@ class Circuit:
         """Return the change that the next round's rows of the loop differ by, at a round.
 
         Args:
-            number: The round.
             inputs: The change of each input at the round.
             looped: The change of the loop's rows at the round.
-            iterations: The operators with state, by name.
             exchange: The way to the other tasks of the step.
         """
         places: list[ZSet | None] = [*inputs, looped]

@@ -19,8 +19,6 @@ from boatlift.errors import DataError
 from boatlift.state.arrangement.order import Order, order_codes
 from boatlift.state.column import canonical_bits
 
-__all__ = ["FUNCTIONS", "Both", "Constant", "FirstTrue", "FunctionCall", "InTask", "Place", "true_of"]
-
 Ints = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array]
 
@@ -31,10 +29,6 @@ class InTask(Protocol):
     def of(self, columns: Columns, rows: int) -> pa.Array:
         """Return the value of each row.
 
-        Args:
-            columns: The columns of the rows.
-            rows: Their number.
-
         Raises:
             DataError: `[OVERFLOW]`.
         """
@@ -42,11 +36,7 @@ class InTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column.
-
-    Attributes:
-        number: Its place.
-    """
+    """A column."""
 
     number: int
 
@@ -62,7 +52,6 @@ class Constant:
 
     Attributes:
         value: The value, of Python or of Arrow; None is NULL.
-        type: Its type.
     """
 
     value: Any
@@ -80,8 +69,6 @@ class FunctionCall:
     """A function of values.
 
     Attributes:
-        function: Its name among `FUNCTIONS`.
-        arguments: The values.
         type: The type of the result.
     """
 
@@ -101,11 +88,7 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """AND. What follows is computed for the rows for which what comes before is not false.
-
-    Attributes:
-        first, second: The conditions.
-    """
+    """AND. What follows is computed for the rows for which what comes before is not false."""
 
     first: InTask
     second: InTask
@@ -125,7 +108,6 @@ class FirstTrue:
     """CASE WHEN: of several values the first whose condition is true.
 
     Attributes:
-        branches: Conditions and values.
         otherwise: The value if no condition is true; None: NULL.
         type: The type of the values.
     """

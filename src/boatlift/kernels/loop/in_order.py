@@ -21,8 +21,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["RowsInOrder"]
-
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -85,7 +83,6 @@ class RowsInOrder:
 
         Args:
             keys: The hashes of the keys that the node reads, which were found.
-            number: The round.
         """
         del keys
         return [OpenRun("", 0, {}, [_UntilIteration(self, found, number) for found in self._segments or ()])]
@@ -115,13 +112,7 @@ class _Found:
 
 
 class _UntilIteration(Segment[ArrangedRows]):
-    """A segment of state by round, of which the rows up to a round are read. Its places are those of all rounds.
-
-    Args:
-        held: Where the segment is from.
-        found: The segment.
-        number: The round.
-    """
+    """A segment of state by round, of which the rows up to a round are read. Its places are those of all rounds."""
 
     def __init__(self, held: RowsInOrder, found: _Found, number: int) -> None:
         self._held, self._found, self._segment, self._number = held, found, found.segment, number
@@ -131,22 +122,18 @@ class _UntilIteration(Segment[ArrangedRows]):
         return len(self._segment)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end; those of the hashes were found."""
         return self._held.stretches(self._found, wanted)
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column, to be read at some rows."""
         return self._segment.key_values(number)
 
     def read(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> V:
-        """Return the values of some rows; those of later rounds have weight 0."""
         values: Any = self._segment.read(codec, places)
         iterations = self._segment.key_values(len(codec.keys))[places]
         early = self._held.meet(self._segment.hashes_at(places), iterations, self._number)
         return cast("V", ArrangedRows(values.weights * early, values.rows))
 
     def take(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> KeyedRows[V]:
-        """Return the sums of some rows over the rounds, each row once."""
         rows: KeyedRows[Any] = self._segment.take(self._held.codec, places)
         early = self._held.meet(rows.hash, iterations_in(rows), self._number)
         return without_iterations(codec, filtered(self._held.codec, rows, early))

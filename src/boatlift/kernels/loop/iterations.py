@@ -45,8 +45,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Iterations", "iteration_parts", "iterations_of"]
-
 Hashes = npt.NDArray[np.uint64]
 
 _NO_HASHES = np.zeros(0, np.uint64)
@@ -70,16 +68,13 @@ class Iterations(Protocol):
         """Go on after rounds that were kept.
 
         Args:
-            saved: The rounds.
             name: The name of the operator in them.
-            share: The key groups of this task.
         """
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         """Return the change of the result at a round; rounds come in order, from 0.
 
         Args:
-            number: The round.
             changes: The change of each input at the round.
         """
 
@@ -183,8 +178,6 @@ class _OperatorIterations:
     """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch.
 
     Args:
-        node: The operator.
-        held: Part to its rows.
         touched: For each input the keys that its changes touch, with the parts that are read for these.
     """
 
@@ -246,7 +239,6 @@ class _Sums:
         """Add what a round makes.
 
         Args:
-            made: The change of the result.
             hashes: The hash of the key of each of its rows.
             added: Part to what the step adds to it at the round.
         """
@@ -315,8 +307,6 @@ class _KeyedIterations(_OperatorIterations):
         """Return the change of the result up to a round, and what the step adds to the state for it.
 
         Args:
-            keys: The hashes of some keys.
-            number: The round.
             changes: The changes of the inputs up to the round, for these keys.
         """
         if all(change is None for change in changes):
@@ -359,8 +349,6 @@ class _JoinIterations(_OperatorIterations):
         Pairs of two rows of the round are among those of the left side's rows.
 
         Args:
-            number: The round.
-            place: The side.
             fresh: The hashes of the keys that the step changes at the round on this side.
         """
         keys = self._at(number, [JOIN_PARTS[place]], fresh)

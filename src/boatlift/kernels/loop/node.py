@@ -24,8 +24,6 @@ from boatlift.state.codec import ValueCodec
 from boatlift.state.column import shown
 from boatlift.state.merge import merge_rows
 
-__all__ = ["LoopNode", "Result"]
-
 _MOVED = "moved"
 """The name of the changes of the loop's rows in rounds that are kept."""
 
@@ -51,7 +49,6 @@ class LoopNode:
     Attributes:
         processor: The processor, as runs and errors name it.
         place: The place in the query, for errors.
-        circuit: The operators.
         result: Which rows are the result.
         most_iterations: More rounds than this are refused.
         keep_every: So many seconds after a step began its rounds are kept, and so long after that again.
@@ -66,12 +63,10 @@ class LoopNode:
 
     @property
     def inputs(self) -> int:
-        """The inputs of the circuit."""
         return len(self.circuit.inputs)
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
-        """The parts of all operators of the circuit, by round."""
         return {
             _part(each, part): codec
             for each in self.circuit.keyed
@@ -80,12 +75,10 @@ class LoopNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of the loop's rows."""
         return (self.circuit.variable,)
 
     @property
     def whole(self) -> bool:
-        """False: no rows in, no rows out."""
         return False
 
     def keys(self, number: int) -> None:
@@ -208,7 +201,6 @@ class LoopNode:
 
         Args:
             coming: The rows of this task that still change.
-            state: The state of the step.
         """
         own = state.share.residue
         first, *_ = state.exchange.greatest([-own if coming is not None else -state.share.modulus])

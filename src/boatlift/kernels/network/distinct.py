@@ -15,8 +15,6 @@ from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.probe import matching_rows
 
-__all__ = ["COUNTS", "DistinctNode"]
-
 COUNTS = "counts"
 
 
@@ -36,22 +34,18 @@ class DistinctNode:
 
     @property
     def inputs(self) -> int:
-        """One."""
         return 1
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of the rows."""
         return (self.rows,)
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The arrangement of the input."""
         return {COUNTS: ArrangementCodec(self.rows)}
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> None:

@@ -13,8 +13,6 @@ from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side, join_change
 
-__all__ = ["JOIN_PARTS", "JoinNode"]
-
 JOIN_PARTS = ("left", "right")
 
 
@@ -25,7 +23,6 @@ class JoinNode:
     Attributes:
         processor: The processor, as runs name it.
         place: The place in the query, for errors.
-        left, right: The sides.
     """
 
     processor: str
@@ -35,23 +32,19 @@ class JoinNode:
 
     @property
     def inputs(self) -> int:
-        """Two."""
         return 2
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The arrangement of each side."""
         return {"left": self.left.codec, "right": self.right.codec}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept of the left side, then those of the right side, named by their place."""
         kinds = [*self.left.kept_types, *self.right.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:

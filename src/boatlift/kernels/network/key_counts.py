@@ -24,8 +24,6 @@ from boatlift.state.row_hash import hash_rows
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["Presence"]
-
 Mask = npt.NDArray[np.bool_]
 
 
@@ -57,8 +55,6 @@ class Presence:
         """Return the presence of keys in a step.
 
         Args:
-            codec: The form of a count.
-            runs: The counts before the step.
             moved: The keys of the rows that the step moves on this side, none of them NULL; None if there are none.
             one_group: Whether all keys are in one key group.
         """
@@ -70,12 +66,7 @@ class Presence:
         return cls(codec, counts, change if len(change) else None, one_group)
 
     def before(self, keys: Sequence[pa.Array], rows: int) -> Mask:
-        """Return which of some keys have rows before the step.
-
-        Args:
-            keys: The columns of the keys.
-            rows: The number of keys.
-        """
+        """Return which of some keys have rows before the step."""
         return self._present(keys, rows, self.counts)
 
     def after(self, keys: Sequence[pa.Array], rows: int) -> Mask:

@@ -11,8 +11,6 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.state.column import shown
 
-__all__ = ["refuse_negative"]
-
 
 def refuse_negative(
     columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], schema: pa.Schema, place: str, processor: str
@@ -20,9 +18,7 @@ def refuse_negative(
     """Refuse rows that a step would leave with a negative weight.
 
     Args:
-        columns: The rows.
         weights: The weight of each after the step.
-        schema: Names the columns.
         place, processor: The place in the query, and the view.
 
     Raises:

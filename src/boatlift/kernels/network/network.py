@@ -18,8 +18,6 @@ from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Feed", "Network", "NetworkOutput", "part_name"]
-
 T = TypeVar("T")
 
 
@@ -63,7 +61,6 @@ class Network:
     Attributes:
         inputs: The columns of each input.
         names: The names of the nodes, which the parts of their states are named by.
-        nodes: The nodes.
         feeds: For each node the feeds into it, one for each of its inputs.
         expiries: Part of the state to the column by which its rows expire.
     """
@@ -99,10 +96,8 @@ class Network:
         """Take a task's part of a step: all nodes, one after the other.
 
         Args:
-            inputs: The change of each input.
             runs: Part to its runs, of times before this one.
             write_to: Returns a fresh file for the run of a part.
-            time: The time of the step.
             share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
             first: Whether this is the first step that the nodes take.
             exchange: The way to the other tasks of the step.

@@ -14,8 +14,6 @@ from boatlift.kernels.step_state import StepState
 from boatlift.state.codec import ValueCodec
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Node", "NodeOutput", "ZSet", "concat"]
-
 Ints = npt.NDArray[np.int64]
 
 
@@ -105,7 +103,6 @@ class Node(Protocol):
 
         Args:
             changes: The change of each input; None where there is none.
-            state: The state before the step.
 
         Raises:
             DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]`.

@@ -21,8 +21,6 @@ from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
 from boatlift.state.segment import Segment
 
-__all__ = ["NotInNode"]
-
 ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
 
 _KINDS = pa.schema([("kind", pa.int8())])
@@ -55,7 +53,6 @@ class NotInNode:
 
     @property
     def inputs(self) -> int:
-        """Two."""
         return 2
 
     @property
@@ -65,12 +62,10 @@ class NotInNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept, named by their place."""
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(self.left.kept_types)]),)
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:

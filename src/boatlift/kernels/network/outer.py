@@ -16,8 +16,6 @@ from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side, join_change
 
-__all__ = ["OuterJoinNode", "keys_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class OuterJoinNode:
@@ -40,7 +38,6 @@ class OuterJoinNode:
 
     @property
     def inputs(self) -> int:
-        """Two."""
         return 2
 
     @property
@@ -52,13 +49,11 @@ class OuterJoinNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept of the left side, then those of the right side, named by their place."""
         kinds = [kind for side in self.sides for kind in side.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:
@@ -97,7 +92,6 @@ class OuterJoinNode:
         return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
 
     def _presence(self, number: int, moved: Arranged | None, state: StepState) -> Presence:
-        """Return the keys of a side."""
         keys = None
         if moved is not None:
             columns = tuple(moved.values.rows[place] for place in self.sides[number].keys)

@@ -17,8 +17,6 @@ from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.column import Column
 from boatlift.state.digest import add_column, finish
 
-__all__ = ["HandedOut", "OutputCollector"]
-
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
@@ -26,7 +24,6 @@ class HandedOut:
 
     Attributes:
         replaced, rows: Those with weight −1, and those with weight 1.
-        count: Their number.
         digest: The digest of the rows with their weights; those of a step's tasks add up modulo 2^64.
     """
 

@@ -21,8 +21,6 @@ from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, 
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.merge import merge_rows
 
-__all__ = ["RecomputeKeysNode"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecomputeKeysNode:
@@ -45,7 +43,6 @@ class RecomputeKeysNode:
 
     @property
     def inputs(self) -> int:
-        """The number of inputs of the operator."""
         return len(self.rows)
 
     @property
@@ -60,7 +57,6 @@ class RecomputeKeysNode:
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:

@@ -18,8 +18,6 @@ from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KEYS", "ROWS", "Gives", "SemiJoinNode"]
-
 Gives = Literal["matched", "unmatched", "both"]
 """Which rows a node gives."""
 
@@ -36,7 +34,6 @@ class SemiJoinNode:
     Attributes:
         processor: The processor, as runs name it.
         place: The place in the query, for errors.
-        left: The left side.
         partners: The columns of the right input: the key, in the order of the left side's.
         gives: `matched`: the rows with a partner; `unmatched`: those without one; `both`: all rows, with one more
             column that says which they are.
@@ -50,7 +47,6 @@ class SemiJoinNode:
 
     @property
     def inputs(self) -> int:
-        """Two."""
         return 2
 
     @property
@@ -60,7 +56,6 @@ class SemiJoinNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept, named by their place."""
         kinds = self.left.kept_types
         if self.gives == "both":
             kinds.append(pa.bool_())
@@ -68,7 +63,6 @@ class SemiJoinNode:
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:

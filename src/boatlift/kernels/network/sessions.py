@@ -25,8 +25,6 @@ from boatlift.state.group import group, grouped_sum
 from boatlift.state.merge import merge_rows
 from boatlift.state.row_hash import hash_rows
 
-__all__ = ["SESSION_ROWS", "SessionsNode", "session_spans"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -44,7 +42,6 @@ class _MetRows(NamedTuple):
 
     Attributes:
         hash: The hashes of their keys.
-        columns: Their columns.
         before, after: Their weights before the step and after it.
         until: Until when a row is kept that was there before the step, in microseconds since 1970.
     """
@@ -86,7 +83,6 @@ class SessionsNode:
 
     @property
     def inputs(self) -> int:
-        """1."""
         return 1
 
     @property
@@ -101,7 +97,6 @@ class SessionsNode:
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     @property

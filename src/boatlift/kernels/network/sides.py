@@ -17,8 +17,6 @@ from boatlift.state.key_groups import Share
 from boatlift.state.merge import filtered
 from boatlift.state.opened import OpenRun
 
-__all__ = ["arranged_side", "by_nullity", "by_partner", "held_rows"]
-
 
 def by_nullity(side: Side, change: ZSet | None) -> tuple[ZSet | None, ZSet | None]:
     """Return the rows of a change that have a key, and those with a NULL in their key, which have no partner."""
@@ -48,9 +46,6 @@ def held_rows(
     """Return the runs of a side. Rows that go are proved to be there; without such rows no run is opened.
 
     Args:
-        side: The side.
-        change: Its change.
-        runs: Its rows before the step.
         place, processor: The place in the query, and the view, for errors.
 
     Raises:
@@ -75,9 +70,6 @@ def by_partner(
 
     Args:
         side: The side; the result has its kept columns.
-        change: Its change.
-        partners: The keys of the other side.
-        held: The side's rows before the step.
     """
     matched: list[ZSet] = []
     unmatched: list[ZSet] = []

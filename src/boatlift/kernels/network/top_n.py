@@ -21,8 +21,6 @@ from boatlift.state.arrangement.order import Order, order_codes
 from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
 from boatlift.state.merge import filtered, merge_rows
 
-__all__ = ["FIRST_ROWS", "TopNNode"]
-
 FIRST_ROWS = "rows"
 
 
@@ -37,8 +35,6 @@ class TopNNode:
         place: The place in the query, for errors.
         rows: The columns of its rows.
         key_count: The number of columns of the key.
-        order: The order.
-        first: Which rows come first.
         grows: Whether no row of the input ever goes. Then a row that is not among the first never will be, and is not
             kept.
     """
@@ -53,7 +49,6 @@ class TopNNode:
 
     @property
     def inputs(self) -> int:
-        """One."""
         return 1
 
     @property
@@ -68,7 +63,6 @@ class TopNNode:
 
     @property
     def whole(self) -> bool:
-        """False."""
         return False
 
     def keys(self, number: int) -> tuple[int, ...]:

@@ -30,12 +30,6 @@ from boatlift.spark.plans.catalyst import analysed, call_of
 from boatlift.spark.plans.fingerprint import canonical
 from boatlift.spark.plans.row_wise import check_expressions
 
-__all__ = [
-    "AggregateSpec",
-    "ParsedAggregates",
-    "parse_aggregates",
-]
-
 _SUPPORTED = "count, sum, avg, min, max, variances and standard deviations of an expression"
 _SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
 _OTHER_NAMES = {
@@ -90,7 +84,6 @@ class ParsedAggregates:
     Attributes:
         arguments: Name and expression of each distinct argument, to be selected beside the keys; aggregates of one
             expression share it.
-        aggregates: In the user's order.
         fingerprint: What is computed, written canonically; arguments by their number.
     """
 
@@ -104,8 +97,6 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
 
     Args:
         frame: The input, empty or not.
-        key_names: Columns it is grouped by.
-        columns: What the user passed to `agg`.
 
     Raises:
         InvalidError: `[UNSUPPORTED_AGGREGATE]` anything else, with what to use; `[SCHEMA_MISMATCH]` a column that is
@@ -154,7 +145,6 @@ class _Argument:
 
 
 def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]:
-    """Return the aggregate that a Column is, with its checked argument."""
     call = call_of(column)
     output = call.name or str(column).removeprefix("Column<'").removesuffix("'>")
     if call.function is None:
@@ -201,7 +191,6 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
 
 @contextmanager
 def _schema_mismatch() -> Iterator[None]:
-    """Raise an error of the analyser about an aggregate as `[SCHEMA_MISMATCH]`."""
     try:
         yield
     except AnalysisException as error:

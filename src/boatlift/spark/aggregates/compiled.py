@@ -19,8 +19,6 @@ from boatlift.spark.plans.canonical_keys import canonical_key
 from boatlift.spark.plans.catalyst import INPUT
 from boatlift.spark.plans.fingerprint import fingerprint
 
-__all__ = ["compile_aggregates"]
-
 
 def compile_aggregates(
     name: str,
@@ -35,12 +33,9 @@ def compile_aggregates(
     """Compile aggregates by key.
 
     Args:
-        name: The processor.
         keys: The columns to group by; none: all rows are one group.
         columns: Spark's aggregates, each with its result's name.
-        takes: The columns of the input.
         kit: Makes empty frames.
-        kernel: Returns the kernel of a layout.
         changes: Whether the result is changes.
 
     Raises:

@@ -13,8 +13,6 @@ from boatlift.kernels.rows_until import RowsUntil
 from boatlift.spark.compile.keyed import KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit
 
-__all__ = ["CompiledUntil", "compile_until"]
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledUntil:
@@ -37,9 +35,6 @@ def compile_until(
     """Compile rows that leave some time after the time that a column has.
 
     Args:
-        name: The operator.
-        column: The column, a timestamp.
-        takes: The columns of the input.
         kit: Makes empty frames.
         later: How long after that time a row leaves, in milliseconds.
         missing: When a row without a time leaves, in milliseconds since 1970.

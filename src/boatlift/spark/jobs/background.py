@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.planner import StepPlan
 
-__all__ = ["Background", "PlansAhead"]
-
 
 class Background:
     """The thread on which the plans of all units are made ahead."""
@@ -36,11 +34,7 @@ class _Ahead:
 
 
 class PlansAhead:
-    """The plans that are made ahead for one unit.
-
-    Args:
-        background: Where plans are made.
-    """
+    """The plans that are made ahead for one unit."""
 
     def __init__(self, background: Background) -> None:
         self._background = background

@@ -17,8 +17,6 @@ from boatlift.spark.jobs.slots import Slots, slot_count
 from boatlift.spark.jobs.task_listener import MOST_STRANGERS, driver_host, open_listener, shut
 from boatlift.spark.tasks.relay_connection import RelayAddress
 
-__all__ = ["Barrier", "BarrierTasks", "barrier_size"]
-
 PATIENCE = 5.0
 """So many seconds a gang may wait for slots that are not there."""
 
@@ -29,12 +27,7 @@ def barrier_size(context: SparkContext) -> int:
 
 
 class BarrierTasks:
-    """The tasks of a job that run at once, as the driver sees them.
-
-    Args:
-        tasks: Their number.
-        context: The Spark context that runs them.
-    """
+    """The tasks of a job that run at once, as the driver sees them."""
 
     def __init__(self, tasks: int, context: SparkContext) -> None:
         self.tasks, self._context = tasks, context
@@ -84,9 +77,6 @@ class Barrier:
 
     A task says its number and its attempt. Spark numbers the attempts of tasks that begin together one after the other,
     so a task whose attempt is further away is of another attempt of the job.
-
-    Args:
-        tasks: The number of tasks.
     """
 
     def __init__(self, tasks: int) -> None:

@@ -22,16 +22,9 @@ from boatlift.spark.session.beside import session_beside
 from boatlift.spark.session.worker_pools import BATCHES, workers_of
 from boatlift.spark.tasks.stage import TaskReceipt
 
-__all__ = ["BatchSteps"]
-
 
 class BatchSteps(Steps):
-    """Steps over the rows of an epoch, or over all rows of a source, in a session of their own.
-
-    Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-    """
+    """Steps over the rows of an epoch, or over all rows of a source, in a session of their own."""
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
         self._unit, self._jobs = unit, jobs
@@ -54,7 +47,6 @@ class BatchSteps(Steps):
         return max(1, self._jobs.spark.sparkContext.defaultParallelism - 1)
 
     def cancel_steps(self) -> None:
-        """Let the step that waits for its turn not begin."""
         self._called_off += 1
 
     def _job(self, take: StepInput) -> Sequence[TaskReceipt]:

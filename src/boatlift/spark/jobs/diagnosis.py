@@ -21,8 +21,6 @@ from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
-__all__ = ["RAISED_BAD_ROW", "explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
-
 RAISED_BAD_ROW = f"[BAD_ROW] {secrets.token_hex(16)} "
 """How the error of a bad row begins that an expression of an operator raises. No value that Spark quotes can say so."""
 
@@ -59,7 +57,6 @@ def explain(
 
     Args:
         error: What Spark raised, or the error of a task.
-        unit, time: Which step.
         inputs: The sources and positions that it read, if it read from outside.
         functions: The transforms whose Python functions it called.
         remedy: What the user can do about input at which code of the user fails, or that does not fit its schema.
@@ -159,12 +156,7 @@ def remedy(plan: Plan, unit: str, time: int) -> str:
 
 
 def tries_of_a_task(master: str, max_failures: str | None) -> int:
-    """Return how often Spark tries a task before it gives its job up.
-
-    Args:
-        master: Spark's master URL.
-        max_failures: The setting spark.task.maxFailures.
-    """
+    """Return how often Spark tries a task before it gives its job up."""
     if master.startswith("local") and not master.startswith("local-cluster"):
         said = re.search(r",\s*(\d+)\s*\]", master)
         return int(said[1]) if said else 1

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from boatlift.spark.tasks.parameters import guarded
 
-__all__ = ["EDGE", "ReadTask"]
-
 EDGE = ""
 """The name of the outlet that keeps a unit's output for the units that read it; no sink has this name."""
 
@@ -24,14 +22,12 @@ class ReadTask:
 
     Attributes:
         unit: The processor that reads, for messages.
-        files: The files.
     """
 
     unit: str
     files: tuple[str, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the files, mapped into memory."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from guarded(self.unit, partial(self.run, number))

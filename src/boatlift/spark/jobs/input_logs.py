@@ -8,14 +8,9 @@ from boatlift.runtime.engine import Beginning
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["InputLogs"]
-
 
 class InputLogs:
     """The input logs of a dataflow's sources, each handed to its source.
-
-    Args:
-        plan: The dataflow.
 
     Raises:
         InvalidError: `[BAD_POLICY]` a source's clients would wait for ever.

@@ -22,21 +22,14 @@ from boatlift.storage.records.payloads import SourcePayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Inputs"]
-
 
 class Inputs:
     """Reads the rows that steps take.
 
     Args:
-        spark: The session.
-        plan: The dataflow.
-        units: Its units, compiled.
-        store: Has the durable runs.
         scratch: The folder in which tasks leave files.
         slots: Tells how many tasks run at once now.
         recorded: Source to the last time that was closed before this process began: its input must be proved unchanged.
-        readings: The rows that were read before.
         set_aside: The bad rows that no step takes.
     """
 
@@ -96,7 +89,6 @@ class Inputs:
 
         Args:
             spark: The session in which they are read.
-            unit, take: The step.
             reader: The name under which `verify` compares the readings, if it is not the unit's.
         """
         sent = self.sent(take)
@@ -120,7 +112,6 @@ class Inputs:
         return sum(run.size for run in runs_of(message.payload))
 
     def _rows_of(self, spark: SparkSession, sender: str, messages: Sequence[Message], reader: str) -> DataFrame:
-        """Return the rows of messages of one sender; arguments as for `rows`."""
         if sender in self._plan.sources:
             return self._rows_of_source(spark, sender, messages, reader)
         files = self.files_of(messages)
@@ -182,7 +173,6 @@ class Inputs:
         Args:
             reader: The unit that reads, as for `verify`.
             source: The source, which has a parameterized read.
-            message: The message.
         """
         if self._set_aside.reader(source, (message.time,)) is not None:
             return None

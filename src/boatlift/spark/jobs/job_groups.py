@@ -8,15 +8,9 @@ from pyspark.sql import SparkSession
 
 from boatlift.spark.session.jvm import unless_gone
 
-__all__ = ["JobGroup"]
-
 
 class JobGroup:
     """The jobs of one dataflow.
-
-    Args:
-        spark: The session.
-        dataflow: Its name, for people.
 
     Attributes:
         ended: Whether all jobs were made to end, and none may begin.

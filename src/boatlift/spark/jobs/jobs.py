@@ -27,8 +27,6 @@ from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 
-__all__ = ["Jobs", "clock_of", "watermarks_of"]
-
 Made = TypeVar("Made")
 
 
@@ -37,8 +35,6 @@ class Jobs:
     """The jobs of a dataflow's steps.
 
     Attributes:
-        spark: The session.
-        plan: The dataflow.
         inputs: The rows that steps take.
         planner: Makes the plans of steps.
         group: The dataflow's jobs, which can be made to end.
@@ -103,9 +99,7 @@ class Jobs:
         """Execute a step that leaves its state as it is.
 
         Args:
-            unit, take: The step.
             job: Runs the step's job and returns the receipts of its tasks.
-            state: The payload of the state.
 
         Raises:
             BoatliftError: the step failed.
@@ -133,10 +127,8 @@ class Jobs:
         """Return the result of a step; the files of its messages are kept until it is delivered.
 
         Args:
-            unit, take: The step.
             receipts: Those of its tasks; none if the step gives no rows.
             state: The payload of the state after the step.
-            seconds: The duration of its job.
             bounds: The bounds of event time before and after the step; None: those that its input carries.
             determinant: The answers of the outside, of a unit that records them.
         """

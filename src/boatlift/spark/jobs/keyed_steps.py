@@ -26,17 +26,9 @@ from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KeyedSteps"]
-
 
 class KeyedSteps(JobSteps):
-    """Steps of a unit whose keeper has a kernel.
-
-    Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-        kernel: The computation of a task.
-    """
+    """Steps of a unit whose keeper has a kernel."""
 
     reads_runs: ClassVar[bool] = True
 
@@ -48,7 +40,6 @@ class KeyedSteps(JobSteps):
         self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
-        """Return how many steps are small enough for one task in all."""
         source = self._jobs.inputs.source_of(self._unit)
         alone = self._unit.apart or self._begin is not None
         if alone or source is None or source.capabilities.reads_many_steps is None:
@@ -57,11 +48,9 @@ class KeyedSteps(JobSteps):
         return max(1, sum(map(self._jobs.planner.fits_one_task, weights)))
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         return self._jobs.explained(self._unit, take, partial(self.run_as_one, (take,), state))[0]
 
     def run_as_one(self, takes: Sequence[StepInput], state: Any) -> tuple[StepResult, ...]:
-        """Execute steps as one job."""
         held: dict[str, list[RunRef]] = {}
 
         def located() -> dict[str, list[LocatedRun]]:
@@ -100,24 +89,19 @@ class KeyedSteps(JobSteps):
         return tuple(results)
 
     def saved(self, runs: Iterable[RunRef]) -> None:
-        """Take note that runs are durable: they may be merged freely."""
         self._state.saved(runs)
 
     def holds(self) -> AbstractSet[str]:
-        """Return the names of the runs of merges."""
         return self._state.holds()
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merges in the place of runs that no state has any more."""
         self._state.forget(live)
 
     def close(self) -> None:
-        """End merges, and the resident job if there is one."""
         super().close()
         self._state.close()
 
     def _first_plan(self, take: StepInput, begin: DataFrame) -> StepPlan:
-        """Return the plan of the first step, which takes further rows."""
         jobs = self._jobs
         jobs.group.join(self._unit.name)
         rows, weight = jobs.inputs.rows(jobs.spark, self._unit, take)

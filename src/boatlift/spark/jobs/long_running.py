@@ -36,8 +36,6 @@ from boatlift.spark.tasks.long_running import SinkTask, SourceTask, blank_row
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.relay_connection import RelayAddress
 
-__all__ = ["LONG_RUNNING_BYTES", "LongRunningJob", "long_running_job"]
-
 logger = logging.getLogger(__name__)
 
 LONG_RUNNING_BYTES = 1 << 18
@@ -72,9 +70,6 @@ class LongRunningJob:
     """The resident job of one unit: begins when small steps come quickly, and ends when none come.
 
     Args:
-        unit: The unit.
-        group: The dataflow's jobs.
-        spark: The session.
         make: Makes the frame of a small step.
         left: How many slots the job has to leave to others.
     """

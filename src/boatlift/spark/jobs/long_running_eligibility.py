@@ -15,8 +15,6 @@ from boatlift.spark.plans.catalyst import optimised
 from boatlift.spark.plans.marked import is_a_stream, marked
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["EXPRESSIONS", "long_running", "needs_own_jobs", "slots_left"]
-
 EXPRESSIONS = "its expressions take more than one row at a time, or call Python"
 
 
@@ -52,7 +50,6 @@ def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSess
 
 
 def _lets_marks_pass(unit: CompiledUnit, spark: SparkSession) -> bool:
-    """Return whether marks pass through a unit's expressions, on a frame of no rows."""
     top = unit.top
     if not (top is None or top.row_wise or isinstance(top, CompiledKeyed) or unit.unit.keeps_state):
         return False

@@ -14,8 +14,6 @@ from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOr
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.relay_connection import RelayAddress
 
-__all__ = ["LongRunningRelay"]
-
 
 class LongRunningRelay:
     """Orders steps of one task, whose two parts join it.
@@ -44,7 +42,6 @@ class LongRunningRelay:
 
     @property
     def is_ready(self) -> bool:
-        """Whether a task waits for orders."""
         with self._lock:
             return self._ready is not None
 

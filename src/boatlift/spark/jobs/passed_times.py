@@ -5,8 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping
 
-__all__ = ["PassedTimes"]
-
 _REMEMBERED = 4096
 """Of so many steps it is remembered which time had passed after them."""
 

@@ -21,8 +21,6 @@ from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["PlanCache"]
-
 MOST_PLANS = 16
 """So many plans of a unit are kept at most: a unit that reads many others takes rows of other ones at each step."""
 
@@ -39,8 +37,6 @@ class PlanCache:
 
     Args:
         unit: The unit; its plan has no values of a step.
-        jobs: The dataflow's jobs.
-        small: Plans a small step.
     """
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs, small: Small) -> None:
@@ -54,7 +50,6 @@ class PlanCache:
         """Return the plan of a step, if a kept plan serves it.
 
         Args:
-            take: The step.
             state: Whether the step's tasks read runs of the state.
         """
         sent = self._inputs.sent(take)

@@ -42,18 +42,6 @@ from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.state.key_groups import KEY_GROUPS
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = [
-    "RECEIPTS",
-    "ArrowTask",
-    "KeyedJob",
-    "LastStage",
-    "RecordedAnswers",
-    "StepPlan",
-    "StepPlanner",
-    "power_of_two",
-    "tasks_for",
-]
-
 ONE_TASK_BYTES = 4 << 20
 """A step with less input than this runs as one task: a shuffle would cost more than it saves."""
 
@@ -168,7 +156,6 @@ class KeyedJob:
     """A job whose tasks take rows by key.
 
     Attributes:
-        name: The processor.
         inputs: For each input of the tasks the columns of its rows.
         task: Returns the task of a job with so many tasks.
         hashes: Returns the hashes of the keys of rows, by which a large step's rows are divided.
@@ -188,7 +175,6 @@ class StepPlanner:
 
     Attributes:
         scratch: The folder in which tasks leave files.
-        token: The owner's.
         slots: Tells how many tasks run at once now: executors come and go, and each step asks anew.
     """
 
@@ -204,7 +190,6 @@ class StepPlanner:
         """Return the parameters of a step's job.
 
         Args:
-            number: The step's number.
             source: The positions of the sources, if the plan does not hold them.
             state: Whether the tasks read runs of a state.
         """
@@ -228,8 +213,6 @@ class StepPlanner:
         """Return the planned frame of a step that stages its rows.
 
         Args:
-            unit: The unit.
-            frame: Its rows.
             task: What the tasks do with the rows and their hashes, if it is more than to stage them.
             last_stage: Makes the last stage, if it is not that of a job for one step.
         """
@@ -251,10 +234,7 @@ class StepPlanner:
         """Return the plan of a step that updates keyed state; the rows of a large step are divided by a job before.
 
         Args:
-            job: The job.
-            frame: The rows that the kernel takes.
             weight: Bytes of the step's input, more or less.
-            number: The step's number.
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.slots())
         if job.exchanges and tasks > 1:
@@ -285,9 +265,7 @@ class StepPlanner:
 
         Args:
             unit: The unit, whose plan depends on nothing that differs among the steps.
-            job: The job.
             rows: The input of all steps, with `_ordinal`.
-            times: The steps.
 
         Raises:
             InternalError: the ordinal cannot be carried through the unit's transforms.
@@ -337,7 +315,6 @@ def tasks_for(weight: int, parallelism: int) -> int:
     """Return how many tasks a step over keyed state has: a power of two, so that it divides the key groups.
 
     Args:
-        weight: Bytes of its input.
         parallelism: How many tasks run at once.
     """
     if weight <= ONE_TASK_BYTES:
@@ -351,6 +328,5 @@ def power_of_two(number: int) -> int:
 
 
 def _hashable(column: pa.Field) -> str:
-    """Return the expression of a column whose values Spark can hash."""
     name = quoted(column.name)
     return f"map_entries({name})" if pa.types.is_map(column.type) else name

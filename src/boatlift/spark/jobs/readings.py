@@ -11,14 +11,11 @@ from pathlib import Path
 from boatlift.dataflow import DigestsOnRead, Reading
 from boatlift.errors import DataError
 
-__all__ = ["Readings"]
-
 
 class Readings:
     """The folders in which tasks note their readings, and the comparison of these with the known readings.
 
     Args:
-        scratch: The folder of these folders.
         known: Source and step to the reading that was recorded before this process began.
     """
 

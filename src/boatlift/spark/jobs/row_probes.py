@@ -11,17 +11,9 @@ from boatlift.spark.jobs.row_questions import asked
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 
-__all__ = ["row_probe"]
-
 
 def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
-    """Run the job that evaluates the row conditions of a batch's policy over a step's rows.
-
-    Args:
-        unit: The batch.
-        take: The step: one message.
-        jobs: The dataflow's jobs.
-    """
+    """Run the job that evaluates the row conditions of a batch's policy over a step's rows."""
     policy, reader = batch_of(unit.unit.policy), f"{unit.name}:probe"
     assert policy is not None, "only batches ask"
     if not policy.judges_rows and (counted := _counted(unit, take)) is not None:

@@ -14,8 +14,6 @@ from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.clock import dated, unseen
 
-__all__ = ["asked", "check_row_conditions"]
-
 
 def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
     """Raise if a policy cannot be asked of these rows.

@@ -23,8 +23,6 @@ from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
 
-__all__ = ["JobSteps", "RowSteps"]
-
 
 class JobSteps(Steps):
     """Steps of which each is one job, whose plan is made ahead or taken from a cache where that is possible.
@@ -33,8 +31,6 @@ class JobSteps(Steps):
         reads_runs: Whether the tasks of a step read the names of runs from a file, as tasks with a kernel do.
 
     Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
         again: Whether a plan depends on nothing but the rows, so that it may be made ahead, and kept.
     """
 
@@ -48,17 +44,14 @@ class JobSteps(Steps):
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
 
     def prepare(self, takes: Sequence[StepInput]) -> None:
-        """Begin to make a plan in the background, if the rows come from sources."""
         if self._plans_ahead:
             self._ahead.make(takes, partial(self._plan, takes))
 
     def cancel_steps(self) -> None:
-        """Let the resident job, if there is one, drop the step under way."""
         if self._cache is not None:
             self._cache.cancel_steps()
 
     def close(self) -> None:
-        """End the resident job, if there is one."""
         if self._cache is not None:
             self._cache.close()
 
@@ -72,7 +65,6 @@ class JobSteps(Steps):
         """Run the job of steps; nothing of it is kept yet, so that it may be run again.
 
         Args:
-            takes: The steps.
             held: Returns the runs of the state by part, once the job's plan is there.
             clocks: The time of each step, for tasks that ask for it.
             planned: Makes the plan of a step that has one of its own.
@@ -117,7 +109,6 @@ class JobSteps(Steps):
         """Return the plan of a step whose input has so many bytes."""
 
     def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
-        """Return the plan of several steps."""
         raise InternalError("INTERNAL", f"{len(takes)} steps of {self._unit.name} cannot share a job: please report it")
 
 
@@ -125,7 +116,6 @@ class RowSteps(JobSteps):
     """Steps that leave no state: the rows are staged."""
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
         return self._jobs.result(self._unit, take, receipts, state, seconds)
 

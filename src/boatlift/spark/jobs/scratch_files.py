@@ -7,8 +7,6 @@ from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
-__all__ = ["ScratchFiles"]
-
 
 class ScratchFiles:
     """The files of runs, by name; safe to use from several threads.

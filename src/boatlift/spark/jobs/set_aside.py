@@ -23,8 +23,6 @@ from boatlift.storage.bad_rows import keep_bad_rows
 from boatlift.storage.records.codec import BadRow
 from boatlift.storage.store import Store
 
-__all__ = ["SetAside", "fitting"]
-
 logger = logging.getLogger(__name__)
 
 MOST = 100_000
@@ -37,11 +35,6 @@ class SetAside:
     """The bad rows of the sources of a dataflow.
 
     Law: a step that is executed has either rows that all fit, or a durable object with each row that does not.
-
-    Args:
-        spark: The session.
-        plan: The dataflow.
-        store: Keeps bad rows.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, store: Store) -> None:

@@ -9,8 +9,6 @@ from typing import ClassVar
 
 from pyspark import SparkContext
 
-__all__ = ["Slots", "slot_count"]
-
 _ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 
 
@@ -54,9 +52,7 @@ class Slots:
         """Take a slot, if more than enough are left; return whether it was taken.
 
         Args:
-            slots: How many there are.
             left: How many have to be left to others.
-            holder: What takes it.
             end: Makes the holder's job end soon; returns at once.
         """
         with self._changed:

@@ -22,8 +22,6 @@ from boatlift.state.table import StateTable
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["HeldRuns", "StateParts", "drop_expired"]
-
 MERGE_HERE_ROWS = 100_000
 """Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
 
@@ -39,7 +37,6 @@ def drop_expired(held: HeldRuns, passed: Mapping[str, int]) -> None:
     A state of before, to which a rollback may lead, still names them.
 
     Args:
-        held: The runs.
         passed: Part to the time that has passed for it, if its rows expire.
     """
     for part, now in passed.items():
@@ -50,8 +47,6 @@ class StateParts:
     """The states of one unit, part by part.
 
     Args:
-        name: The unit.
-        jobs: The dataflow's jobs.
         codecs: Part to the form of its rows.
         expiries: Part to the column by which its rows expire.
     """
@@ -100,7 +95,6 @@ class StateParts:
         """Return the payload of a state.
 
         Args:
-            held: Its runs.
             passed: The time of its last step; None for a unit that sees no time.
             history: What identifies the input that it follows from; None if nobody asks.
             heard: The newest bound of event time of each unit; None if no row expires by it.
@@ -117,8 +111,6 @@ class StateParts:
         """Record the newest state, and begin to merge where that pays.
 
         Args:
-            held: The runs of the state.
-            step: The last step.
             passed: Part to the time that has passed for it after that step, if its rows expire.
         """
         if self._expiries:
@@ -151,9 +143,6 @@ class StateParts:
         """Merge runs of one part: few rows here, many in tasks.
 
         Args:
-            part: The part.
-            codec: The form of the part's rows.
-            runs: The runs.
             oldest: Whether no other run of the part is older.
 
         Raises:

@@ -11,8 +11,6 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.jobs import clock_of, watermarks_of
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 
-__all__ = ["TimeOfStep", "times_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class TimeOfStep:
@@ -33,8 +31,6 @@ def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[
     """Return the time of each of some steps, which follow one another.
 
     Args:
-        which: The time that the kernel sees.
-        takes: The steps.
         state: The payload of the state before the first of them.
     """
     recorded = None if state is None else payload_of(state)

@@ -11,8 +11,6 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Steps"]
-
 
 class Steps(ABC):
     """Executes the steps of one unit, each over the state that the one before left.
@@ -38,7 +36,6 @@ class Steps(ABC):
         """Execute one step.
 
         Args:
-            take: The step's input.
             state: The payload of the state before it.
 
         Raises:

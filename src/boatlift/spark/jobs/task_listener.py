@@ -16,8 +16,6 @@ from pyspark import SparkContext
 
 from boatlift.spark.tasks.relay_connection import RelayAddress, without_delay
 
-__all__ = ["MOST_STRANGERS", "driver_host", "open_listener", "shut"]
-
 Join = Callable[[int, int, Connection], None]
 """Takes a task's number, its attempt and its connection; called on a thread of its own."""
 
@@ -46,8 +44,6 @@ def open_listener(
     """Let tasks in at an address of this machine until the end of the block.
 
     Args:
-        host: The address.
-        join: Takes each task.
         patience, most_strangers: See `PATIENCE` and `MOST_STRANGERS`.
     """
     secret, ended = secrets.token_bytes(32), threading.Event()

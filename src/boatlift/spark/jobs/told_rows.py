@@ -18,8 +18,6 @@ from boatlift.spark.plans.catalyst import one_row
 from boatlift.spark.tasks.network_task import ChannelTask
 from boatlift.spark.tasks.told_source import ReadsToldSource, told_sources
 
-__all__ = ["Sent", "ToldInputs", "ToldRows"]
-
 MOST_PARAMETERS = 1 << 16
 """Bytes of parameters at most; they go to the task through the driver's messages."""
 
@@ -41,12 +39,7 @@ class ToldInputs:
 
 
 class ToldRows:
-    """Names the rows of small steps by parameters.
-
-    Args:
-        unit: The unit that takes the rows.
-        inputs: Reads the rows that steps take.
-    """
+    """Names the rows of small steps by parameters."""
 
     def __init__(self, unit: CompiledUnit, inputs: Inputs) -> None:
         self._unit, self._inputs = unit, inputs

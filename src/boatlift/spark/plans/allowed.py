@@ -8,17 +8,6 @@ until they are added.
 
 from __future__ import annotations
 
-__all__ = [
-    "AGGREGATE",
-    "NODES",
-    "NONDETERMINISTIC",
-    "NOT_ROW_WISE_EXPRESSIONS",
-    "NOT_ROW_WISE_NODES",
-    "ROW_WISE",
-    "STATIC_LEAVES",
-    "USER_FUNCTIONS",
-]
-
 
 def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())

@@ -8,8 +8,6 @@ from pyspark.sql.types import DoubleType, FloatType
 
 from boatlift.dataflow.columns import quoted
 
-__all__ = ["canonical_key"]
-
 
 def canonical_key(frame: DataFrame, name: str) -> Column:
     """Return a key column in which equal keys have equal bits: −0.0 becomes 0.0, every NaN the same one.

@@ -24,36 +24,6 @@ from pyspark.sql.types import StructType
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InternalError
 
-__all__ = [
-    "INPUT",
-    "Call",
-    "Tree",
-    "analysed",
-    "analysed_text",
-    "call_of",
-    "can_thread",
-    "empty_frame",
-    "expressions_of",
-    "frame_of",
-    "has_one_stage",
-    "is_input",
-    "items",
-    "java_settings",
-    "jvm",
-    "kinds_of_optimised",
-    "literals",
-    "map_in_arrow",
-    "one_row",
-    "optimised",
-    "passed_on",
-    "plan_of",
-    "python_functions",
-    "subplan",
-    "thread",
-    "values_of",
-    "written",
-]
-
 INPUT = "__boatlift_input__"
 """The alias that marks a transform's input in its plan."""
 
@@ -179,10 +149,7 @@ def map_in_arrow(
     """Map the batches of a frame, as `DataFrame.mapInArrow`, but also if a column's name has a dot in it.
 
     Args:
-        frame: The rows.
         columns: All columns of the frame, which the frame would have to ask the JVM for.
-        task: The function of its batches.
-        schema: The schema of the result.
         at_once: Whether all tasks run at the same time, or none does (Spark's barrier mode).
     """
     from pyspark.sql.pandas.functions import pandas_udf
@@ -233,7 +200,6 @@ def passed_on(frame: DataFrame, column: str) -> str | None:
 
     Args:
         frame: It is built from an input with the mark.
-        column: The column's name in the input.
     """
 
     def marked(plan: Any) -> Any:
@@ -272,7 +238,6 @@ def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
 
     Args:
         frame: It is built, row-wise, from `source.drop(column)` with the mark.
-        source: The input with the column.
         column: The name of the column in the input and, as the last one, in the result.
 
     Raises:
@@ -314,7 +279,6 @@ def expressions_of(frame: DataFrame, *, replaced: bool = False) -> Iterator[Any]
     """Return the JVM's expressions above the mark of the input, those of subqueries too, in the order of the plan.
 
     Args:
-        frame: The frame.
         replaced: Functions that Spark defines by others, such as `nvl`, are those others.
     """
 
@@ -390,7 +354,6 @@ class Call:
 
     Attributes:
         function: The function's name; None if the Column is anything else.
-        arguments: The arguments.
         counts_rows: True if the one argument is `*` or a constant other than NULL, so that a count of it counts rows.
         distinct: True if the call has DISTINCT.
         name: The alias, or None.

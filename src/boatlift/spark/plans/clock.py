@@ -44,8 +44,6 @@ from boatlift.spark.plans.catalyst import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["dated", "unseen"]
-
 _OF_THE_DAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 _WITHOUT_DATE = r"^[ \p{Cntrl}]*[+-]?(T|[0-9]+:)"
 """In Java's form: no text that begins so has a date."""
@@ -89,11 +87,6 @@ def dated(frame: DataFrame) -> DataFrame:
 
 def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]:
     """Return what differs from run to run though no expression of a plan shows it, each with what to write instead.
-
-    Args:
-        frame: The frame.
-        plan: Its analysed plan.
-        name: The processor, for errors.
 
     Raises:
         UserCodeError: `[USER_CODE]` a constant of the plan has no value, such as `1 / 0`.
@@ -149,7 +142,6 @@ def _may_be_a_time(part: Tree) -> bool:
 
 
 def _cast_of(expression: Any) -> Any:
-    """Return the cast that an expression is; None of another."""
     kind = expression.getClass().getSimpleName()
     if kind in _PARSING:
         expression = expression.replacement()
@@ -158,7 +150,6 @@ def _cast_of(expression: Any) -> Any:
 
 
 def _is_of_text(cast: Any) -> bool:
-    """Return whether a cast makes a timestamp of a text."""
     wanted = str(cast.dataType().typeName())
     return _is_text(cast.child()) and wanted.startswith("timestamp") and not wanted.startswith("timestamp_ntz")
 
@@ -176,7 +167,6 @@ def _constant_text(cast: Any) -> str | None:
 
 
 def _typed_text(expression: Any) -> str | None:
-    """Return the text of a typed literal; None of another expression."""
     found = _TYPED.fullmatch(written(expression)) if expression.getClass().getSimpleName() == "Literal" else None
     if found is None:
         return None
@@ -220,7 +210,6 @@ def _with_a_date(cast: Any) -> Any:
 
 
 def _is_dated(text: Any) -> bool:
-    """Return whether a text is one of `_with_a_date`."""
     alone = text.predicate() if text.getClass().getSimpleName() == "If" else None
     return (
         alone is not None

@@ -10,8 +10,6 @@ from boatlift.dataflow import SinkSpec
 from boatlift.dataflow.columns import is_reserved
 from boatlift.errors import InvalidError
 
-__all__ = ["check_sink_key", "refuse_maps", "refuse_of_step", "refuse_reserved"]
-
 
 def refuse_reserved(names: Iterable[str], processor: str) -> None:
     """Raise if a column has a name that Boatlift uses.
@@ -30,7 +28,6 @@ def refuse_of_step(processor: str, *, of_step: bool) -> None:
     """Raise if a processor that takes the rows of many steps at once takes values of a step's clock or chance.
 
     Args:
-        processor: The processor.
         of_step: Whether a transform before it took clock or chance from a step.
 
     Raises:
@@ -48,8 +45,6 @@ def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) ->
     """Raise if a column holds a map: its entries have no order, so that equal rows could have different digests.
 
     Args:
-        schema: The columns.
-        processor: The processor.
         compared: Whether its rows may be compared. If not, a column may be a map, whose entries keep their order.
 
     Raises:
@@ -76,10 +71,6 @@ def check_sink_key(
     """Raise unless a sink's key names columns, and tells the rows of a unit apart: else one would overwrite another.
 
     Args:
-        sink: The sink.
-        unit: The unit.
-        schema: The columns of the unit's rows.
-        unique: The keys of an aggregate.
         keys: Of changes: sets of columns that tell rows apart; None: `unique` says it, or rows are only ever added.
 
     Raises:

@@ -34,17 +34,6 @@ from boatlift.spark.plans.step_functions import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "calls_python",
-    "canonical",
-    "content_of",
-    "fingerprint",
-    "libraries",
-    "pin_static_tables",
-    "shape",
-    "written",
-]
-
 _IGNORED_FIELDS = frozenset(
     {
         "jvmId",
@@ -99,8 +88,6 @@ def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
     """Return what a frame computes as JSON values that are equal in every process.
 
     Args:
-        frame: The frame.
-        plan: Its analysed plan.
         more: A text with ids of expressions, whose numbers are those that they have in the plan.
     """
     text = analysed_text(frame)

@@ -15,8 +15,6 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["code_hash", "describe_function", "describe_pickled", "libraries_of", "versions_of_libraries"]
-
 
 def describe_function(function: Any) -> Any:
     """Return what a function does as JSON values: its bytecode, constants and names, its closure, and what it calls."""

@@ -14,8 +14,6 @@ from pyspark.sql import DataFrame, SparkSession
 from boatlift.dataflow.columns import MARK
 from boatlift.spark.plans.catalyst import frame_of, items, jvm, plan_of
 
-__all__ = ["is_a_stream", "marked"]
-
 _ROW_BY_ROW = frozenset(
     {
         "FilterExec",
@@ -38,7 +36,6 @@ def marked(frame: DataFrame, spark: SparkSession) -> DataFrame | None:
 
     Args:
         frame: Its plan has one leaf: the rows of a task with `MARK`.
-        spark: The session of the result.
     """
     plan = _marked(plan_of(frame))
     return None if plan is None else frame_of(spark, plan[0])

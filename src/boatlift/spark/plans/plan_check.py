@@ -25,8 +25,6 @@ from boatlift.spark.plans.allowed import (
 )
 from boatlift.spark.plans.catalyst import Tree, is_input
 
-__all__ = ["PlanCheck"]
-
 _SCALAR_UDF_TYPES = frozenset({100, 101, 200, 204, 250, 251})
 """Python UDFs that return one value a row: plain, Arrow-optimised, pandas, pandas iterator, Arrow, Arrow iterator."""
 
@@ -36,7 +34,6 @@ class PlanCheck:
     """A check of one processor's plan.
 
     Attributes:
-        name: The processor, for messages.
         deterministic: The user's declaration, as for `check_row_wise`.
         of_transform: True for a transform, which may be declared not to be deterministic.
     """

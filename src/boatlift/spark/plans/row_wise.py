@@ -25,19 +25,12 @@ from boatlift.spark.plans.watermarks import refusing_watermarks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["apply", "check_expressions", "check_row_wise"]
-
 _OWN = f"{INPUT}own"
 """The mark of the input in a call of the function that shows whether it uses other frames."""
 
 
 def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str) -> DataFrame:
     """Call a user's transform and return its result, in which a text without a date is no timestamp.
-
-    Args:
-        rows: The input.
-        function: The user's function.
-        name: The processor, for messages.
 
     Raises:
         UserCodeError: `[USER_CODE]` the function raised, or returned no DataFrame; the cause is its error, with its own
@@ -79,8 +72,6 @@ def check_row_wise(
 
     Args:
         rows: The input, empty or not.
-        function: The user's function.
-        name: The processor, for messages.
         deterministic: The user's declaration. None: there is none, and UDFs are refused. True: the UDFs are
             deterministic. False: the transform is not deterministic, and expressions whose value differs from run to
             run are accepted.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-__all__ = ["MARK", "StepContext", "call", "now", "rand", "step_context", "uuid"]
-
 MARK = "boatlift:step:"
 """The beginning of a literal that changes from step to step; the text after it, up to the last colon, stays."""
 
@@ -35,7 +33,6 @@ class StepContext:
 
     Attributes:
         clock_ms: The step's clock reading, in milliseconds since 1970.
-        seed: The step's seed.
         processor: The processor whose plan is being built; two processors draw different values.
         positioned: True if the frame has the column `_position`.
         changes: True if rows are changes, of which one must be able to take back another.
@@ -105,9 +102,6 @@ def rand(*columns: Column | str) -> Column:
 
 def uuid(*columns: Column | str) -> Column:
     """Return a random UUID (version 4) for each row, the same on replay (a string).
-
-    Args:
-        columns: As for `rand`.
 
     Raises:
         InvalidError: as for `rand`.

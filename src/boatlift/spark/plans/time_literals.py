@@ -13,8 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from typing import Any
 
-__all__ = ["exact_times"]
-
 _EXACT: ContextVar[bool] = ContextVar("boatlift_exact_times", default=False)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -6,8 +6,6 @@ import sys
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["own_frames", "place"]
-
 
 def own_frames(trace: TracebackType | None) -> TracebackType | None:
     """Return a traceback without the frames of Boatlift, PySpark, py4j and Python's imports; None if none is left."""

@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
 
-__all__ = ["WatermarkCall", "refuse_watermark_of_sql", "refusing_watermarks", "taking_watermarks"]
-
 _INSTEAD: Mapping[str, str] = {
     "withWatermark": "stream.with_watermark('NAME', 'COLUMN', '10 minutes')",
     "dropDuplicatesWithinWatermark": "stream.drop_duplicates('NAME', ['k'], within='10 minutes')",
@@ -30,7 +28,6 @@ def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
 
     Args:
         rows: A frame of the class that the user's function works with.
-        call: The function.
     """
     kind = next(each for each in type(rows).__mro__ if "withWatermark" in vars(each))
 
@@ -56,7 +53,6 @@ def refusing_watermarks(rows: DataFrame, name: str) -> AbstractContextManager[No
 
     Args:
         rows: A frame of the class that the user's function works with.
-        name: The processor, for errors.
     """
     return taking_watermarks(rows, partial(_refuse, name))
 

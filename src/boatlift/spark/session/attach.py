@@ -10,8 +10,6 @@ from boatlift.errors import UnavailableError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["attach"]
-
 
 def attach() -> SparkSession | None:
     """Return the session of the Spark context in the JVM that the environment names.

@@ -8,8 +8,6 @@ from pyspark.sql import SparkSession
 
 from boatlift.spark.plans.catalyst import java_settings
 
-__all__ = ["session_beside"]
-
 
 def session_beside(spark: SparkSession, others: Mapping[str, str]) -> SparkSession:
     """Return a new session with the settings of a session, but for some others."""

@@ -16,8 +16,6 @@ from boatlift.spark.plans.catalyst import java_settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["SETTINGS", "RunningSettings", "environment"]
-
 SETTINGS = (
     "spark.sql.session.timeZone",
     "spark.sql.ansi.enabled",

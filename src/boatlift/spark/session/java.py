@@ -9,8 +9,6 @@ import subprocess
 
 from boatlift.errors import InvalidError
 
-__all__ = ["check_java"]
-
 OLDEST_JAVA = 17
 
 

@@ -24,8 +24,6 @@ from boatlift.spark.session.jvm_output import JvmOutput
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["cause_in_java", "check_jvm", "death_of_jvm", "launch", "quiet_when_gone", "raising_jvm_died", "unless_gone"]
-
 SECONDS_TO_DIE = 10.0
 """A JVM that no longer answers has so long to be gone."""
 
@@ -41,9 +39,6 @@ _OUTPUT, _CONNECTION = "boatlift_output", "boatlift_connection"
 
 def launch(conf: SparkConf) -> None:
     """Start the JVM that the next Spark context of this process will live in.
-
-    Args:
-        conf: Spark's settings.
 
     Raises:
         UnavailableError: `[SPARK_NOT_STARTED]` the JVM ended while it started.

@@ -11,8 +11,6 @@ from collections import deque
 from contextlib import suppress
 from typing import IO
 
-__all__ = ["JvmOutput"]
-
 LINES_KEPT = 200
 """The number of lines that are remembered: more than a stack trace has."""
 
@@ -58,11 +56,7 @@ class JvmOutput:
         return next((line for sign in _CAUSES for line in reversed(lines) if sign in line), "")
 
     def first_words(self, wait_seconds: float) -> str:
-        """Return the line that has the cause why the JVM did not begin; "" if it wrote nothing.
-
-        Args:
-            wait_seconds: As for `last_words`.
-        """
+        """Return the line that has the cause why the JVM did not begin; "" if it wrote nothing."""
         lines = self._stripped(wait_seconds)
         begun = (line for line in lines if not line.startswith(_PREAMBLE))
         return self.last_words(0) or next(begun, "")

@@ -20,8 +20,6 @@ from boatlift.spark.session.jvm import raising_jvm_died
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["begin_when_needed", "begun_session", "session_on_demand"]
-
 _OF_CONTEXT = "pyspark.core.context"
 
 _ACTIVE = "_active_spark_context"
@@ -112,11 +110,7 @@ def begin_when_needed() -> None:
 
 @contextmanager
 def session_on_demand(begin: Callable[[], object]) -> Iterator[None]:
-    """Start a session as soon as code in this block asks Spark for one, if the process has none.
-
-    Args:
-        begin: Starts the session.
-    """
+    """Start a session as soon as code in this block asks Spark for one, if the process has none."""
     from pyspark import SparkContext
 
     if not isinstance(vars(SparkContext)[_ACTIVE], _WhenNeeded | None):

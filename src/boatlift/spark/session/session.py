@@ -27,8 +27,6 @@ from boatlift.spark.session.settings import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["check_session", "require_pyspark", "session"]
-
 logger = logging.getLogger(__name__)
 
 OLDEST_SPARK = (4, 3)
@@ -38,8 +36,6 @@ def session(master: str = DEFAULT_MASTER, app_name: str = "boatlift", **conf: st
     """Return a Spark session that steps can run on: the one of this process, or a new one.
 
     Args:
-        master: Spark's master URL.
-        app_name: The name that Spark shows.
         **conf: Spark settings (`**{"spark.sql.session.timeZone": "Europe/Berlin"}`); they win over Boatlift's own,
             but for those that guarantees rest on.
 

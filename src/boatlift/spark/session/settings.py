@@ -7,8 +7,6 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-__all__ = ["DEFAULT_MASTER", "RUNTIME_SETTINGS", "START_SETTINGS", "prepare_environment", "settings_for"]
-
 DEFAULT_MASTER = "local[2,2]"
 """Two cores, and two attempts for each task: plain `local[2]` has one. A step that fails is tried again besides."""
 

@@ -35,8 +35,6 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-__all__ = ["keeping", "peer_is_gone", "without_archives"]
-
 MANY_OBJECTS = 10_000
 """If so many new objects outlive a task, they are modules that the task has imported, and their contents."""
 

@@ -15,8 +15,6 @@ from contextlib import contextmanager
 
 from pyspark import SparkContext
 
-__all__ = ["BATCHES", "LONG_RUNNING", "VARIABLE", "workers_of"]
-
 VARIABLE = "BOATLIFT_WORKERS"
 """The environment variable with a pool's name; everybody's pool has none."""
 
@@ -31,7 +29,6 @@ class _Environment(dict[str, str]):
         self.thread = threading.local()
 
     def keys(self) -> list[str]:  # type: ignore[override] # PySpark calls nothing else, and reads item by item
-        """Return the names of the variables."""
         return [*super().keys(), VARIABLE] if self.pool else [*super().keys()]
 
     def __getitem__(self, name: str) -> str:

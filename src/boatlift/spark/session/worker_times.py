@@ -12,8 +12,6 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-__all__ = ["in_utc"]
-
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times here
 
 Converter = Callable[[Any], Any]

@@ -6,8 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-__all__ = ["WorkerTraceback"]
-
 _BEGIN = "Traceback (most recent call last):"
 _FRAME = re.compile(r'  File "([^"]+)", line (\d+)')
 _LINKS = ("The above exception was the direct cause", "During handling of the above exception")

@@ -25,8 +25,6 @@ from boatlift.spark.tasks.stage import fresh_run
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 
-__all__ = ["BarrierExchange", "joined"]
-
 IN_MESSAGE = 1 << 18
 """More bytes than this for one task go by a file."""
 
@@ -53,10 +51,7 @@ def joined(address: RelayAddress, share: Share, folder: Path, token: int, attemp
     """Join a gang for as long as a task runs.
 
     Args:
-        address: The hub.
         share: The key groups of this task, whose residue is its number.
-        folder: Where files go.
-        token: The owner's.
         attempt: The attempt of this task, as Spark numbers those of all tasks.
 
     Raises:
@@ -75,10 +70,7 @@ class BarrierExchange:
     """A task's side of a gang.
 
     Attributes:
-        connection: To the hub.
         share: The key groups of this task.
-        folder: Where files go.
-        token: The owner's.
     """
 
     connection: Connection

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["as_declared"]
-
 
 def as_declared(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     """Return a column with its declared type; a column of really another type as it is.

@@ -21,8 +21,6 @@ from boatlift.errors import UnavailableError
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.state.key_groups import residues
 
-__all__ = ["DivideTask", "DividedBatches", "Division", "pieces_of", "read_pieces"]
-
 ROWS_AT_ONCE = 1 << 18
 """Rows that are divided together: enough that the batches of many shares are not tiny."""
 
@@ -55,7 +53,6 @@ class DivideTask:
     Attributes:
         processor: The processor whose step it is, for messages.
         shares: How many tasks take the rows, a power of two: share i has key groups g with g % shares == i.
-        folder: Where the file goes.
         hashes: Returns the hashes of the keys of rows.
     """
 
@@ -65,7 +62,6 @@ class DivideTask:
     hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Divide a partition's rows and return where they are."""
         division = guarded(self.processor, lambda: self.run(batches))
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(division)], pa.binary())})
 

@@ -14,8 +14,6 @@ import pyarrow as pa
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import InternalError
 
-__all__ = ["INPUT", "by_input", "columns_of", "input_column"]
-
 INPUT = "_input"
 """The number of the input that a row is of, from 0; int32."""
 

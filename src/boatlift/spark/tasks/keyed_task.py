@@ -27,8 +27,6 @@ from boatlift.state.merge import merge_runs
 from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput", "of_share", "task_input"]
-
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     """The part of a step's input that its tasks read from a file, because it is known only when the step begins.
@@ -71,12 +69,8 @@ class KeyedTask:
     """Steps of a unit with keyed state, one after the other: run the kernel over the step's rows, stage its output.
 
     Attributes:
-        kernel: What a step computes.
         output: The schema of the output as it is declared.
-        token: The owner's.
         tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        outputs: Where the rows go.
-        folder: Where new files go.
     """
 
     kernel: KeyedKernel
@@ -87,7 +81,6 @@ class KeyedTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take a partition's rows and return its receipts."""
         step, number = job_parameters(), partition()
         receipts = guarded(self.kernel.processor, lambda: self.run(step, number, batches))
         yield packed(Report(step, receipts))
@@ -97,7 +90,6 @@ class KeyedTask:
 
         Args:
             step: The steps; with several, `_ordinal` divides the rows. With several inputs, `_input` does (`by_input`).
-            partition: The partition's number.
             batches: Its rows, unless they stand in files.
 
         Returns:
@@ -160,10 +152,6 @@ class MergeTask:
     Attributes:
         processor: The processor whose state it is.
         codec: The form of the part's rows.
-        token: The owner's.
-        tasks: How many partitions merge.
-        runs: What is merged.
-        folder: Where new files go.
         oldest: Whether no other run of the part is older.
         expiry, now: The column by which rows of the part expire, and the time by which they have; see `merge_runs`.
     """
@@ -179,7 +167,6 @@ class MergeTask:
     now: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge this partition's share; the row that the partition is handed means nothing."""
         for _ in batches:
             pass
         number = partition()

@@ -25,8 +25,6 @@ from boatlift.errors import InternalError
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
 from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 
-__all__ = ["PRIME", "READS", "TAKES", "LongRunningOrder", "SinkTask", "SourceTask", "blank_row"]
-
 READS, TAKES = 0, 1
 """The numbers of the two parts, as they join the hub."""
 
@@ -58,9 +56,7 @@ class SourceTask:
     """Reads the rows of each step that it is told of, and marks their end.
 
     Attributes:
-        processor: The processor, for messages.
         task: What reads the rows of one step; its input is the one row that the job's one partition has.
-        relay: Where orders come from.
         blank: A row of the task's columns, as an Arrow stream of one batch: marks are made of it.
         width: So many rows are collected on the way before they are sent on.
         patience: After so many seconds without an order the task ends.
@@ -128,7 +124,6 @@ class SinkTask:
     """Takes what the rows of each step have become.
 
     Attributes:
-        processor: The processor, for messages.
         task: What takes the rows of one step, and returns its report as one row.
         relay: Where orders come from, and reports go.
     """

@@ -25,8 +25,6 @@ from boatlift.state.opened import forget_runs, open_run, prove_run
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["MANIFEST", "LoopCheckpointFiles"]
-
 MANIFEST = "rounds.json"
 """The file that names the files of the rounds that count."""
 
@@ -35,7 +33,6 @@ class _KeptRuns(msgspec.Struct, frozen=True):
     """The rounds that count.
 
     Attributes:
-        iteration: The last of them.
         began: The round with which the tasks that wrote them had begun.
         files: Name to the runs of all tasks.
     """
@@ -74,7 +71,6 @@ class LoopCheckpointFiles:
         codecs: Name to the form of rows, as far as it does not stand in the files.
         step: The time of the step.
         share: The key groups of this task.
-        token: The owner's.
     """
 
     folder: Path

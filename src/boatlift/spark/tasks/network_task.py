@@ -39,8 +39,6 @@ from boatlift.state.key_groups import Share
 from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Channel", "ChannelTask", "InputHashes", "NetTask", "NetworkTask"]
-
 
 @dataclass(frozen=True, slots=True)
 class Channel:
@@ -49,7 +47,6 @@ class Channel:
     Attributes:
         name: Its name within the view.
         place: The place of the network that they come from.
-        schema: Their columns, then `_weight`.
     """
 
     name: str
@@ -62,14 +59,9 @@ class NetworkTask:
     """Runs the nodes of a network over a partition's changes, and leaves what comes out.
 
     Attributes:
-        processor: The view, for messages.
-        network: The nodes.
         channels: What is left for later jobs of the step.
         output_collector: What is handed to outputs; None in a job that is not the step's last.
-        outputs: The outputs.
-        token: The owner's.
         tasks: How many partitions the job has; partition i takes key groups g with g % tasks == i.
-        folder: Where new files go.
     """
 
     processor: str
@@ -82,7 +74,6 @@ class NetworkTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take a partition's rows and return its receipt."""
         parameters, number = job_parameters(), partition()
         receipt = guarded(self.processor, lambda: self.run(parameters, number, list(batches)))
         yield packed(Report(parameters, [receipt]))
@@ -91,7 +82,6 @@ class NetworkTask:
         """Take a partition's rows.
 
         Args:
-            parameters: Of the job.
             number: The partition's number, which decides which key groups the rows may be of.
             handed: Its rows, unless they stand in files.
         """
@@ -183,7 +173,6 @@ class InputHashes:
     keys: tuple[tuple[int, ...] | None, ...]
 
     def __call__(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-        """Return the hashes of rows, of one input or of several."""
         if len(self.keys) == 1:
             return self._of(0, rows)
         hashes = np.zeros(rows.num_rows, np.uint64)
@@ -206,7 +195,6 @@ class ChannelTask:
 
     Attributes:
         processor: The processor that reads, for messages.
-        name: The channel.
         files: The files, of which the rows that come in have the numbers; None: the job's input file names them, and
             the one task reads them all.
     """
@@ -216,7 +204,6 @@ class ChannelTask:
     files: tuple[str, ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the files whose numbers come in, mapped into memory."""
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         yield from guarded(self.processor, lambda: self.run(numbers))
 

@@ -13,8 +13,6 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import ORDINAL
 
-__all__ = ["by_ordinal"]
-
 
 def by_ordinal(batches: Sequence[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
     """Return the rows of each step in the order that they have, without the ordinal."""

@@ -18,8 +18,6 @@ from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.spark.tasks.sealed_errors import SealedError, sealing
 
-__all__ = ["JobParameters", "UserRaised", "as_job", "attempt", "guarded", "job_parameters", "partition"]
-
 T = TypeVar("T")
 
 _PROPERTY = "boatlift.parameters"
@@ -97,11 +95,7 @@ def attempt() -> int:
 
 
 class UserRaised(Exception):  # noqa: N818 - it never leaves a task
-    """A function of the user raised an error.
-
-    Args:
-        error: The error.
-    """
+    """A function of the user raised an error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)

@@ -13,14 +13,11 @@ import msgspec
 
 from boatlift.errors import UnavailableError
 
-__all__ = ["RelayAddress", "connected", "lost", "without_delay"]
-
 
 class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
     """Where a hub is.
 
     Attributes:
-        host, port: The hub.
         secret: The tasks prove that they know it.
     """
 
@@ -34,7 +31,6 @@ def connected(address: RelayAddress, number: int, attempt: int) -> Iterator[Conn
     """Join a hub for as long as a task runs.
 
     Args:
-        address: The hub.
         number: The task's number, or the number of its part.
         attempt: The attempt of this task, as Spark numbers those of all tasks.
 

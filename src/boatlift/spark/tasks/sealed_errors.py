@@ -16,17 +16,11 @@ from pyspark import SparkContext, TaskContext
 
 from boatlift.errors import BoatliftError, from_text, to_text
 
-__all__ = ["SealedError", "TaskFailedError", "sealing", "unsealing"]
-
 _PROPERTY = "boatlift.seal"
 
 
 class TaskFailedError(Exception):
-    """A task of a job has raised an error of Boatlift.
-
-    Args:
-        error: The error.
-    """
+    """A task of a job has raised an error of Boatlift."""
 
     def __init__(self, error: BoatliftError) -> None:
         super().__init__(str(error))

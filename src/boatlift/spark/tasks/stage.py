@@ -22,8 +22,6 @@ from boatlift.dataflow.columns import ROW_HASH
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Output", "Report", "StageTask", "TaskReceipt", "fresh_run", "packed", "stage_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -42,7 +40,6 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     """The report of a task on one step.
 
     Attributes:
-        partition: The task's partition.
         rows_in: Rows that it was handed.
         rows, digest: Rows of its output, and their digest.
         staged: For each output by name its file of rows; None where there are none.
@@ -90,12 +87,6 @@ def stage_all(
     """Hand a task's rows to every output, each under a fresh name; None where there are no rows.
 
     Args:
-        outputs: Where the rows go.
-        folder: Where new files go.
-        token: The owner's.
-        time: The step's time.
-        partition: The task's partition.
-        batches: Rows for all outputs.
         replaced: Rows that held until now of keys that have another row from now on: for outputs without `upserts`.
     """
     staged: dict[str, RunRef | None] = {}
@@ -132,7 +123,6 @@ class StageTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage a partition and return its receipt."""
         step = job_parameters()
         yield packed(Report(step, [guarded(self.processor, lambda: self.run(step.first, partition(), batches))]))
 

@@ -19,8 +19,6 @@ from boatlift.spark.tasks.declared import as_declared
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowStager", "read_pieces"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrowStager:
@@ -64,10 +62,6 @@ class ArrowStager:
 
 def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
     """Map a step's pieces into memory, in order of partition, each compared with its receipt.
-
-    Args:
-        rows: How many rows the step has.
-        staged: The receipts, in any order.
 
     Returns:
         One table a piece that has rows; zero-copy views of the files.

@@ -12,8 +12,6 @@ from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
 from boatlift.spark.tasks.parameters import JobParameters, as_job, guarded, job_parameters
 
-__all__ = ["ReadsToldSource", "told_sources"]
-
 _BY_SOURCE = packed_decoder(dict[str, bytes])
 
 
@@ -22,7 +20,6 @@ class ReadsToldSource:
     """Reads the rows of a source, whose position is one of those in the job's parameters.
 
     Attributes:
-        source: The source.
         task: Reads the rows that the parameters of a job name, if they have the position of this source alone.
     """
 

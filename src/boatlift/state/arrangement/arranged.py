@@ -16,8 +16,6 @@ from boatlift.state.row_hash import hash_rows
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "key_words", "rows_of_keys"]
-
 Arranged = KeyedRows[ArrangedRows]
 
 Hashes = npt.NDArray[np.uint64]
@@ -35,8 +33,6 @@ def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = Fals
     """Return the hash of each row's key, by which an arrangement is sorted; without columns all rows have one key.
 
     Args:
-        columns: The columns of the key.
-        rows: The number of rows.
         one_group: Whether all rows are in key group 0, so that one task has them all.
     """
     if not columns:
@@ -46,12 +42,7 @@ def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = Fals
 
 
 def key_words(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """Return the second hash of each row's key: with the first one it tells keys apart.
-
-    Args:
-        columns: The columns of the key.
-        rows: The number of rows.
-    """
+    """Return the second hash of each row's key: with the first one it tells keys apart."""
     return hash_rows(columns, rows, _WORD_SEED).view(np.int64)
 
 
@@ -61,10 +52,6 @@ def arranged(
     """Return rows with weights as an arrangement has them: each row once, none with weight 0.
 
     Args:
-        codec: The form of the rows.
-        columns: Their columns.
-        weights: Their weights.
-        hashes: The hashes of their keys.
         place: If the rows have an order: a second hash of each row's key, and the number of its place.
     """
     rows = len(weights)
@@ -81,8 +68,6 @@ def rows_of_keys(codec: ArrangementCodec, wanted: Hashes, segment: Segment[Arran
     """Return the rows of a segment whose keys have one of some hashes.
 
     Args:
-        codec: The form of the rows.
         wanted: The hashes, ascending, each once.
-        segment: A batch of a run.
     """
     return segment.take(codec, ranges(*segment.stretches(wanted)))

@@ -12,8 +12,6 @@ import pyarrow as pa
 
 from boatlift.state.group import grouped_sum
 
-__all__ = ["IDENTITY", "ORDERED", "ArrangedRows", "ArrangementCodec"]
-
 Ints = npt.NDArray[np.int64]
 
 IDENTITY = ("_row1", "_row2")
@@ -54,7 +52,6 @@ class ArrangementCodec:
 
     @property
     def kind(self) -> str:
-        """The kind of runs."""
         return "arrangement"
 
     @property

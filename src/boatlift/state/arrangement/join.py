@@ -21,8 +21,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.row_hash import hash_rows
 from boatlift.state.segment import Segment
 
-__all__ = ["Side", "join_change"]
-
 Ints = npt.NDArray[np.int64]
 
 PAIRS_AT_ONCE = 1 << 20
@@ -62,7 +60,6 @@ def join_change(
     """Return the change of a join, in pieces: the columns of the result, and the weights.
 
     Args:
-        left, right: The sides.
         changes: The changes of the two sides; None where there are none. No key has a NULL.
         runs: The arrangements of the two sides before the step.
     """

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from boatlift.state.column import Column, canonical_bits
 
-__all__ = ["Order", "order_codes"]
-
 Ints = npt.NDArray[np.int64]
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
@@ -40,7 +38,6 @@ def order_codes(column: pa.Array, order: Order) -> Ints:
 
     Args:
         column: The values: of fixed width, text or binary.
-        order: The order.
     """
     codes = _ascending(column)
     if order.descending:

@@ -19,8 +19,6 @@ from boatlift.state.group import grouped_sum, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.segment import Segment
 
-__all__ = ["FirstRows", "KeyWords", "weights_held"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -89,9 +87,6 @@ class FirstRows:
         """Return the first rows of keys before a change and after it, in portions of keys.
 
         Args:
-            codec: The form of the rows.
-            keys: The keys.
-            segments: The arrangement before the change.
             change: The change; it has rows of these keys alone.
         """
         stretches = [keys.stretches(segment) for segment in segments]
@@ -137,13 +132,7 @@ class FirstRows:
 
 
 def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Segment[ArrangedRows]]) -> Ints:
-    """Return the weight that each of some rows has in an arrangement.
-
-    Args:
-        codec: The form of the rows.
-        rows: The rows.
-        segments: The arrangement.
-    """
+    """Return the weight that each of some rows has in an arrangement."""
     held = np.zeros(len(rows), np.int64)
     wanted = [column.values for column in rows.keys]
     for segment in segments:

@@ -11,8 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NewestCodec", "NewestRows", "StoredRows"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -41,7 +39,6 @@ class StoredRows:
 
     Attributes:
         times: As in `NewestRows`, in the width of the file.
-        present: As in `NewestRows`.
         columns: As in `NewestRows`; None: the rows were written before the column was declared.
     """
 
@@ -71,12 +68,10 @@ class NewestCodec:
 
     @property
     def kind(self) -> str:
-        """The kind of runs."""
         return "newest"
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The keys and the columns, by name."""
         return {
             "keys": [[name, str(kind)] for name, kind in self.keys],
             "columns": [[field.name, str(field.type)] for field in self.schema],

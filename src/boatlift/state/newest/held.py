@@ -16,8 +16,6 @@ from boatlift.state.newest.codec import NewestCodec, NewestRows, StoredRows
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["Cells", "TouchedKeys", "held_rows", "written_rows"]
-
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
@@ -75,8 +73,6 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[S
 
     Args:
         codec: The form of the rows. Its keys begin with those of the touched keys.
-        touched: The keys.
-        runs: The runs of the state.
     """
     wanted = distinct_sorted(touched.hash)
     pieces = []
@@ -106,10 +102,7 @@ def written_rows(
     """Return rows as a run has them.
 
     Args:
-        touched: The keys.
-        cells: The rows, each of another key.
         present: Which of them hold; the others end their keys.
-        time: The step that writes them.
     """
     hashes = touched.hash[cells.key]
     keys = [*(column.take(cells.key) for column in touched.columns), *cells.further]
