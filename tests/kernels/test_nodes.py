@@ -19,17 +19,15 @@ from hypothesis import strategies as st
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
 from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JoinNode
+from boatlift.kernels.network.join import JoinNode, OuterJoinNode
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
 from boatlift.kernels.network.not_in import NotInNode
-from boatlift.kernels.network.outer import OuterJoinNode
 from boatlift.kernels.network.semi import Gives, SemiJoinNode
 from boatlift.kernels.network.top_n import TopNNode
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
-from boatlift.state.arrangement.order import Order
-from boatlift.state.arrangement.ordered import FirstRows
+from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import RunsOnDemand
 from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from boatlift.errors import InvalidError
 from boatlift.spark.aggregates.columns import parse_aggregates
-from boatlift.spark.plans.canonical_keys import canonical_key
+from boatlift.spark.plans.column_rules import canonical_key
 from boatlift.state.key_groups import key_hash
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from boatlift.spark.jobs.passed_times import PassedTimes
-from boatlift.spark.jobs.state_parts import drop_expired
+from boatlift.spark.jobs.state_parts import PassedTimes, drop_expired
 from boatlift.state import table
 from boatlift.state.table import StateTable
 from boatlift.storage.records.records import RunRef

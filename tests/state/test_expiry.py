@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.spark.jobs.passed_times import PassedTimes
+from boatlift.spark.jobs.state_parts import PassedTimes
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.expiry import ExpiryColumn

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.state.arrangement.order import Order, order_codes
+from boatlift.state.arrangement.ordered import Order, order_codes
 
 ASCENDING: list[tuple[pa.DataType, list[Any]]] = [
     (pa.int8(), [-128, -1, 0, 1, 127]),

@@ -11,11 +11,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.state.codec import ValueCodec
+from boatlift.state.column import Column, is_supported
+from boatlift.state.digest import add_column, digest, finish
 from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.row_hash import hash_rows
 from boatlift.storage.records.records import RunRef
 
 ROWS_INPUT = "rows"
@@ -109,3 +113,27 @@ class KeyedKernel(Protocol):
             UnavailableError: `[STORE_FAILED]` the run could not be written.
             FencedError: `[OBJECT_EXISTS]` the file is there already.
         """
+
+
+def output_of(rows: pa.Table | None, runs: Mapping[str, RunRef]) -> StepOutput:
+    """Return the output of a step that gives new rows.
+
+    Args:
+        rows: The rows; None: there are none.
+        runs: Part of the state to the run with what the step adds to it.
+    """
+    if rows is None or not rows.num_rows:
+        return StepOutput(runs)
+    batches = tuple(rows.combine_chunks().to_batches())
+    return StepOutput(runs, batches, (), rows.num_rows, sum(map(_digest, batches)) % 2**64)
+
+
+def _digest(batch: pa.RecordBatch) -> int:
+    """Return the digest of rows; a row with nested columns is digested by its identity."""
+    if all(map(is_supported, batch.schema.types)):
+        return digest(batch)
+    words = np.zeros(batch.num_rows, np.uint64)
+    for place, seed in enumerate((1, 2)):
+        identity = hash_rows(batch.columns, batch.num_rows, seed).view(np.int64)
+        add_column(words, place, Column(pa.int64(), identity))
+    return finish(words)

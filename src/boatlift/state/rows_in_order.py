@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.state.arrangement.order import Order, order_codes
+from boatlift.state.arrangement.ordered import Order, order_codes
 from boatlift.state.column import fits_codes
 from boatlift.state.row_hash import hash_rows
 

@@ -1,8 +1,8 @@
-"""An optimised plan in the form in which it can be cut into stages: without what only Spark's own planner takes.
+"""Rewrites an optimised plan into a form that can be cut into stages.
 
-Spark's optimiser makes nodes that its analyser refuses, and a stage is analysed again at each step. Of a subquery that
-reads columns of the query around it, decorrelation leaves columns that stand twice, and row numbers without an order in
-the place of LIMIT. Below a semi join without a condition, and below a LIMIT, it puts limits that change only the cost.
+Spark's optimiser makes nodes that its analyser refuses, but a stage is analysed again at each step. For a subquery that
+reads columns of the outer query, decorrelation leaves duplicate columns, and row numbers without an order instead of
+LIMIT. Below a semi join without a condition, and below a LIMIT, the optimiser adds limits that change only the cost.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _LIMITS = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 
 
 def normal_form(plan: Node, nodes: CatalystPlan, view: str) -> Node:
-    """Return a plan that gives the same rows, each node of which the analyser takes.
+    """Return a plan with the same rows that the analyser accepts.
 
     Raises:
-        InvalidError: `[NOT_INCREMENTAL]` which rows a LIMIT takes is nobody's to say.
+        InvalidError: `[NOT_INCREMENTAL]` the rows that a LIMIT takes are arbitrary.
     """
     return _Forming(nodes, view).in_places(plan)
 
@@ -32,12 +32,12 @@ class _Forming:
         self._nodes, self._view = NodeRewriting(nodes.spark), view
 
     def in_places(self, node: Node) -> Node:
-        """Return a node in this form whose columns are known by their places, as those of a union are."""
+        """Return a node in normal form with all columns, because a union identifies columns by position."""
         formed, columns = self.of(node), self._nodes.output(node)
         return self._nodes.project(columns, formed) if len(self._nodes.output(formed)) < len(columns) else formed
 
     def of(self, node: Node) -> Node:
-        """Return a node in this form, each of whose columns stands once."""
+        """Return a node in normal form, without duplicate columns."""
         kind = self._nodes.kind(node)
         children = self._nodes.children(node)
         form = self.in_places if kind in ("Union", "UnionLoop") else self.of
@@ -58,22 +58,22 @@ class _Forming:
         return node
 
     def _once(self, columns: Sequence[Expression]) -> list[Expression]:
-        """Return columns without those that stand there before."""
+        """Return columns without duplicates."""
         return list({self._nodes.id(each): each for each in columns}.values())
 
     def _scalars_below(self, node: Node) -> Node:
-        """Return a sort or a join that reads the results of its scalar subqueries as columns of an input."""
+        """Return a sort or a join that reads its scalar subqueries' results as columns of an input."""
         made = self._nodes.with_scalars_as_columns(node)
         return node if made is None else self._nodes.project(self._nodes.output(node), made)
 
     def _without_hints(self, node: Node, above: str) -> Node:
-        """Return a node without a limit of partitions, unless it is a part of a LIMIT: that above holds without it."""
+        """Return a node without limits per partition, unless they belong to a LIMIT; those above suffice."""
         while self._nodes.kind(node) == "LocalLimit" and above not in _LIMITS:
             node = node.child()
         return node
 
     def _window(self, node: Node) -> Node:
-        """Return a window without the columns of its input among its own, and with an order of its row numbers."""
+        """Return a window without its input's columns, and with an order for its row numbers."""
         columns = items(node.windowExpressions())
         own = [each for each in columns if self._nodes.kind(each) == "Alias"]
         if len(own) < len(columns):
@@ -82,9 +82,9 @@ class _Forming:
         return self._ordered(node) if numbers and node.orderSpec().isEmpty() else node
 
     def _ordered(self, node: Node) -> Node:
-        """Return the row numbers of a LIMIT within a subquery, in its order.
+        """Return the row numbers of a subquery's LIMIT in the subquery's order.
 
-        Equal rows of a partition may have any order. Else the order is that of a sort below, whose columns the
+        Equal rows of a partition may have any order. Otherwise a sort below gives the order, by columns that the
         subquery need not select.
 
         Raises:

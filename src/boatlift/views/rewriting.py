@@ -1,4 +1,4 @@
-"""Nodes of Catalyst's, made of others: with subqueries as columns, other plans in subqueries, other orders."""
+"""Rewrites nodes of Catalyst: subqueries as columns, other plans in subqueries, other orders."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_p
 
 
 class NodeRewriting(CatalystPlan):
-    """Makes nodes of others."""
+    """Rewrites nodes."""
 
     def with_plans(self, node: Node, made_of: Callable[[Node], Node]) -> Node:
-        """Return a node with other plans in the subqueries of its expressions."""
+        """Return a node with other plans in its subqueries."""
 
         def replaced(expression: Expression) -> Expression:
             made = self._over(expression, replaced)
@@ -20,9 +20,9 @@ class NodeRewriting(CatalystPlan):
         return self._with_expressions(node, replaced)
 
     def with_scalars_as_columns(self, node: Node) -> Node | None:
-        """Return a sort or a join that reads its scalar subqueries as further columns; None if it has others.
+        """Return a sort or a join with its scalar subqueries as further input columns; None if it has other subqueries.
 
-        The subqueries of a condition are columns of the side that the condition reads, else of the left one.
+        The subqueries of a condition become columns of the side that the condition reads, by default the left one.
         """
         plans = [each for root in items(node.expressions()) for each in plans_within(root)]
         if any(self.kind(each) != "ScalarSubquery" for each in plans):
@@ -46,11 +46,10 @@ class NodeRewriting(CatalystPlan):
     def window(
         self, columns: Iterable[Expression], partition: Iterable[Expression], order: Iterable[Expression], child: Node
     ) -> Node:
-        """Return a node of window functions."""
         return self._logical.Window(self._seq(columns), self._seq(partition), self._seq(order), child, self._none)
 
     def window_in_order(self, node: Node, order: Sequence[Expression], child: Node) -> Node:
-        """Return the windows of a node in an order, over another child."""
+        """Return a node's windows in an order, over another child."""
         columns = []
         for column in items(node.windowExpressions()):
             call = column.child()
@@ -73,7 +72,7 @@ class NodeRewriting(CatalystPlan):
         return expression.withNewChildren(self._seq(map(replaced, children))) if children else expression
 
     def _with_expressions(self, node: Node, replaced: Callable[[Expression], Expression]) -> Node:
-        """Return a node with other expressions, if it is of a kind that may have subqueries in them."""
+        """Return a node with other expressions, if its kind may contain subqueries."""
         match self.kind(node):
             case "Filter":
                 return self.filter(replaced(node.condition()), node.child())

@@ -1,4 +1,4 @@
-"""A job of a view's step: the rows that come in, the nodes that one task runs, and what they leave or hand out."""
+"""The jobs of a view's step: the input rows, the nodes that one task runs, and their output."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from boatlift.kernels.network.node import Node
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.bounds import Bound
 from boatlift.views.catalyst_plan import CatalystPlan, Expression
-from boatlift.views.flows import Flow, Leaf, Linear
-from boatlift.views.form import Form
+from boatlift.views.flows import Flow, Form, Leaf, Linear
 from boatlift.views.query import Query
 
 
@@ -25,11 +24,11 @@ def channel_name(stage: int, result: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FrameInput:
-    """Rows of a job's input that Spark computes.
+    """Input rows of a job that Spark computes.
 
     Attributes:
         columns: The columns, over the flow's result.
-        schema: Their schema, named by their place.
+        schema: Their schema, named by position.
     """
 
     flow: Flow
@@ -39,11 +38,11 @@ class FrameInput:
 
 @dataclass(frozen=True, slots=True)
 class ChannelInput:
-    """Rows of a job's input that a node of an earlier job has left.
+    """Input rows of a job that a node of an earlier job has written.
 
     Attributes:
         whole: The schema of the channel.
-        columns: The places of the columns that are taken.
+        columns: The places of the columns that are read.
     """
 
     name: str
@@ -52,7 +51,7 @@ class ChannelInput:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the columns that are taken, named by their place."""
+        """The schema of the columns that are read, named by position."""
         return pa.schema([self.whole.field(column).with_name(f"c{n}") for n, column in enumerate(self.columns)])
 
 
@@ -62,9 +61,9 @@ class PlacedNode:
 
     Attributes:
         stage: The stage that it computes.
-        feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
-        key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
-        expiries: Part of its state to the column by which its rows expire, and the bound by which they have.
+        feeds: Its inputs: a source from 0 on is an input of the job; −1 is the job's first node, −2 its second.
+        key: The columns of its result that contain the key by which tasks divide its rows; None if some are missing.
+        expiries: Part of its state to the column by which its rows expire, and the bound that passes it.
     """
 
     stage: int
@@ -79,10 +78,10 @@ class ViewJob:
     """A job of a step.
 
     Attributes:
-        inputs: The rows that it is handed.
-        nodes: Its nodes, each after those that it takes from.
-        leaves: The stages whose results are left for later jobs.
-        result: The columns that are handed out, in the job that does; see `PlacedNode.feeds`.
+        inputs: The rows that it reads.
+        nodes: Its nodes, each after those that it reads.
+        leaves: The stages whose results it writes for later jobs.
+        result: The columns of the view's result, in the job that emits it; see `PlacedNode.feeds`.
     """
 
     inputs: tuple[FrameInput | ChannelInput, ...]
@@ -92,11 +91,11 @@ class ViewJob:
 
     @property
     def reads_streams(self) -> bool:
-        """Whether rows of streams come in, and not only what earlier jobs have left."""
+        """Whether it reads rows of streams, and not only results of earlier jobs."""
         return any(isinstance(given, FrameInput) and _reads_streams(given.flow) for given in self.inputs)
 
     def apart(self) -> list[ViewJob]:
-        """Return jobs of one node each, and one that hands out, in the place of this one."""
+        """Return jobs of one node each, and one that emits the result, instead of this one."""
         jobs = [
             ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
             for placed in self.nodes
@@ -110,7 +109,7 @@ class ViewJob:
         return jobs
 
     def _divided_by_result(self) -> bool:
-        """Return whether the last node's tasks can hand out: equal rows of the result have one key, so one task."""
+        """Return whether the last node's tasks can emit the result: equal rows have one key, so one task has them."""
         if not self.nodes or self.result is None or self.result.source != -len(self.nodes):
             return False
         key = self.nodes[-1].key
@@ -119,7 +118,7 @@ class ViewJob:
     def _input(self, feed: Feed) -> FrameInput | ChannelInput:
         if feed.source >= 0:
             given = self.inputs[feed.source]
-            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
+            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its only reader"
             return given
         placed = self.nodes[-1 - feed.source]
         (schema,) = placed.node.schemas
@@ -137,7 +136,7 @@ def _reads_streams(flow: Flow) -> bool:
 
 
 def in_words(job: ViewJob, query: Query) -> str:
-    """Return what a job computes, for people: its stages, and whether it hands out."""
+    """Return a description of a job for people: its stages, and whether it emits the result."""
     parts = []
     for placed in job.nodes:
         stage = query.stages[placed.stage]
@@ -145,7 +144,7 @@ def in_words(job: ViewJob, query: Query) -> str:
         if stage.sessions is not None:
             until = {"the end of their session"}
         some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
-        ends = f", {some}until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
+        ends = f", {some}until the watermark passes {', '.join(sorted(until))}" if placed.expiries else ""
         parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
     if job.result is not None:
         parts.append("hand out the change")
@@ -153,7 +152,7 @@ def in_words(job: ViewJob, query: Query) -> str:
 
 
 def layout_lines(job: ViewJob) -> Iterator[str]:
-    """Return what the state of a job's nodes is made of, line by line, with the ids of the expressions that come in."""
+    """Return the composition of the state of a job's nodes, line by line, with the ids of the input expressions."""
     for given in job.inputs:
         if isinstance(given, ChannelInput):
             yield f"takes {given.columns} of {given.name}"
@@ -161,7 +160,7 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
             yield f"takes {[str(column.toString()) for column in given.columns]} {given.schema.types}"
     for placed in job.nodes:
         node = placed.node
-        if isinstance(node, LoopNode):  # these have no part in what is kept
+        if isinstance(node, LoopNode):  # these fields do not affect the state
             node = replace(node, most_iterations=0, keep_every=0.0)
         ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
         yield f"{placed.stage} keeps {node!r} of {placed.feeds} by {placed.key} until {ends}"
@@ -176,7 +175,7 @@ _KEPT = {
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
     Form.FIRST: "kernel: keeps its input in order",
-    Form.LOOP: "all rounds in one job: keeps the rows of its operators by round",
+    Form.LOOP: "all iterations in one job: keeps the rows of its operators by iteration",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
 

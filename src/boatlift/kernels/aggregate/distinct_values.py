@@ -17,9 +17,8 @@ from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.ordered import weights_held
 from boatlift.state.opened import OpenRun
-from boatlift.state.probe import matching_rows
 from boatlift.state.rows import KeyedRows
-from boatlift.state.segment import Segment
+from boatlift.state.segment import Segment, matching_rows
 
 Ints = npt.NDArray[np.int64]
 

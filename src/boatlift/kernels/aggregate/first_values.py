@@ -18,8 +18,7 @@ from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, codes_of, gro
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.order import Order, order_codes
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.column import Column
 from boatlift.state.merge import filtered
 from boatlift.state.opened import OpenRun

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.kernels.aggregate.change import Around, Named, change_of
+from boatlift.kernels.aggregate.change import Around, Named, change_of, previous_of
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.output import KeyedOutput
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.previous import previous_of
 from boatlift.kernels.aggregate.results import results_of
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput

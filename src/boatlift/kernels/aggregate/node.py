@@ -24,8 +24,7 @@ from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.partials import settle_sums
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from boatlift.kernels.exchange import ALONE, Exchange
 from boatlift.kernels.loop.expressions import InTask, true_of
 from boatlift.kernels.loop.iterations import Iterations
 from boatlift.kernels.network.node import Node, ZSet, concat
+from boatlift.kernels.step_state import ALONE, Exchange
 
 
 @dataclass(frozen=True, slots=True)

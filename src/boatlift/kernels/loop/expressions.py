@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.errors import DataError
-from boatlift.state.arrangement.order import Order, order_codes
+from boatlift.state.arrangement.ordered import Order, order_codes
 from boatlift.state.column import canonical_bits
 
 Ints = npt.NDArray[np.int64]

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.network.node import NodeOutput, ZSet, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
-from boatlift.state.probe import matching_rows
+from boatlift.state.segment import matching_rows
 
 COUNTS = "counts"
 

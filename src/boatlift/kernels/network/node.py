@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.errors import DataError
 from boatlift.kernels.step_state import StepState
 from boatlift.state.codec import ValueCodec
+from boatlift.state.column import shown
 from boatlift.storage.records.records import RunRef
 
 Ints = npt.NDArray[np.int64]
@@ -107,3 +109,21 @@ class Node(Protocol):
         Raises:
             DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]`.
         """
+
+
+def refuse_negative(
+    columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], schema: pa.Schema, place: str, processor: str
+) -> None:
+    """Refuse rows that a step would leave with a negative weight.
+
+    Args:
+        weights: The weight of each after the step.
+        place, processor: The place in the query, and the view.
+
+    Raises:
+        DataError: `[NEGATIVE_WEIGHT]`.
+    """
+    below = np.flatnonzero(weights < 0)
+    if len(below):
+        row = {field.name: shown(column[int(below[0])]) for field, column in zip(schema, columns, strict=True)}
+        raise DataError("NEGATIVE_WEIGHT", f"{place} of {processor} loses {row} more often than it came")

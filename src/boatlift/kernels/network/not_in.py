@@ -9,10 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.kernels.network.key_counts import Presence
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.sides import arranged_side, by_partner, held_rows
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
+from boatlift.kernels.network.sides import Presence, arranged_side, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec

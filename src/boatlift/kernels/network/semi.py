@@ -9,10 +9,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.key_counts import Presence
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.sides import arranged_side, by_nullity, by_partner, held_rows
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
+from boatlift.kernels.network.sides import Presence, arranged_side, by_nullity, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side

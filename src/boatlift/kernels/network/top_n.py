@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.order import Order, order_codes
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.merge import filtered, merge_rows
 
 FIRST_ROWS = "rows"

@@ -1,4 +1,4 @@
-"""Steps by key: the tasks of the last stage run a kernel over their share of the keys, and of the state if any."""
+"""Steps by key: each task of the last stage runs a kernel over its share of the keys and of the state."""
 
 from __future__ import annotations
 
@@ -19,16 +19,15 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
-from boatlift.spark.jobs.state_parts import StateParts, drop_expired
-from boatlift.spark.jobs.step_times import times_of
+from boatlift.spark.jobs.state_parts import StateParts, drop_expired, times_of
 from boatlift.spark.plans.catalyst import bytes_of
-from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.records import RunRef
 
 
 class KeyedSteps(JobSteps):
-    """Steps of a unit whose keeper has a kernel."""
+    """Steps of a unit whose root operator has a kernel."""
 
     reads_runs: ClassVar[bool] = True
 
@@ -64,7 +63,7 @@ class KeyedSteps(JobSteps):
         else:
             receipts, seconds = self._job(takes, located, clocks)
         if self._kernel.time is not KernelTime.NONE and not any(receipts):
-            # Rows that Spark knows to be none have no task, but time passes for the state.
+            # Rows that Spark knows to be empty have no task, but the state's time passes.
             receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
                 self._state.located(held), clocks=clocks, answers=self._answers(takes)
             )
@@ -125,5 +124,5 @@ class KeyedSteps(JobSteps):
 
 
 def answers_of(receipts: Iterable[TaskReceipt]) -> dict[str, list[str]]:
-    """Return the answers that the tasks of a step asked of the outside: a key is one task's."""
+    """Return the recorded answers of a step's tasks by key; each key belongs to one task."""
     return {key: texts for receipt in receipts for key, texts in (receipt.answers or {}).items()}

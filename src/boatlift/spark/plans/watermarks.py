@@ -1,4 +1,4 @@
-"""Calls of Spark's watermarks in functions of the user. Spark leaves watermarks out of a query that is no stream."""
+"""Spark's watermark methods in users' functions. Spark ignores watermarks in a query that is no stream."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _INSTEAD: Mapping[str, str] = {
 _one_at_a_time = threading.RLock()
 
 WatermarkCall = Callable[..., DataFrame]
-"""Takes the name of a method, the frame that it is called on, and its arguments; returns the result of the call."""
+"""Takes the name of a method, its frame and its arguments; returns the result of the call."""
 
 
 @contextmanager
 def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
-    """Let a function take the calls of `withWatermark` and `dropDuplicatesWithinWatermark` on DataFrames.
+    """Redirect `withWatermark` and `dropDuplicatesWithinWatermark` of DataFrames to a function.
 
     Args:
         rows: A frame of the class that the user's function works with.
@@ -49,16 +49,12 @@ def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
 
 
 def refusing_watermarks(rows: DataFrame, name: str) -> AbstractContextManager[None]:
-    """Return a context in which such calls raise.
-
-    Args:
-        rows: A frame of the class that the user's function works with.
-    """
+    """Return a context in which these methods raise; `rows` as for `taking_watermarks`."""
     return taking_watermarks(rows, partial(_refuse, name))
 
 
 def refuse_watermark_of_sql(name: str) -> NoReturn:
-    """Refuse a query whose text says WATERMARK.
+    """Refuse a query whose text has WATERMARK.
 
     Raises:
         InvalidError: `[NOT_ON_A_STREAM]`.

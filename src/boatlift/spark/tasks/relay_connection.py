@@ -1,4 +1,4 @@
-"""A task's connection to a relay of the driver, which hands out messages while the task runs."""
+"""A task's connection to a relay of the driver, which exchanges messages with running tasks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from boatlift.errors import UnavailableError
 
 
 class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
-    """Where a hub is.
+    """The address of a relay.
 
     Attributes:
-        secret: The tasks prove that they know it.
+        secret: Tasks prove that they know it.
     """
 
     host: str
@@ -28,14 +28,14 @@ class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
 
 @contextmanager
 def connected(address: RelayAddress, number: int, attempt: int) -> Iterator[Connection]:
-    """Join a hub for as long as a task runs.
+    """Connect to a relay for as long as a task runs.
 
     Args:
-        number: The task's number, or the number of its part.
-        attempt: The attempt of this task, as Spark numbers those of all tasks.
+        number: The task's number at the relay.
+        attempt: Spark's application-wide number of this task's attempt.
 
     Raises:
-        UnavailableError: `[TASK_LOST]` the hub does not answer.
+        UnavailableError: `[TASK_LOST]` the relay does not answer.
     """
     try:
         connection = Client((address.host, address.port), authkey=address.secret)
@@ -50,11 +50,11 @@ def connected(address: RelayAddress, number: int, attempt: int) -> Iterator[Conn
 
 
 def without_delay(connection: Connection) -> None:
-    """Let short messages leave at once, also while an earlier one is not acknowledged: that takes up to 40 ms."""
+    """Send short messages at once, even if an earlier one is not acknowledged, which takes up to 40 ms."""
     with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
         end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def lost(error: BaseException) -> UnavailableError:
-    """Return the error of a task whose hub is gone."""
+    """Return the error of a task whose relay is gone."""
     return UnavailableError("TASK_LOST", f"another task of this step has ended, or its driver has: {error!r}")
