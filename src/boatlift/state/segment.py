@@ -1,4 +1,4 @@
-"""Sorted rows as a step looks into them: in memory, or of a record batch of a run, of which each row read is proved."""
+"""Sorted rows for look-ups: in memory, or a record batch of a run, whose rows are proved when they are read."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CHUNK = 1024
 class Segment(Generic[S]):
     """Rows sorted by hash, then by the key columns.
 
-    `hash`, `keys`, `key` and `values` are of all rows: reading one touches all of them. The other methods touch only
-    the rows that they are asked for.
+    `hash`, `keys`, `key` and `values` cover all rows and read all of them. The other methods read only the requested
+    rows.
 
     Args:
-        values: The rest, as the codec's `decode` returns it.
-        collides: Whether two of its rows may have one hash.
+        values: The other values, as the codec's `decode` returns them.
+        collides: Whether two rows may have one hash.
     """
 
     def __init__(self, hashes: Hashes, keys: Sequence[Column], values: S, collides: bool) -> None:
@@ -52,15 +52,15 @@ class Segment(Generic[S]):
 
     @property
     def values(self) -> S:
-        """The rest, as the codec's `decode` returns it."""
+        """The other values, as the codec's `decode` returns them."""
         return self._values
 
     def places_of(self, wanted: Hashes) -> Ints:
-        """Return for each of some ascending hashes the first row that has no smaller one."""
+        """Return for each of some ascending hashes the first row with no smaller hash."""
         return _search(self._hash, wanted)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end."""
+        """Return the begin and the end of the rows of each hash."""
         return self._hash.searchsorted(wanted, "left"), self._hash.searchsorted(wanted, "right")
 
     def hashes_at(self, places: Ints) -> Hashes:
@@ -76,7 +76,7 @@ class Segment(Generic[S]):
         return self._keys[number]
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column of whole numbers, to be read at some rows."""
+        """Return the values of a key column of whole numbers, as an array that reads only requested rows."""
         values: Ints = self._keys[number].values
         return values
 
@@ -89,23 +89,21 @@ class Segment(Generic[S]):
         return KeyedRows(self.hashes_at(places), self.keys_at(places), self.read(codec, places), self.collides)
 
     def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
-        """Return the rows from one place up to, not including, another; those in memory as views."""
+        """Return the rows from `start` to `stop`, which is exclusive; rows in memory as views."""
         keys = [column.slice(start, stop) for column in self._keys]
         return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
 
 
 class MappedSegment(Segment[S]):
-    """A record batch of a run: views of the mapped file, of which nothing is read before it is touched, nor unproved.
+    """A record batch of a run: views of the mapped file, which are proved before they are read.
 
     Args:
         columns: The columns by field name: those of the hash and the keys, then the others.
         key_fields: The fields of the hash and of the keys.
-        marks: The hashes of the first row, of the row `mark_rows` behind it, and so on; proved.
-        mark_rows: See `marks`.
-        collides: Whether two of its rows may have one hash.
+        marks: The hash of every `mark_rows`-th row, from the first on; proved.
 
     Raises:
-        ValueError: the columns are not within the run's blocks, or of other types.
+        ValueError: the columns are not within the run's blocks, or have other types.
     """
 
     def __init__(
@@ -196,7 +194,7 @@ class MappedSegment(Segment[S]):
         return view
 
     def _is_searched_whole(self, wanted: Hashes) -> bool:
-        """Return whether a search goes by the whole column: it is proved, or hardly a row would be left unproved."""
+        """Return whether a search uses the whole column, because it is proved, or nearly all of it would be."""
         if self._of_hash.is_proved or not len(self._marks):
             return True
         within = (wanted >= self._marks[0]) & (wanted <= self._marks[-1])
@@ -223,7 +221,7 @@ class _ProvedValues:
 
 
 def _is_copied(array: pa.Array) -> bool:
-    """Return whether a column of an array is no view, so that making it reads all rows."""
+    """Return whether a column is a copy rather than a view of an array, so that making it reads all rows."""
     return pa.types.is_boolean(array.type) or bool(array.null_count)
 
 
@@ -232,7 +230,7 @@ def _column(array: pa.Array, kind: pa.DataType) -> Column:
 
 
 def _search(hashes: Hashes, needles: Hashes) -> Ints:
-    """Return `hashes.searchsorted(needles)` of sorted needles, in stretches that stay in the processor's cache."""
+    """Return `hashes.searchsorted(needles)` of sorted needles, in pieces that fit the processor's cache."""
     if len(needles) < 4 * _CHUNK:
         return hashes.searchsorted(needles)
     places = np.empty(len(needles), np.int64)
@@ -245,10 +243,12 @@ def _search(hashes: Hashes, needles: Hashes) -> Ints:
 
 
 def matching_rows(needles: KeyedRows[Any], segment: Segment[Any]) -> tuple[Ints, Ints]:
-    """Return the pairs (needle, row) of equal keys; each needle and each row is in one pair at most.
+    """Return the pairs (needle, row) of equal keys; each needle and each row is in at most one pair.
+
+    This takes time in proportion to the needles, not to the state.
 
     Args:
-        segment: May hold other key groups as well, or only some.
+        segment: May have other key groups as well, or only some.
     """
     if not len(segment):
         return np.empty(0, np.int64), np.empty(0, np.int64)
@@ -268,7 +268,7 @@ def matching_rows(needles: KeyedRows[Any], segment: Segment[Any]) -> tuple[Ints,
 
 
 def _pairs(few: Hashes, many: Segment[Any]) -> tuple[Ints, Ints]:
-    """Return the pairs of equal hashes where neither side has one twice."""
+    """Return the pairs of equal hashes, if neither side has duplicates."""
     places = many.places_of(few)
     inside = np.minimum(places, len(many) - 1)
     hits = np.flatnonzero(many.hashes_at(inside) == few)

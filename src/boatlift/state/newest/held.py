@@ -1,4 +1,4 @@
-"""Keys that a step touches, and the newest rows that are held for them."""
+"""The keys that a step touches, and their newest rows in the state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """Keys, sorted by hash, then by their columns; each once.
+    """Keys, sorted by hash, then by their columns, without duplicates.
 
     Attributes:
-        hash: The hash of each key.
         columns: The key columns, canonical.
     """
 
@@ -36,7 +35,7 @@ class TouchedKeys:
         return len(self.hash)
 
     def numbers(self, hashes: Hashes, columns: Sequence[Column]) -> Ints:
-        """Return for each of some keys its number among these; -1 for a key that is not among them."""
+        """Return the number of each of some keys among these; -1 for a key that is not among them."""
         numbers = self.hash.searchsorted(hashes, "left")
         open_ = np.arange(len(hashes))
         while len(open_):
@@ -52,11 +51,11 @@ class TouchedKeys:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Rows of touched keys: of one key several, told apart by further key columns.
+    """Rows of touched keys; a key may have several, which further key columns distinguish.
 
     Attributes:
         key: The number of each row's key.
-        further: The key columns behind those of the touched keys.
+        further: The key columns after those of the touched keys.
         columns: The columns of the rows.
     """
 
@@ -69,10 +68,10 @@ class Cells:
 
 
 def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[StoredRows]]) -> Cells:
-    """Return the rows that hold of touched keys, in order of their keys.
+    """Return the current rows of touched keys, in the order of their keys.
 
     Args:
-        codec: The form of the rows. Its keys begin with those of the touched keys.
+        codec: The codec, whose keys begin with those of the touched keys.
     """
     wanted = distinct_sorted(touched.hash)
     pieces = []
@@ -99,10 +98,10 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[S
 def written_rows(
     touched: TouchedKeys, cells: Cells, present: npt.NDArray[np.bool_], time: int
 ) -> KeyedRows[NewestRows]:
-    """Return rows as a run has them.
+    """Return rows in the form of a run.
 
     Args:
-        present: Which of them hold; the others end their keys.
+        present: Which rows exist; the others become tombstones.
     """
     hashes = touched.hash[cells.key]
     keys = [*(column.take(cells.key) for column in touched.columns), *cells.further]
