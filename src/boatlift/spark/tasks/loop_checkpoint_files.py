@@ -29,7 +29,7 @@ MANIFEST = "rounds.json"
 """The file that names the files of the valid checkpoint."""
 
 
-class _KeptRuns(msgspec.Struct, frozen=True):
+class _KeptRuns(msgspec.Struct, frozen=True, rename={"iteration": "round"}):
     """The valid loop checkpoint.
 
     Attributes:
