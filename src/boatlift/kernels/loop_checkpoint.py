@@ -1,7 +1,7 @@
-"""What a step has computed of a loop so far, kept now and then: a step that is executed again goes on from there.
+"""Loop checkpoints: finished iterations of a running step, saved every few seconds so that a retry resumes from them.
 
-A step of a loop may take minutes. Its rounds are kept in the order of rounds, which with the step before is the
-lexicographic order of (step, round): a state of the loop is that after a step, and the rows of some rounds more.
+A step of a loop may take minutes. Its iterations are saved in order, so that a state of the loop is that after a step
+plus some iterations of the next one.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
 NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
-"""Rows by name, with their form."""
+"""Rows by name, with their codec."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedIterations:
-    """The rounds that were kept last.
+    """The last loop checkpoint.
 
     Attributes:
-        runs: Their rows by name, of all tasks, with their form.
+        number: The last saved iteration.
+        runs: The rows of all tasks by name, with their codec.
     """
 
     number: int
@@ -33,35 +34,33 @@ class SavedIterations:
 
 
 class LoopCheckpoint(Protocol):
-    """The keeping of a step's rounds, on the side of a task.
+    """The loop checkpoints of a step, for one task.
 
     Laws:
-        - Iterations are kept of the step and of the input alone for which they were written.
-        - What cannot be read is not there: then the step begins with round 0.
-        - A round that cannot be written is not kept; the step goes on.
+        - A loop checkpoint is read only for the step and the input for which it was written.
+        - A loop checkpoint that cannot be read is absent: the step begins with iteration 0.
+        - A loop checkpoint that cannot be written is skipped; the step continues.
     """
 
     def read(self) -> SavedIterations | None:
-        """Return the rounds that were kept last; None if there are none."""
+        """Return the last loop checkpoint; None if there is none."""
 
     @property
     def due(self) -> bool:
-        """Whether the last rounds were kept so long ago that this one shall be."""
+        """Whether the next iteration should be saved."""
 
     def write(self, number: int, rows: NamedRows) -> None:
-        """Write a task's rows of all rounds so far; they count once `written` is called."""
+        """Write a task's rows of all iterations so far; they become valid when `written` is called."""
 
     def written(self, number: int) -> None:
-        """Take note that all tasks have written their rows."""
+        """Record that all tasks have written their rows."""
 
 
 class _NotKept:
     def read(self) -> None:
         return None
 
-    @property
-    def due(self) -> bool:
-        return False
+    due = False
 
     def write(self, number: int, rows: NamedRows) -> None:
         del number, rows
@@ -71,11 +70,11 @@ class _NotKept:
 
 
 NOT_KEPT: LoopCheckpoint = _NotKept()
-"""No rounds are kept."""
+"""No loop checkpoints."""
 
 
 def rows_of_share(codec: ValueCodec[Any, Any], runs: Sequence[OpenRun[Any]], share: Share) -> KeyedRows[Any] | None:
-    """Return the rows of runs that are of some key groups; None if there are none."""
+    """Return the rows of runs in a share of the key groups; None if there are none."""
     pieces = [segment.cut(codec, 0, len(segment)) for run in runs for segment in run.segments if len(segment)]
     pieces = [filtered(codec, piece, share.holds(piece.hash)) for piece in pieces]
     pieces = [piece for piece in pieces if len(piece)]

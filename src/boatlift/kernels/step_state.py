@@ -1,4 +1,4 @@
-"""The keyed state of a task, as a step sees it: runs by part, and where the runs of the step go."""
+"""The state and the services of a step in a task: runs by part, time, exchange and answers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 class Exchange(Protocol):
-    """A task's side of an exchange. All tasks of the step make the same calls in the same order."""
+    """A task's exchange with the other tasks of the step, which all make the same calls in the same order."""
 
     def divided(self, rows: ZSet | None, keys: tuple[int, ...] | None) -> ZSet | None:
-        """Return the rows of all tasks whose keys are of this task's key groups.
+        """Return the rows of all tasks in this task's key groups.
 
         Args:
             keys: The places of the columns of the key; None: all columns.
@@ -40,7 +40,7 @@ class Exchange(Protocol):
         """
 
     def greatest(self, numbers: Sequence[int]) -> list[int]:
-        """Return for each of some numbers the greatest that any task has.
+        """Return the greatest of each number over all tasks.
 
         Raises:
             UnavailableError: `[TASK_LOST]` another task has ended.
@@ -48,8 +48,6 @@ class Exchange(Protocol):
 
 
 class _Alone:
-    """The exchange of a step's only task."""
-
     def divided(self, rows: ZSet | None, keys: tuple[int, ...] | None) -> ZSet | None:
         del keys
         return rows
@@ -63,14 +61,14 @@ ALONE: Exchange = _Alone()
 
 
 class Answers:
-    """The answers that a task's part of a step asks for, by key, in the order in which each key asks.
+    """The answers of an external system in a step of a task, by key, in the order in which each key asks.
 
     Args:
-        recorded: Of a step that is executed again: the answers that it had; None: it asks.
+        recorded: The recorded answers of a step that is executed again; None: it asks now.
 
     Attributes:
         given: The answers of this execution as JSON texts, by the hash of their key.
-        failure: The first call that raised. It fails the step, whatever the function does: a replay has no such call.
+        failure: The first call that raised an error. It fails the step in any case, because a replay has no such call.
     """
 
     def __init__(self, processor: str, recorded: Mapping[str, Sequence[str]] | None) -> None:
@@ -79,14 +77,14 @@ class Answers:
         self.failure: Exception | None = None
 
     def ask(self, key: int, ask: Callable[[], Any]) -> Any:
-        """Return an answer, in the form that JSON gives it.
+        """Return an answer, as JSON represents it.
 
         Args:
             key: The hash of the key that asks.
 
         Raises:
             UserCodeError: `[USER_CODE]` the answer is no JSON.
-            DivergedError: `[DIVERGED]` the step asks for more than it did.
+            DivergedError: `[DIVERGED]` the step asks more than in its first execution.
         """
         try:
             return self._answer(key, ask)
@@ -125,32 +123,31 @@ class Answers:
 V = TypeVar("V")
 
 STATE = ""
-"""The name of the part of a state that has one."""
+"""The name of the only part of a state."""
 
 
 NO_WATERMARK = -(1 << 62)
-"""The bound of a stream that has had no row yet: earlier than every time."""
+"""The watermark of a stream without rows: earlier than every time."""
 
 
 class KernelTime(Enum):
-    """The time that passes for a kernel: by it timers are due, windows close and state expires."""
+    """The time of a kernel, by which timers are due, windows close and state expires."""
 
     NONE = "none"
-    """No time passes."""
     CLOCK = "clock"
-    """The recorded clock of steps: it is later at each step than at the step before."""
+    """The recorded clock, which is later at each step than at the step before."""
     WATERMARK_BEFORE = "bound before"
-    """The bound of event time by which the rows of the step were judged: that after the step before."""
+    """The watermark by which the rows of the step were judged: that after the step before."""
     WATERMARK = "bound"
-    """The bound of event time that the step's own rows have moved."""
+    """The watermark with the step's own rows."""
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """The time of a step, which a replay sees again. All but `seed` are in milliseconds since 1970.
+    """The time of a step, equal on replay. All but `seed` are in milliseconds since 1970.
 
     Attributes:
-        before: The time that had passed after the step before; -1 before the first, `NO_WATERMARK` of event time.
-        now: The time that has passed at this step (`KernelTime`): it never goes back.
+        before: The time after the step before; -1 before the first step, `NO_WATERMARK` for event time.
+        now: The time at this step (`KernelTime`), which never decreases.
         seed: The seed of the step's random numbers.
         clock: The recorded clock of the step.
     """
@@ -170,22 +167,21 @@ Runs = RunsOnDemand[Any] | Sequence[OpenRun[Any]]
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The keyed state of a task before a step, and the place of what the step adds to it.
+    """The keyed state of a task before a step, and the services of the step.
 
     Attributes:
-        runs: Part to its runs, of times before this one, to be read as often as need be. They are opened as they
-            are asked for.
+        runs: Part to its runs, of times before this one. They are opened on access, and may be read repeatedly.
         write_to: Returns a fresh file for the run of a part.
         time: The time of the step.
         share: The key groups of this task.
-        first: Whether this is the first step that the processor takes.
+        first: Whether this is the processor's first step.
         clock: The recorded clock of the step.
-        exchange: The way to the other tasks of the step.
-        iterations: Where the rounds of a loop are kept while the step runs.
-        expiries: Part to the column by which its rows expire; rows of other parts never do.
-        answers: The answers of the outside, of a kernel that records them.
-        passed: Part to the time that had passed for it after the step before, in milliseconds since 1970: a view's
-            rows that had expired by then are over. Parts for which none is known are left out.
+        exchange: The exchange with the other tasks of the step.
+        iterations: The loop checkpoints of the step.
+        expiries: Part to the column by which its rows expire; other parts never expire.
+        answers: The answers of the external system, for a kernel that records them.
+        passed: Part to its time after the step before, in milliseconds since 1970, if known: a view's rows that have
+            expired by then are over.
     """
 
     runs: Mapping[str, Runs]
@@ -201,7 +197,7 @@ class StepState:
     passed: Mapping[str, int] = field(default_factory=dict)
 
     def unexpired(self, part: str, codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
-        """Return those of some rows of a part that had not expired before the step."""
+        """Return the rows of a part that had not expired before the step."""
         expiry, passed = self.expiries.get(part), self.passed.get(part)
         return rows if expiry is None or passed is None else filtered(codec, rows, expiry.alive(rows, passed))
 
@@ -214,7 +210,7 @@ class StepState:
         """Write the runs of a step; return them by part.
 
         Args:
-            codecs: Part to the form of its rows.
+            codecs: Part to its codec.
             rows: Part to the rows that the step adds; a part without rows has no run.
         """
         runs = {}

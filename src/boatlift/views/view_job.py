@@ -147,7 +147,7 @@ def in_words(job: ViewJob, query: Query) -> str:
         ends = f", {some}until the watermark passes {', '.join(sorted(until))}" if placed.expiries else ""
         parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
     if job.result is not None:
-        parts.append("hand out the change")
+        parts.append("emit the change")
     return ", then ".join(parts)
 
 

@@ -288,7 +288,7 @@ def test_a_loop_that_does_not_end_says_what_still_changes(tmp_path: Path) -> Non
         Sum((0, 2)),
         most=20,
     )
-    with pytest.raises(DataError, match=r"\[LOOP_TOO_LONG\] .*still changes rows after 20 rounds.*'a': 3"):
+    with pytest.raises(DataError, match=r"\[LOOP_TOO_LONG\] .*still changes rows after 20 iterations.*'a': 3"):
         Tasks(node, (PAIRS,), tmp_path / "runs").take([Counter({(3, 4): 1})])
 
 

@@ -1,4 +1,4 @@
-"""The output of a step: for every key touched, its row before with weight −1 and its row after with weight +1."""
+"""The output of a step: for every affected key, its row before with weight −1 and its row after with weight +1."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from boatlift.state.segment import matching_rows
 Mask = npt.NDArray[np.bool_]
 
 Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
-"""Minima and maxima before a step and after it, by (`min` or `max`, argument's number)."""
+"""Minima and maxima before and after a step, by (`min` or `max`, argument's number)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The names that errors of an aggregation have."""
+    """Names for an aggregation's errors."""
 
     processor: str
     keys: tuple[str, ...]
@@ -37,11 +37,11 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A step's output, each part sorted as the step's keys are.
+    """A step's output, each part in the order of the step's keys.
 
     Attributes:
-        replaced: The rows before, of keys that have a row after.
-        ended: The rows before, of keys whose last row was taken back.
+        replaced: The rows before, for keys with a row after.
+        ended: The rows before, for keys whose last row was retracted.
     """
 
     replaced: OutputRows
@@ -58,18 +58,18 @@ def change_of(
     upserts: bool = False,
     first_values: Around | None = None,
 ) -> Change:
-    """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
+    """Return the rows that a step changes; a key whose row stays bitwise equal has none.
 
     Args:
         delta: The partial aggregates that the step adds, by key.
         previous: The partial aggregates of those keys before.
-        named: The processor and its keys, for errors.
-        upserts: Leave out the rows that are replaced.
-        first_values: The minima and maxima that partial aggregates do not have; those before are added to `previous`.
+        named: Names for errors.
+        upserts: Whether to leave out replaced rows.
+        first_values: The minima and maxima that partial aggregates lack; those before are added to `previous`.
 
     Raises:
-        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
-            is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type and
+            must not be NULL. `[NEGATIVE_WEIGHT]` the step retracts rows that do not exist.
     """
     total = merged(layout, previous.partials, delta.values)
     for pair, (before_step, after_step) in (first_values or {}).items():
@@ -95,7 +95,7 @@ def change_of(
 
 
 def merged(layout: Layout, left: PartialAggregates, right: PartialAggregates) -> PartialAggregates:
-    """Return the sum of two partial aggregates of the same keys, row by row."""
+    """Return the row-wise sum of partial aggregates of the same keys."""
     addends = dict(left.addends)
     for addend, values in right.addends.items():
         known = addends.get(addend)
@@ -124,7 +124,7 @@ def _changed(before: Sequence[Column], after: Sequence[Column], goes_on: Mask | 
 
 
 def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregates, named: Named) -> None:
-    """Refuse what no rows add up to: rows were taken back that are not there."""
+    """Refuse counts and sums that are impossible, because rows were retracted that do not exist."""
     wrong = total.rows < 0
     for number in range(len(layout.arguments)):
         counts = total.counts(number)
@@ -163,7 +163,7 @@ class Previous:
     Attributes:
         found: Which keys are in a run.
         everyone: Whether all are.
-        partials: Their partial aggregates, one row a key; nothing (zeros, no value) for the others.
+        partials: Their partial aggregates, one row per key; zeros, without extremes, for keys in no run.
     """
 
     found: Mask
@@ -174,10 +174,10 @@ class Previous:
 def previous_of(
     layout: Layout, delta: KeyedRows[PartialAggregates], runs: Iterable[OpenRun[StoredPartials]]
 ) -> Previous:
-    """Add up the partial aggregates that the keys of a step have in runs.
+    """Return the sum of the partial aggregates that runs have for the keys of a step.
 
     Args:
-        runs: May hold other key groups as well, or only some.
+        runs: May have other key groups as well, or only some.
     """
     codec = PartialsCodec(layout)
     length = len(delta)

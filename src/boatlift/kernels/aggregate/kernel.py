@@ -1,4 +1,4 @@
-"""One task's part of one step of an aggregation: rows in; a run, and the change of the results, out."""
+"""The kernels of aggregates: input rows become a run, and the change of the results."""
 
 from __future__ import annotations
 
@@ -24,18 +24,14 @@ from boatlift.state.rows import KeyedRows
 
 @dataclass(frozen=True, slots=True)
 class LayoutKernel:
-    """The part that all kernels of aggregations share of `boatlift.kernels.kernel.KeyedKernel`.
-
-    Attributes:
-        processor: The processor's name, for runs and messages.
-    """
+    """The common part of the kernels of aggregates; see `boatlift.kernels.kernel.KeyedKernel`."""
 
     layout: Layout
     processor: str
+    records_answers = False
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each key column."""
         return self.layout.keys
 
     @property
@@ -47,10 +43,6 @@ class LayoutKernel:
         return {}
 
     @property
-    def records_answers(self) -> bool:
-        return False
-
-    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
         """The one input: keys, arguments, `_weight` if it is changes, `_hash`."""
         return {ROWS_INPUT: self.layout.columns}
@@ -58,17 +50,17 @@ class LayoutKernel:
 
 @dataclass(frozen=True, slots=True)
 class AggregateKernel(LayoutKernel):
-    """A running aggregation: the state of a key is the sum of what all steps added to it.
+    """A running aggregation: the state of a key is the sum of what all steps have added.
 
-    A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
-    gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
-    the first row of input, and without input there is none, as in Spark's streaming aggregations.
+    A key exists as long as it has rows. Rows of a weighted input may be retracted; if its last row is retracted, a key
+    emits its row with weight −1 and no other. Without keys all rows are one group: its first result follows its first
+    input row, as in Spark's streaming aggregations.
 
     Attributes:
-        key_names: The names of the keys in errors; without it, those of the layout.
+        key_names: The names of the keys in errors; by default those of the layout.
         part: The name of its part of the state.
-        window_end: The place of the key with the end of a window, where no row comes for a window that has ended; None:
-            there is no such key.
+        window_end: The place of the key with the end of a window, if no row comes for a window that has ended; else
+            None.
     """
 
     key_names: tuple[str, ...] | None = None
@@ -85,7 +77,7 @@ class AggregateKernel(LayoutKernel):
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """Partial aggregates; a key that is zero throughout vanishes when runs are merged."""
+        """Partial aggregates; merges drop a key that is zero throughout."""
         return {self.part: PartialsCodec(self.layout)}
 
     @property
@@ -99,11 +91,11 @@ class AggregateKernel(LayoutKernel):
         *,
         upserts: bool = False,
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Execute a step in a task; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are taken back that are not
-                there; a run is missing, damaged or of another program.
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are retracted that do not
+                exist; a run is missing, damaged or of another program.
         """
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
@@ -126,7 +118,7 @@ class AggregateKernel(LayoutKernel):
         """Add partial aggregates to the state.
 
         Args:
-            first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
+            first_values: The minima and maxima that partial aggregates lack, before and after.
 
         Raises:
             DataError: as `step`.
@@ -179,7 +171,7 @@ class ReduceKernel(LayoutKernel):
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; no run is read or written.
+        """Execute a step in a task, without reading or writing runs.
 
         Raises:
             DataError: `[OVERFLOW]` a result does not fit its type.

@@ -1,4 +1,4 @@
-"""Batches of output rows and their digest, made in one pass over the columns."""
+"""Batches of output rows and their digest, in one pass over the columns."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from boatlift.state.digest import add_column, add_constant, finish
 
 @dataclass(frozen=True, slots=True)
 class OutputRows:
-    """Some output rows, and their digest (docs/formats/digest.md); no batch if there are none."""
+    """Output rows and their digest (docs/formats/digest.md); no batch without rows."""
 
     batches: tuple[pa.RecordBatch, ...] = ()
     digest: int = 0
 
 
 class KeyedOutput:
-    """Makes the output rows of some keys; the words of the keys are computed once."""
+    """Makes the output rows of some keys; the digest words of the keys are computed once."""
 
     def __init__(self, schema: pa.Schema, keys: Sequence[Column], length: int) -> None:
         self._schema, self._keys, self._length = schema, list(keys), length

@@ -26,8 +26,8 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
 
     Args:
         partials: With settled sums.
-        refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a
-            step are those that an earlier step gave, perhaps under the other rule.
+        refuses: Whether decimals that overflow are an error, unless the layout makes them NULL. The rows before a step
+            may come from an earlier step under the other rule.
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type.
@@ -73,7 +73,7 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
 def _decimal(
     layout: Layout, partials: PartialAggregates, aggregate: AggregateColumn, present: Mask, refuses: bool
 ) -> Column:
-    """Return a sum or average of decimals; NULL without a value, or where it overflows and is not refused."""
+    """Return a sum or average of decimals; NULL without values, or if it overflows without being refused."""
     number = layout.number(aggregate.argument)
     kind, limbs = layout.arguments[number][1], partials.limbs(number)
     if aggregate.function == "sum":
@@ -96,13 +96,13 @@ def _decimal(
 
 
 def _variance(partials: PartialAggregates, aggregate: AggregateColumn, number: int) -> Column:
-    """Return a variance or its root: NULL of too few values, NaN with a NaN or an infinite value among them."""
+    """Return a variance or its root: NULL for too few values, NaN if a value is NaN or infinite."""
     counts = partials.counts(number)
     less = int(aggregate.function.endswith("_samp"))
     present = counts > less
     huge = partials.addend("huge", number)
     finite = np.ones(len(counts), np.bool_) if huge is None else huge == 0
-    # Beside a value without a finite square no sums are looked at.
+    # With a value without a finite square, the sums have no meaning.
     values, squares = (
         {limb: np.where(finite, column, 0) for limb, column in partials.limbs(number, kind).items()} for kind in SUMS
     )

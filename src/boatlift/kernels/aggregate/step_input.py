@@ -1,4 +1,4 @@
-"""One step's partial aggregates: from input rows in any order to one row a key, sorted."""
+"""One step's partial aggregates: from input rows in any order to one row per key, sorted."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Mask = npt.NDArray[np.bool_]
 
 
 def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[PartialAggregates] | None:
-    """Aggregate input rows by key. The result is the same, bit for bit, in any order and any division into batches.
+    """Aggregate input rows by key. The result is bitwise equal for any order and any division into batches.
 
     Returns:
-        One row a key, or None if there are no rows. Of a weighted input a key's row may be zero throughout.
+        One row per key, or None without rows. With a weighted input, a key's row may be zero throughout.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` a column is missing or has another type, or a weight is NULL.
@@ -120,7 +120,7 @@ def _sum_floats(
 
 
 def _sum_of_squares(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
-    """Return the limbs of the sums of an argument's squares, and count the values that have no finite square."""
+    """Return the limbs of the sums of an argument's squares, and count values without a finite square."""
     with np.errstate(invalid="ignore"):
         values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
     values = np.where(np.isfinite(values), values, 0.0)
@@ -165,10 +165,10 @@ _ROOM = 1 << 62  # sums of magnitude below this can be settled (`exact_sum.settl
 
 
 class Unweighted:
-    """Rows of an append-only input: every row counts once, and nothing is multiplied.
+    """Rows of an append-only input: every row counts once, without multiplications.
 
     Args:
-        starts: Where each group begins; rows of a group stand side by side.
+        starts: The begin of each group; the rows of a group are consecutive.
     """
 
     def __init__(self, starts: Ints, length: int) -> None:
@@ -177,7 +177,7 @@ class Unweighted:
         self._most = int(self.rows.max())
 
     def count(self, where: Mask) -> Ints:
-        """Return how many rows of each group a mask has."""
+        """Return the number of each group's rows in a mask."""
         return grouped_sum(where.astype(np.int64), self._starts)
 
     def sum_small(self, values: Ints, largest: int) -> Ints | None:
@@ -198,10 +198,10 @@ class Unweighted:
 
 
 class Weighted:
-    """Rows of changes: every row counts as often as its weight says.
+    """Rows of changes: every row counts as often as its weight.
 
     Args:
-        weights: One a row; rows of a group stand side by side.
+        weights: One per row; the rows of a group are consecutive.
 
     Raises:
         DataError: `[OVERFLOW]` the weights of a group add up to 2^62 or more.
@@ -229,7 +229,7 @@ class Weighted:
         if self._most << _BITS < _ROOM:
             return settle({limb: grouped_sum(values * self._weights, self._starts) for limb, values in limbs})
         low = ((self._weights + _HALF) & _LOW) - _HALF
-        high = (self._weights >> _BITS) + (low < 0)  # a weight is low + 2^32 · high, neither beyond 2^31
+        high = (self._weights >> _BITS) + (low < 0)  # a weight is low + 2^32 · high, both within 2^31
         totals: dict[int, Ints] = {}
         for limb, values in limbs:
             for place, half in ((limb, low), (limb + 1, high)):
@@ -244,7 +244,7 @@ class Weighted:
             return grouped_sum(weights, self._starts)
         halves = {0: grouped_sum(weights & _LOW, self._starts), 1: grouped_sum(weights >> _BITS, self._starts)}
         total, misfit = to_integer(settle(halves), len(self._starts))
-        # With less than 2^62 a step, a count that outgrows 64 bits is negative after the very step in which it does.
+        # With less than 2^62 per step, a count that exceeds 64 bits becomes negative in the same step.
         misfit |= (total >= _ROOM) | (total <= -_ROOM)
         if misfit.any():
             raise DataError("OVERFLOW", f"the weights of one step add up to 2^62 or more for {int(misfit.sum())} keys")

@@ -1,4 +1,4 @@
-"""The node of DISTINCT: each row once, as long as it stands in the input at all."""
+"""The node of DISTINCT: each row once, as long as its weight is positive."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ COUNTS = "counts"
 
 @dataclass(frozen=True, slots=True)
 class DistinctNode:
-    """The sign of the weight of each row.
+    """Emits the sign of the weight of each row.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: The columns of the rows.
     """
@@ -30,10 +29,8 @@ class DistinctNode:
     processor: str
     place: str
     rows: pa.Schema
-
-    @property
-    def inputs(self) -> int:
-        return 1
+    inputs = 1
+    whole = False
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
@@ -43,19 +40,15 @@ class DistinctNode:
     def parts(self) -> Mapping[str, ArrangementCodec]:
         return {COUNTS: ArrangementCodec(self.rows)}
 
-    @property
-    def whole(self) -> bool:
-        return False
-
     def keys(self, number: int) -> None:
         """Return None: a row is its own key."""
         del number
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         (change,) = changes
         if change is None:

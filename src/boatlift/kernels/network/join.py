@@ -1,4 +1,4 @@
-"""The node of an inner join."""
+"""The nodes of inner and outer joins."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ JOIN_PARTS = ("left", "right")
 
 @dataclass(frozen=True, slots=True)
 class JoinNode:
-    """Rows of two inputs whose keys are equal; a row with a NULL in its key has no partner.
+    """Pairs of rows of two inputs with equal keys; a row with a NULL in its key has no partner.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
     """
 
@@ -30,10 +29,8 @@ class JoinNode:
     place: str
     left: Side
     right: Side
-
-    @property
-    def inputs(self) -> int:
-        return 2
+    inputs = 2
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
@@ -44,19 +41,14 @@ class JoinNode:
         kinds = [*self.left.kept_types, *self.right.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
-    @property
-    def whole(self) -> bool:
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the join key."""
         return (self.left, self.right)[number].keys
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         sides = (self.left, self.right)
         keyed = [by_nullity(side, change)[0] for side, change in zip(sides, changes, strict=True)]
@@ -76,30 +68,27 @@ class JoinNode:
 
 @dataclass(frozen=True, slots=True)
 class OuterJoinNode:
-    """Pairs of rows whose keys are equal, and the rows of one side or of both that have no partner.
+    """Pairs of rows with equal keys, and the rows of one side or of both without a partner.
 
-    A row with a NULL in its key has no partner: it is handed on, and not kept. So nothing tells when such a row goes
-    without having come.
+    A row with a NULL in its key has no partner: it is emitted, and not stored. So the retraction of such a row is not
+    checked.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         sides: The left side and the right side.
-        alone: For each side whether its rows without a partner come out. At least one of the two is True.
+        alone: For each side whether its rows without a partner are emitted; True for at least one.
     """
 
     processor: str
     place: str
     sides: tuple[Side, Side]
     alone: tuple[bool, bool]
-
-    @property
-    def inputs(self) -> int:
-        return 2
+    inputs = 2
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The rows of each side by key; and the counts of the keys of a side whose partners may come out alone."""
+        """The rows of each side by key; and key counts of a side, if the other side emits rows without a partner."""
         rows = {part: side.codec for part, side in zip(JOIN_PARTS, self.sides, strict=True)}
         counts = {keys_of(number): self._key_codec(number) for number in (0, 1) if self.alone[1 - number]}
         return rows | counts
@@ -109,19 +98,14 @@ class OuterJoinNode:
         kinds = [kind for side in self.sides for kind in side.kept_types]
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
-    @property
-    def whole(self) -> bool:
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the join key."""
         return self.sides[number].keys
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         divided = [by_nullity(side, change) for side, change in zip(self.sides, changes, strict=True)]
         moved = [arranged_side(side, rows, state.share) for side, (rows, _) in zip(self.sides, divided, strict=True)]
@@ -160,11 +144,11 @@ class OuterJoinNode:
         return ArrangementCodec(pa.schema([side.codec.schema.field(place) for place in side.keys]))
 
     def _padded(self, number: int, rows: ZSet) -> ZSet:
-        """Return rows of a side with NULLs on the other side."""
+        """Return rows of a side with NULLs for the other side."""
         nulls = tuple(pa.nulls(len(rows), kind) for kind in self.sides[1 - number].kept_types)
         return ZSet((*nulls, *rows.columns) if number else (*rows.columns, *nulls), rows.weights)
 
 
 def keys_of(number: int) -> str:
-    """Return the name of the part with the counts of the keys of a side."""
+    """Return the part with the counts of the keys of a side."""
     return f"{JOIN_PARTS[number]}_keys"

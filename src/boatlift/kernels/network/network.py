@@ -1,4 +1,4 @@
-"""Nodes and the feeds between them: what a task computes of a step, from the changes that it is handed on."""
+"""Networks of nodes and feeds: a task's computation for a step of a view."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Rows on their way from one place of a network to another.
+    """Passes columns of one place of a network to another.
 
     Attributes:
-        source: The place that they come from: an input of the network, or behind the inputs a result of a node.
+        source: The place of origin: an input of the network, or after the inputs a result of a node.
         columns: The places of the columns that are passed on, in order.
     """
 
@@ -48,11 +48,10 @@ class Feed:
 
 @dataclass(frozen=True, slots=True)
 class NetworkOutput:
-    """The result of a task's part of a step.
+    """The result of a step in a task.
 
     Attributes:
-        changes: The change at each place of the network: its inputs, then the results of the nodes; None where there
-            is none.
+        changes: The change at each place of the network: its inputs, then the results of the nodes; None: no change.
         runs: Part to the run that the step adds.
     """
 
@@ -62,11 +61,11 @@ class NetworkOutput:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """Nodes in an order in which each comes after those that it takes from.
+    """Nodes in topological order.
 
     Attributes:
         inputs: The columns of each input.
-        names: The names of the nodes, which the parts of their states are named by.
+        names: The names of the nodes, which prefix the parts of their states.
         feeds: For each node the feeds into it, one for each of its inputs.
         expiries: Part of the state to the column by which its rows expire.
     """
@@ -99,16 +98,16 @@ class Network:
         iterations: Callable[[str], LoopCheckpoint] = lambda _: NOT_KEPT,
         passed: Mapping[str, int] | None = None,
     ) -> NetworkOutput:
-        """Take a task's part of a step: all nodes, one after the other.
+        """Execute a step of all nodes in a task.
 
         Args:
             runs: Part to its runs, of times before this one.
             write_to: Returns a fresh file for the run of a part.
-            share: The key groups of this task. With more than one node it is all of them: nodes have other keys.
-            first: Whether this is the first step that the nodes take.
-            exchange: The way to the other tasks of the step.
-            iterations: Returns where the rounds of a loop are kept, by the name of its node.
-            passed: Part to the time that had passed for it after the step before, if its rows expire.
+            share: The key groups of this task. With several nodes it is all of them, because nodes have other keys.
+            first: Whether this is the nodes' first step.
+            exchange: The exchange with the other tasks of the step.
+            iterations: Returns the loop checkpoints of a node by its name.
+            passed: Part to its time after the step before, if its rows expire.
 
         Raises:
             DataError: as `Node.step`.
@@ -118,7 +117,7 @@ class Network:
         for name, node, feeds in zip(self.names, self.nodes, self.feeds, strict=True):
             taken = [feed.of(changes[feed.source]) for feed in feeds]
             nothing = [None] * len(node.schemas)
-            alone = exchange is ALONE  # other tasks may have rows for an operator within the node
+            alone = exchange is ALONE  # otherwise other tasks may have rows for an operator within the node
             if alone and all(change is None for change in taken) and not (first and node.whole):
                 changes += nothing
                 continue
@@ -140,7 +139,7 @@ class Network:
 
 
 def _own(by_part: Mapping[str, T], name: str, node: Node) -> dict[str, T]:
-    """Return what is known of the parts of a node, by the names that the node has for them."""
+    """Return the entries for the parts of a node, under the node's own names."""
     return {part: by_part[part_name(name, part)] for part in node.parts if part_name(name, part) in by_part}
 
 
@@ -151,10 +150,10 @@ def part_name(node: str, part: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class HandedOut:
-    """The rows of a step.
+    """The output rows of a step in a task.
 
     Attributes:
-        replaced, rows: Those with weight −1, and those with weight 1.
+        replaced, rows: The rows with weight −1, and those with weight 1.
         digest: The digest of the rows with their weights; those of a step's tasks add up modulo 2^64.
     """
 
@@ -166,12 +165,12 @@ class HandedOut:
 
 @dataclass(frozen=True, slots=True)
 class OutputCollector:
-    """Adds up the weights of equal rows.
+    """Collects a step's output: adds up the weights of equal rows.
 
-    A row of weight n comes out n times with weight 1, or −1: readers of changes know no other weights.
+    A row of weight n is emitted n times with weight 1, or −1, because readers of changes know no other weights.
 
     Attributes:
-        feeds: The places whose changes are the result; it is their sum.
+        feeds: The places whose changes add up to the result.
         schema: The columns of the rows.
     """
 
@@ -179,7 +178,7 @@ class OutputCollector:
     schema: pa.Schema
 
     def of(self, changes: Sequence[ZSet | None]) -> HandedOut:
-        """Return the rows of a task; those of all tasks are those of the step if equal rows are one task's."""
+        """Return this task's output. All tasks' outputs add up to the step's if equal rows go to the same task."""
         whole = concat([change for feed in self.feeds if (change := feed.of(changes[feed.source])) is not None])
         if whole is None:
             return HandedOut()
@@ -196,7 +195,7 @@ class OutputCollector:
     def _repeated(
         self, columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], sign: int
     ) -> tuple[pa.RecordBatch, ...]:
-        """Return the rows whose weight has a sign, each as often as its weight says."""
+        """Return the rows with a positive or negative weight, repeated by their weight."""
         chosen = np.flatnonzero(weights * sign > 0)
         if not len(chosen):
             return ()

@@ -1,4 +1,4 @@
-"""The rows of a side of a join, as its nodes take them."""
+"""The rows of a join's side, as its nodes need them."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """The keys that have rows on one side of a join.
+    """The keys with rows on one side of a join.
 
     Attributes:
-        codec: The form of a count: the columns of the key.
+        codec: The codec of a count: the columns of the key.
         counts: The counts before the step.
         change: The change of the counts; None if there is none.
         one_group: Whether all keys are in one key group.
@@ -53,7 +53,7 @@ class Presence:
         """Return the presence of keys in a step.
 
         Args:
-            moved: The keys of the rows that the step moves on this side, none of them NULL; None if there are none.
+            moved: The keys of this side's changed rows, none of them NULL; None if there are none.
             one_group: Whether all keys are in one key group.
         """
         counts = [segment for run in runs for segment in run.segments if len(segment)]
@@ -81,12 +81,12 @@ class Presence:
         return present
 
     def left(self) -> npt.NDArray[np.int64]:
-        """Return the count of each key of the change after the step: negative if more rows went than came."""
+        """Return the count of each changed key after the step; negative if more rows were retracted than added."""
         assert self.change is not None
         return weights_held(self.codec, self.change, self.counts) + self.change.values.weights
 
     def flips(self) -> Arranged | None:
-        """Return the keys whose first row comes, with weight 1, and those whose last row goes, with weight −1."""
+        """Return the keys that get their first row (weight 1) and those that lose their last row (weight −1)."""
         if self.change is None:
             return None
         after = self.left()
@@ -98,7 +98,7 @@ class Presence:
 
 
 def by_nullity(side: Side, change: ZSet | None) -> tuple[ZSet | None, ZSet | None]:
-    """Return the rows of a change that have a key, and those with a NULL in their key, which have no partner."""
+    """Return the rows of a change with a key, and those with a NULL in their key, which have no partner."""
     if change is None:
         return None, None
     known = without_null_keys(side, change.columns)
@@ -109,7 +109,7 @@ def by_nullity(side: Side, change: ZSet | None) -> tuple[ZSet | None, ZSet | Non
 
 
 def arranged_side(side: Side, change: ZSet | None, share: Share, *, one_group: bool = False) -> Arranged | None:
-    """Return the rows of a change, arranged by their key; None if nothing is left of them."""
+    """Return the rows of a change, arranged by their key; None if none are left."""
     if change is None:
         return None
     keys = [change.columns[place] for place in side.keys]
@@ -122,13 +122,13 @@ def arranged_side(side: Side, change: ZSet | None, share: Share, *, one_group: b
 def held_rows(
     side: Side, change: Arranged | None, runs: Iterable[OpenRun[ArrangedRows]], place: str, processor: str
 ) -> Iterable[OpenRun[ArrangedRows]]:
-    """Return the runs of a side. Rows that go are proved to be there; without such rows no run is opened.
+    """Return the runs of a side. Retracted rows are proved to exist; without retractions no run is opened.
 
     Args:
         place, processor: The place in the query, and the view, for errors.
 
     Raises:
-        DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+        DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
     """
     gone = None if change is None else filtered(side.codec, change, change.values.weights < 0)
     if gone is None or not len(gone):
@@ -143,9 +143,9 @@ def held_rows(
 def by_partner(
     side: Side, change: Arranged | None, partners: Presence, held: Iterable[OpenRun[ArrangedRows]]
 ) -> tuple[list[ZSet], list[ZSet]]:
-    """Return the change of the rows of a side that have a partner, and of those that have none; all have a key.
+    """Return the change of the rows of a side with a partner, and of those without one; all have a key.
 
-    The cost is that of the side's changed rows, and of its rows of the keys that begin or end on the other side.
+    The cost is that of the side's changed rows, and of its rows of the keys that appear or disappear on the other side.
 
     Args:
         side: The side; the result has its kept columns.

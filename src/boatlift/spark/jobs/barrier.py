@@ -44,7 +44,7 @@ class Slots:
     """The slots of one context that long-running jobs occupy.
 
     Laws:
-        * Each holder leaves at least as many slots free as it was told to leave.
+        * Each holder leaves at least `left` slots free.
         * While a barrier job needs all slots, no long-running job begins, and those that ran have ended.
     """
 

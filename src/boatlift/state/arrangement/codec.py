@@ -49,10 +49,7 @@ class ArrangementCodec:
 
     schema: pa.Schema
     ordered: bool = False
-
-    @property
-    def kind(self) -> str:
-        return "arrangement"
+    kind = "arrangement"
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:

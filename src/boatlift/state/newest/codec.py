@@ -61,10 +61,7 @@ class NewestCodec:
     schema: pa.Schema
     initial: tuple[pa.Scalar, ...] = ()
     stored: tuple[str, ...] | None = None
-
-    @property
-    def kind(self) -> str:
-        return "newest"
+    kind = "newest"
 
     @property
     def description(self) -> Mapping[str, Any]:
