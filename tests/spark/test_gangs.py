@@ -16,8 +16,7 @@ import pytest
 from boatlift.errors import UnavailableError
 from boatlift.kernels.network.node import ZSet
 from boatlift.spark.jobs.barrier import Barrier, open_listener
-from boatlift.spark.tasks.barrier import joined
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
+from boatlift.spark.tasks.barrier import RelayAddress, connected, joined
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 from support.waiting import until

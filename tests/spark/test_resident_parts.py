@@ -16,9 +16,9 @@ import pytest
 from boatlift.dataflow.columns import MARK
 from boatlift.errors import InternalError
 from boatlift.spark.jobs.long_running import LongRunningRelay
+from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder, SinkTask, SourceTask, blank_row
 from boatlift.spark.tasks.parameters import JobParameters, job_parameters
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 from support.waiting import until
 
 HOST = "127.0.0.1"

@@ -2,9 +2,9 @@
 
 | module | content |
 |---|---|
-| `kernel`, `step_state` | the contract of kernels with its laws; the state and the services of a step |
+| `kernel`, `step_state` | the contract of kernels; state, exchange, answers and loop checkpoints of a step |
 | `aggregate` | sums, counts, extremes and their changes, exact to the bit |
 | `network` | a graph of nodes that compute on changes: joins, distinct values, first rows, sessions |
-| `loop`, `loop_checkpoint` | fixed points, iteration by iteration; saved iterations of a running step |
+| `loop` | fixed points, iteration by iteration |
 | `rows_until` | rows that leave at a time |
 """

@@ -1,4 +1,4 @@
-"""The state and the services of a step in a task: runs by part, time, exchange and answers."""
+"""The state and the services of a step in a task: runs by part, time, exchange, answers, loop checkpoints."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from boatlift.errors import DivergedError, UserCodeError
-from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
-from boatlift.state.merge import filtered
+from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun, RunsOnDemand
 from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
@@ -24,6 +23,73 @@ from boatlift.storage.records.records import RunRef
 
 if TYPE_CHECKING:
     from boatlift.kernels.network.node import ZSet
+
+NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
+"""Rows by name, with their codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedIterations:
+    """The last loop checkpoint.
+
+    Attributes:
+        number: The last saved iteration.
+        runs: The rows of all tasks by name, with their codec.
+    """
+
+    number: int
+    runs: Mapping[str, tuple[ValueCodec[Any, Any], Sequence[OpenRun[Any]]]]
+
+
+class LoopCheckpoint(Protocol):
+    """The loop checkpoints of a step, for one task: finished iterations, from which a retry resumes.
+
+    A step of a loop may take minutes. Its iterations are saved in order, every few seconds.
+
+    Laws:
+        - A loop checkpoint is read only for the step and the input for which it was written.
+        - A loop checkpoint that cannot be read is absent: the step begins with iteration 0.
+        - A loop checkpoint that cannot be written is skipped; the step continues.
+    """
+
+    def read(self) -> SavedIterations | None:
+        """Return the last loop checkpoint; None if there is none."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next iteration should be saved."""
+
+    def write(self, number: int, rows: NamedRows) -> None:
+        """Write a task's rows of all iterations so far; they become valid when `written` is called."""
+
+    def written(self, number: int) -> None:
+        """Record that all tasks have written their rows."""
+
+
+class _NotKept:
+    def read(self) -> None:
+        return None
+
+    due = False
+
+    def write(self, number: int, rows: NamedRows) -> None:
+        del number, rows
+
+    def written(self, number: int) -> None:
+        del number
+
+
+NOT_KEPT: LoopCheckpoint = _NotKept()
+"""No loop checkpoints."""
+
+
+def rows_of_share(codec: ValueCodec[Any, Any], runs: Sequence[OpenRun[Any]], share: Share) -> KeyedRows[Any] | None:
+    """Return the rows of runs in a share of the key groups; None if there are none."""
+    pieces = [segment.cut(codec, 0, len(segment)) for run in runs for segment in run.segments if len(segment)]
+    pieces = [filtered(codec, piece, share.holds(piece.hash)) for piece in pieces]
+    pieces = [piece for piece in pieces if len(piece)]
+    rows = merge_rows(codec, pieces) if pieces else None
+    return rows if rows is not None and len(rows) else None
 
 
 class Exchange(Protocol):

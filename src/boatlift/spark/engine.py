@@ -220,7 +220,8 @@ class SparkEngine:
             raise known[1]
         if self._skips.messages:
             order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
-        if len(order.takes) > 1 and not self._apart[unit] and not self._has_skips(order):
+        skipped = any((unit, take.number) in self._skips.steps for take in order.takes)
+        if len(order.takes) > 1 and not self._apart[unit] and not skipped:
             try:
                 results = self._steps[unit].run_as_one(order.takes, order.state)
             except Exception as error:
@@ -244,9 +245,6 @@ class SparkEngine:
         if len(left) == len(take.inputs):
             return take
         return replace(take, inputs=left or tuple(replace(message, payload=None) for message in take.inputs))
-
-    def _has_skips(self, order: Execute) -> bool:
-        return any((order.processor, take.number) in self._skips.steps for take in order.takes)
 
     def _one_by_one(self, order: Execute) -> tuple[StepResult, ...]:
         results: list[StepResult] = []

@@ -19,7 +19,7 @@ between stages is applied to changes as it is. One job may run several stages (`
 | read | for |
 | --- | --- |
 | `query`, `flows` | the cuts: stages, and the linear plan between them |
-| `normal_form`, `rewriting`, `catalyst_plan` | the plan before the cuts, and access to Catalyst's nodes |
+| `normal_form`, `catalyst_plan` | the plan before the cuts, and access to Catalyst's nodes |
 | `joins`, `aggregates`, `exact_sums`, `loop_making`, `in_task` | the form of a stage |
 | `bounds`, `window_ends`, `shifted`, `unique_keys` | facts about columns: watermarks and expiry, keys |
 | `never_fails`, `deterministic`, `same_ids` | expressions that cannot fail; the same query and plan each time |

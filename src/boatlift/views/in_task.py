@@ -47,7 +47,7 @@ class InTaskExpressions:
         if kind == "AttributeReference":
             return Place(places[self.nodes.id(expression)])
         if kind == "Literal":
-            return self._constant(expression)
+            return self._of_value(expression.value(), self.type_of(expression))
         if kind in _SAME:
             return self.of(expression.child(), places)
         children = [self.of(each, places) for each in items(expression.children())]
@@ -114,9 +114,6 @@ class InTaskExpressions:
                 return either
             case _:
                 return None
-
-    def _constant(self, literal: Expression) -> Constant | None:
-        return self._of_value(literal.value(), self.type_of(literal))
 
     @staticmethod
     def _of_value(value: Any, kind: pa.DataType) -> Constant | None:

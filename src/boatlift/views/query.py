@@ -204,7 +204,8 @@ class _Cutting:
             case "Aggregate":
                 return self._aggregate(node)
             case "Join":
-                return self._join(node)
+                join = join_form(node, self._nodes)
+                return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
             case "Window":
                 keys = items(node.partitionSpec())
                 place = f"OVER (PARTITION BY {words(keys) or 'nothing'})"
@@ -219,10 +220,6 @@ class _Cutting:
                 body = recursion_body(node, self._kit.most_iterations, self.loop_kit)
                 return self.loop(body, node, "WITH RECURSIVE")
         raise self._refused(self._nodes.in_words(node), "write the query without it")
-
-    def _join(self, node: Node) -> Flow:
-        join = join_form(node, self._nodes)
-        return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
 
     def _aggregate(self, node: Node) -> Flow:
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}

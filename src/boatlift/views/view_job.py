@@ -97,10 +97,11 @@ class ViewJob:
 
     def apart(self) -> list[ViewJob]:
         """Return jobs of one node each, and one that emits the result, instead of this one."""
-        jobs = [
-            ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
-            for placed in self.nodes
-        ]
+        jobs = []
+        for placed in self.nodes:
+            feeds = tuple(Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
+            inputs = tuple(map(self._input, placed.feeds))
+            jobs.append(ViewJob(inputs, (replace(placed, feeds=feeds),), leaves=(placed.stage,)))
         if self.result is not None and self._divided_by_result():
             last = jobs.pop()
             jobs.append(ViewJob(last.inputs, last.nodes, result=Feed(-1, self.result.columns)))
@@ -190,11 +191,6 @@ _KEPT = {
     Form.LOOP: "all iterations in one job: keeps the rows of its operators by iteration",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
-
-
-def _alone(placed: PlacedNode) -> PlacedNode:
-    feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
-    return replace(placed, feeds=tuple(feeds))
 
 
 def all_of(source: int, schema: pa.Schema) -> Feed:

@@ -13,9 +13,8 @@ import pytest
 
 from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.loop_checkpoint import LoopCheckpoint, NamedRows, SavedIterations
 from boatlift.kernels.network.node import NodeOutput, ZSet
-from boatlift.kernels.step_state import StepState
+from boatlift.kernels.step_state import LoopCheckpoint, NamedRows, SavedIterations, StepState
 from boatlift.spark.tasks.loop_checkpoint_files import MANIFEST, LoopCheckpointFiles
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec

@@ -13,9 +13,8 @@ from boatlift.errors import DataError
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.layout import ROWS, Layout
 from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, merge_ranked
-from boatlift.kernels.aggregate.output import KeyedOutput, OutputRows
 from boatlift.kernels.aggregate.partials import PartialAggregates, StoredPartials, settle_sums
-from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.results import KeyedOutput, OutputRows, results_of
 from boatlift.state.column import Column, shown
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows

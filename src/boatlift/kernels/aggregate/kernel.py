@@ -11,9 +11,8 @@ from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate.change import Around, Named, change_of, previous_of
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.layout import Layout
-from boatlift.kernels.aggregate.output import KeyedOutput
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.kernels.network.node import Node, ZSet, concat
-from boatlift.kernels.step_state import ALONE, Exchange, Runs, StepState
+from boatlift.kernels.step_state import ALONE, NOT_KEPT, Exchange, LoopCheckpoint, Runs, StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec

@@ -17,7 +17,6 @@ from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
-from boatlift.state.segment import Segment
 
 ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
 
@@ -106,7 +105,7 @@ class NotInNode:
         """Return the stored rows that begin or cease to be emitted, and the changed rows that are emitted now."""
         codec = self.left.codec
         segments = [segment for run in held for segment in run.segments]
-        there = [_rows_of(codec, segment) for segment in segments if len(segment)]
+        there = [segment.cut(codec, 0, len(segment)) for segment in segments if len(segment)]
         pieces = []
         if there:
             rows = merge_rows(codec, there)
@@ -143,7 +142,3 @@ def _kinds_of(change: ZSet | None) -> ZSet | None:
 def _has_value(side: Side, rows: Arranged) -> Mask:
     known: Mask = rows.values.rows[side.keys[0]].is_valid().to_numpy(zero_copy_only=False)
     return known
-
-
-def _rows_of(codec: ArrangementCodec, segment: Segment[ArrangedRows]) -> Arranged:
-    return segment.cut(codec, 0, len(segment))

@@ -21,7 +21,7 @@ import msgspec
 from pyspark import SparkContext
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.tasks.relay_connection import RelayAddress, without_delay
+from boatlift.spark.tasks.barrier import RelayAddress, without_delay
 
 _ENCRYPTED = ("spark.network.crypto.enabled", "spark.ssl.rpc.enabled")
 

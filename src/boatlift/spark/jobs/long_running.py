@@ -31,9 +31,9 @@ from boatlift.spark.plans.catalyst import map_in_arrow, optimised
 from boatlift.spark.plans.marked import is_a_stream, marked
 from boatlift.spark.session.settings import START_SETTINGS
 from boatlift.spark.session.worker_pools import LONG_RUNNING, session_beside, workers_of
+from boatlift.spark.tasks.barrier import RelayAddress
 from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder, SinkTask, SourceTask, blank_row
 from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.storage.records.payloads import StepClock
 
 EXPRESSIONS = "its expressions take more than one row at a time, or call Python"

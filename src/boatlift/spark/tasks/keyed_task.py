@@ -15,10 +15,10 @@ from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
 from boatlift.kernels.kernel import KeyedKernel
 from boatlift.kernels.step_state import NO_TIME, Answers, StepState, StepTime
+from boatlift.spark.tasks.barrier import RelayAddress
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
-from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn

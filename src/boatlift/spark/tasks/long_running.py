@@ -22,8 +22,8 @@ import pyarrow as pa
 from boatlift.dataflow.columns import MARK
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
+from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 
 READS, TAKES = 0, 1
 """The numbers of the source task and the sink task at the relay."""

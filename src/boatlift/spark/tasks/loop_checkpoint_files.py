@@ -17,7 +17,7 @@ import xxhash
 
 from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
-from boatlift.kernels.loop_checkpoint import NamedRows, SavedIterations
+from boatlift.kernels.step_state import NamedRows, SavedIterations
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.key_groups import Share

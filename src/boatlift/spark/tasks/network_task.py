@@ -16,17 +16,15 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
 from boatlift.kernels.network.network import Network, OutputCollector
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.kernels.step_state import ALONE, Exchange, Runs
-from boatlift.spark.tasks.barrier import joined
+from boatlift.kernels.step_state import ALONE, NOT_KEPT, Exchange, LoopCheckpoint, Runs
+from boatlift.spark.tasks.barrier import RelayAddress, joined
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
 from boatlift.spark.tasks.loop_checkpoint_files import LoopCheckpointFiles
 from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
-from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.spark.tasks.staging import ArrowStager, as_declared
 from boatlift.state.arrangement.arranged import key_hashes, key_words

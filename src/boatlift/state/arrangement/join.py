@@ -67,7 +67,8 @@ def join_change(
             for segment in run.segments:
                 yield from _pairs(left, change, right, segment)
         if other_change is not None and len(other_change):
-            yield from _pairs(left, change, right, _segment(other_change))
+            changed = Segment(other_change.hash, other_change.keys, other_change.values, other_change.collides)
+            yield from _pairs(left, change, right, changed)
     if other_change is not None and len(other_change):
         for run in runs[0]:
             for segment in run.segments:
@@ -127,10 +128,6 @@ def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
         end = max(begin + 1, int(total.searchsorted(before + PAIRS_AT_ONCE, "right")))
         yield begin, end
         begin = end
-
-
-def _segment(change: Arranged) -> Segment[ArrangedRows]:
-    return Segment(change.hash, change.keys, change.values, change.collides)
 
 
 def without_null_keys(side: Side, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:

@@ -81,7 +81,7 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[S
             pieces.append(segment.take(codec, places))
     width = len(touched.columns)
     if not pieces:
-        further = tuple(_no_values(kind) for _, kind in codec.keys[width:])
+        further = tuple(Column.from_arrow(pa.nulls(0, kind), kind) for _, kind in codec.keys[width:])
         return Cells(np.zeros(0, np.int64), further, tuple(pa.nulls(0, field.type) for field in codec.schema))
     rows = merge_rows(codec, pieces)
     rows = filtered(codec, rows, rows.values.present)
@@ -112,7 +112,3 @@ def written_rows(
         np.full(len(order), time, np.int64), present[order], tuple(column.take(at) for column in cells.columns)
     )
     return KeyedRows(hashes[order], [key.take(order) for key in keys], values, grouping.collides)
-
-
-def _no_values(kind: pa.DataType) -> Column:
-    return Column.from_arrow(pa.nulls(0, kind), kind)
