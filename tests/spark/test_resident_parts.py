@@ -130,7 +130,7 @@ def test_a_task_is_ready_though_its_reading_part_is_let_in_last() -> None:
     relay = LongRunningRelay()
     with relay.answering(HOST) as address, connected(address, TAKES, 7) as taking:
         taking.send_bytes(b"")  # the marks of the reading part have come
-        until(lambda: relay._marked == 7)
+        until(lambda: relay._primed == 7)
         assert not relay.is_ready
         with connected(address, READS, 7):
             until(lambda: relay.is_ready)

@@ -85,14 +85,14 @@ class _Parcel(msgspec.Struct, frozen=True, array_like=True):
     file: str = ""
 
 
-class _Message(msgspec.Struct, frozen=True, array_like=True):
+class _TaskMessage(msgspec.Struct, frozen=True, array_like=True):
     """A task's message: a parcel for each task, and numbers."""
 
     parcels: list[_Parcel] = []
     numbers: list[int] = []
 
 
-_MESSAGES = packed_decoder(list[_Message])
+_MESSAGES = packed_decoder(list[_TaskMessage])
 
 
 @contextmanager
@@ -139,7 +139,7 @@ class BarrierExchange:
                     mine = rows.take(chosen)
                 else:
                     parcels[number] = self._packed(rows.take(chosen), sent)
-        messages = self._swap(_Message(parcels), sent)
+        messages = self._swap(_TaskMessage(parcels), sent)
         found = [
             mine if number == self.share.residue else _unpacked(message.parcels[self.share.residue])
             for number, message in enumerate(messages)
@@ -148,7 +148,7 @@ class BarrierExchange:
 
     def greatest(self, numbers: Sequence[int]) -> list[int]:
         """Return the greatest of each number over all tasks; see `Exchange.greatest`."""
-        messages = self._swap(_Message(numbers=[int(each) for each in numbers]), [])
+        messages = self._swap(_TaskMessage(numbers=[int(each) for each in numbers]), [])
         return [max(each) for each in zip(*(message.numbers for message in messages), strict=True)]
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class BarrierExchange:
         self.connection.close()
         self._remove()
 
-    def _swap(self, message: _Message, sent: list[Path]) -> list[_Message]:
+    def _swap(self, message: _TaskMessage, sent: list[Path]) -> list[_TaskMessage]:
         try:
             self.connection.send_bytes(msgspec.msgpack.encode(message))
             answer = self.connection.recv_bytes()
@@ -164,7 +164,7 @@ class BarrierExchange:
             raise lost(error) from error
         self._remove()  # all tasks have begun this exchange, so they have read the files of the last one
         self._files = sent
-        messages: list[_Message] = _MESSAGES.decode(answer)
+        messages: list[_TaskMessage] = _MESSAGES.decode(answer)
         return messages
 
     def _packed(self, rows: ZSet, sent: list[Path]) -> _Parcel:
