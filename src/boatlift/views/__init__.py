@@ -12,9 +12,9 @@ between stages is applied to changes as it is. One job may run several stages (`
       2. emit the change
 
     SELECT k, v FROM orders WHERE v > (SELECT avg(v) FROM orders)
-    → 1. GROUP BY nothing (kernel: keeps exact sums by key)
-      2. a scalar subquery (general form: keeps its inputs by key)
-      3. emit the change
+    → 1. GROUP BY nothing (kernel: keeps exact sums by key), then a scalar subquery (general form: keeps its inputs by
+      key)
+      2. emit the change
 
 | read | for |
 | --- | --- |
