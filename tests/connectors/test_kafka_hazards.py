@@ -21,7 +21,7 @@ from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.write_task import WriteTask
 from boatlift.dataflow.contracts import Outcome
-from boatlift.spark.jobs.readings import Readings
+from boatlift.spark.jobs.inputs import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import context, put, rows_of
 from connectors.source_laws import drain

@@ -20,7 +20,7 @@ from boatlift.connectors.kafka import source
 from boatlift.connectors.kafka.access import access_to
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.dataflow import Reading
-from boatlift.spark.jobs.readings import Readings
+from boatlift.spark.jobs.inputs import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain

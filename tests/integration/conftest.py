@@ -16,7 +16,7 @@ from boatlift.spark.tasks.stage import TaskReceipt
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A resident job begins after the second step, and again at once after a failure."""
-    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("LONGEST_REST", 0.0)):
+    for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("MOST_BACKOFF", 0.0)):
         monkeypatch.setattr(f"boatlift.spark.jobs.long_running.{name}", value)
 
 

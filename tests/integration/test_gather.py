@@ -15,7 +15,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.spark.jobs import row_probes
+from boatlift.spark.jobs import row_questions
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.dying import DiesError, dying_at
@@ -247,8 +247,8 @@ def test_a_file_of_a_sink_that_gathers_ends_at_its_bound_of_rows(
     at: tuple[str, str, int] | None,
 ) -> None:
     probed: list[Any] = []
-    real = row_probes.asked
-    monkeypatch.setattr(row_probes, "asked", lambda *given: probed.append(given) or real(*given))
+    real = row_questions.asked
+    monkeypatch.setattr(row_questions, "asked", lambda *given: probed.append(given) or real(*given))
     add("east", range(8))
     if at is not None:
         with pytest.raises(DiesError):

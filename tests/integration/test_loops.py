@@ -214,7 +214,7 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
     refused("NOT_INCREMENTAL", "LIMIT over the rows of its loop", a_limit)
     refused("NOT_INCREMENTAL", "the expression .*SQRT.*compute it before the loop", an_expression)
     refused("NOT_INCREMENTAL", "INNER JOIN on nothing", no_key)
-    refused("LOOP_TOO_LONG", "still changes rows after 1000 rounds, such as {'a': ", without_end)
+    refused("LOOP_TOO_LONG", "still changes rows after 1000 iterations, such as {'a': ", without_end)
     refused("BAD_PROCESSOR", "no list of columns", without_end, output="a, b")
 
     def narrow(edges: DataFrame, x: DataFrame) -> DataFrame:

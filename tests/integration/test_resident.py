@@ -27,8 +27,7 @@ from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
-from boatlift.spark.jobs.barrier_relay import barrier_size
-from boatlift.spark.jobs.slots import Slots, slot_count
+from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
 from support.resident_jobs import is_resident
@@ -295,7 +294,7 @@ def test_it_ends_with_the_run(spark: SparkSession, answered: list[int]) -> None:
 def test_it_ends_when_no_steps_come_and_begins_again(
     spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boatlift.spark.jobs.long_running.PATIENCE", 0.2)
+    monkeypatch.setattr("boatlift.spark.jobs.long_running.IDLE_TIMEOUT", 0.2)
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.connectors.files.source import FilesSource
-from boatlift.spark.jobs.slots import Slots
+from boatlift.spark.jobs.barrier import Slots
 from support.resident_jobs import is_resident
 from support.waiting import until, within
 

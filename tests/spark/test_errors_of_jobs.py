@@ -12,7 +12,7 @@ from boatlift.conditions import Retry
 from boatlift.dataflow import plan
 from boatlift.errors import DataError, InternalError, UnavailableError
 from boatlift.spark.jobs.diagnosis import explain, first_line, is_of_an_expression, remedy, tries_of_a_task
-from boatlift.spark.session.worker_tracebacks import WorkerTraceback
+from boatlift.spark.plans.tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
 TEXT = """An exception was thrown from the Python worker:

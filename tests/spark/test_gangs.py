@@ -15,10 +15,8 @@ import pytest
 
 from boatlift.errors import UnavailableError
 from boatlift.kernels.network.node import ZSet
-from boatlift.spark.jobs.barrier_relay import Barrier
-from boatlift.spark.jobs.task_listener import open_listener
-from boatlift.spark.tasks.barrier import joined
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
+from boatlift.spark.jobs.barrier import Barrier, open_listener
+from boatlift.spark.tasks.barrier import RelayAddress, connected, joined
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 from support.waiting import until
@@ -122,14 +120,14 @@ def test_strangers_that_say_nothing_are_few_and_none_stays_for_long() -> None:
     came: queue.SimpleQueue[tuple[int, int]] = queue.SimpleQueue()
     before = threading.active_count()
     with open_listener(
-        HOST, lambda number, attempt, _: came.put((number, attempt)), patience=600, most_strangers=8
+        HOST, lambda number, attempt, _: came.put((number, attempt)), timeout=600, most_unproven=8
     ) as door:
         many = strangers(door)
         assert all(ended(each) for each in many[:-8])
         with connected(door, 3, 7):
             assert came.get(timeout=60) == (3, 7)
     assert all(ended(each) for each in many), "they go with the job"
-    with open_listener(HOST, lambda *_: None, patience=0.1) as door:
+    with open_listener(HOST, lambda *_: None, timeout=0.1) as door:
         assert all(ended(each) for each in strangers(door))
     until(lambda: threading.active_count() == before)
 

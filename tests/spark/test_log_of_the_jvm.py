@@ -11,7 +11,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from boatlift.spark.session import settings
-from boatlift.spark.session.java import check_java
+from boatlift.spark.session.settings import check_java
 from support.waiting import until
 
 pytestmark = pytest.mark.spark

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from boatlift.runtime.machine.instructions import Message, StepInput
-from boatlift.spark.jobs.background import PlansAhead
+from boatlift.spark.jobs.planner import PlansAhead
 from support.waiting import until
 
 

@@ -15,10 +15,10 @@ import pytest
 
 from boatlift.dataflow.columns import MARK
 from boatlift.errors import InternalError
-from boatlift.spark.jobs.long_running_relay import LongRunningRelay
+from boatlift.spark.jobs.long_running import LongRunningRelay
+from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder, SinkTask, SourceTask, blank_row
 from boatlift.spark.tasks.parameters import JobParameters, job_parameters
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
 from support.waiting import until
 
 HOST = "127.0.0.1"
@@ -121,7 +121,7 @@ def test_each_step_has_its_own_rows_and_parameters(monkeypatch: pytest.MonkeyPat
         until(lambda: relay.is_ready)
         for number in (0, 1, 2, 3, 4, 5, 17, 1, 0, 40):
             assert step(relay, number) == [number, list(range(1, number, 2))]
-        relay.part()
+        relay.disconnect()
     assert not raised
     assert step(relay, 3) is None
 
@@ -130,7 +130,7 @@ def test_a_task_is_ready_though_its_reading_part_is_let_in_last() -> None:
     relay = LongRunningRelay()
     with relay.answering(HOST) as address, connected(address, TAKES, 7) as taking:
         taking.send_bytes(b"")  # the marks of the reading part have come
-        until(lambda: relay._marked == 7)
+        until(lambda: relay._primed == 7)
         assert not relay.is_ready
         with connected(address, READS, 7):
             until(lambda: relay.is_ready)
@@ -153,7 +153,7 @@ def test_a_part_that_fails_answers_nothing_and_another_attempt_does(monkeypatch:
         with living(address, 8, monkeypatch):
             until(lambda: relay.is_ready)
             assert step(relay, 2) == [2, [1]]
-            relay.part()
+            relay.disconnect()
 
 
 def test_an_attempt_that_was_given_up_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

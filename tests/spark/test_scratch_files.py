@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.spark.jobs.jobs import ScratchFiles
 
 
 def there(folder: Path) -> set[str]:

@@ -16,9 +16,8 @@ from pyspark.sql import SparkSession
 
 from boatlift.errors import InvalidError
 from boatlift.spark.session.environment import environment
-from boatlift.spark.session.java import check_java
 from boatlift.spark.session.session import check_session, session
-from boatlift.spark.session.settings import RUNTIME_SETTINGS, START_SETTINGS, settings_for
+from boatlift.spark.session.settings import RUNTIME_SETTINGS, START_SETTINGS, check_java, settings_for
 
 
 def fake_java(folder: Path, answer: str, code: int = 0) -> Path:

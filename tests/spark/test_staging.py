@@ -44,7 +44,7 @@ def test_whether_columns_are_declared_nullable_makes_no_difference(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("strict", "loose", "values"),
+    ("strict", "nullable", "values"),
     [
         (pa.list_(pa.field("element", pa.int32(), False)), pa.list_(pa.field("element", pa.int32())), [[1, 2], None]),
         (pa.struct([pa.field("c", pa.int32(), False)]), pa.struct([pa.field("c", pa.int32())]), [{"c": 1}, None]),
@@ -58,9 +58,9 @@ def test_whether_columns_are_declared_nullable_makes_no_difference(tmp_path: Pat
     ids=["list", "struct", "map", "nested"],
 )
 def test_nor_does_it_inside_values(
-    tmp_path: Path, strict: pa.DataType, at_least_once: pa.DataType, values: list[Any]
+    tmp_path: Path, strict: pa.DataType, nullable: pa.DataType, values: list[Any]
 ) -> None:
-    for given, declared in ((strict, at_least_once), (at_least_once, strict)):
+    for given, declared in ((strict, nullable), (nullable, strict)):
         rows = pa.record_batch([pa.array(values, given)], ["v"])
         stager = ArrowStager(pa.schema([("v", declared)]))
         receipt = stager.stage(str(tmp_path), "a", 0, iter([rows.slice(1), rows]))

@@ -7,8 +7,7 @@ from typing import Any
 from boatlift.kernels.step_state import NO_WATERMARK, KernelTime, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.jobs.jobs import watermarks_of
-from boatlift.spark.jobs.state_parts import drop_expired
-from boatlift.spark.jobs.step_times import times_of
+from boatlift.spark.jobs.state_parts import drop_expired, times_of
 from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import RunRef
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from boatlift.kernels.exchange import ALONE, Exchange
 from boatlift.kernels.network.node import ZSet, concat
+from boatlift.kernels.step_state import ALONE, Exchange
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import residues
 

@@ -23,8 +23,7 @@ from boatlift.kernels.aggregate.layout import VARIANCES
 from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel, StepOutput
 from boatlift.kernels.step_state import NO_WATERMARK, STATE, StepState, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
-from boatlift.spark.jobs.state_parts import drop_expired
-from boatlift.spark.jobs.step_times import times_of
+from boatlift.spark.jobs.state_parts import drop_expired, times_of
 from boatlift.state.digest import digest
 from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.state.merge import merge_runs

@@ -26,7 +26,7 @@ from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.division import division_of
 from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
-from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.spark.jobs.jobs import ScratchFiles
 from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from boatlift.spark.jobs.slots import Slots
+from boatlift.spark.jobs.barrier import Slots
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructField, StructType
 
 import boatlift as bl
+from boatlift import views
 from boatlift.console.plan import show_plan
 
 
@@ -284,7 +286,26 @@ def test_plan_says_how_a_view_is_computed(spark: SparkSession, capsys: pytest.Ca
     said = " ".join(capsys.readouterr().out.split())
     assert "A step of totals has 1 job:" in said
     assert "1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact" in said
-    assert "A step of first has 2 jobs: 1. ORDER BY … LIMIT (kernel: keeps its input in order) 2. hand out" in said
+    assert (
+        "A step of first has 2 jobs: 1. ORDER BY … LIMIT (kernel: keeps its input in order) 2. emit the change" in said
+    )
+
+
+def test_the_examples_of_the_package_have_the_stages_that_it_shows(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert spark.version
+    assert views.__doc__ is not None
+    blocks = re.findall(r"^    (SELECT .+)\n    → ((?:.+\n)+)", views.__doc__, re.MULTILINE)
+    assert len(blocks) == 3
+    flow = shop()
+    for number, (query, _) in enumerate(blocks):
+        flow.sql(f"example{number}", query).sink(f"out{number}", bl.parquet(f"example{number}"))
+    show_plan(flow, as_json=False)
+    said = " ".join(capsys.readouterr().out.split())
+    for number, (_, stages) in enumerate(blocks):
+        _, _, jobs = said.partition(f"A step of example{number} has ")
+        assert jobs.partition(": ")[2].startswith(" ".join(stages.split())), jobs
 
 
 def test_a_view_reads_views_static_tables_and_other_operators(spark: SparkSession) -> None:

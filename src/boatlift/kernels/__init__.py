@@ -1,9 +1,10 @@
-"""What tasks compute on keyed state and on changes; no module of this room knows Spark.
+"""Kernels: the computations of tasks on keyed state and on changes. Independent of Spark.
 
-| read | for |
+| module | content |
 |---|---|
-| `kernel` | the contract of what computes by key, and its laws |
+| `kernel`, `step_state` | the contract of kernels; state, exchange, answers and loop checkpoints of a step |
 | `aggregate` | sums, counts, extremes and their changes, exact to the bit |
 | `network` | a graph of nodes that compute on changes: joins, distinct values, first rows, sessions |
-| `loop` | fixed points, round by round |
+| `loop` | fixed points, iteration by iteration |
+| `rows_until` | rows that leave at a time |
 """

@@ -1,7 +1,7 @@
-"""Rows that a kernel holds until a time: each stands in the state with the time at which it leaves.
+"""Rows that a kernel stores until a time: each row's state has the time at which it leaves.
 
-A step adds a run and looks nothing up. Rows that leave are found by a pass over the times in the runs. A run of which
-all rows have left goes (`RunRef.expires`).
+A step adds a run without look-ups. Rows that leave are found by a pass over the times in the runs. A run whose rows
+have all left is dropped (`RunRef.expires`).
 """
 
 from __future__ import annotations
@@ -23,18 +23,15 @@ from boatlift.state.merge import filtered
 from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LeavingRows", "RowsUntil"]
-
 LeavingRows = KeyedRows[PartialAggregates]
-"""Rows with their times to leave, and how often each counts."""
+"""Rows with their times to leave and their weights."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowsUntil:
-    """The state of rows that are held until a time.
+    """The state of rows that are stored until a time.
 
     Attributes:
-        processor: The processor's name.
         columns: Name and type of each column.
         weighted: Whether rows come as changes.
     """
@@ -50,22 +47,20 @@ class RowsUntil:
 
     @property
     def layout(self) -> Layout:
-        """How often each row holds, by its time to leave and its columns."""
+        """The count of each row, by its time to leave and its columns."""
         count = AggregateColumn("count_all", None, "_count", None, pa.int64())
         return Layout(self.keys, (count,), weighted=self.weighted)
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """How often each row came."""
         return {STATE: PartialsCodec(self.layout)}
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The time to leave."""
         return {STATE: ExpiryColumn("keys", 0)}
 
     def came(self, batches: Sequence[pa.RecordBatch], state: StepState) -> LeavingRows | None:
-        """Return the rows that come, each once with its weight; None if there are none."""
+        """Return the rows that arrive, without duplicates, with their weights; None if there are none."""
         came = aggregate(self.layout, batches)
         if came is None:
             return None
@@ -79,7 +74,7 @@ class RowsUntil:
         return filtered(self.parts[STATE], rows, ~later), filtered(self.parts[STATE], rows, later)
 
     def leaving(self, state: StepState) -> Iterator[LeavingRows]:
-        """Yield the rows of the state that leave after the time of the step before, up to that of this one."""
+        """Yield the rows of the state that leave after the time of the last step, up to that of this one."""
         codec, before, now = self.parts[STATE], state.clock.before, state.clock.now
         for segment in (segment for run in state.runs[STATE] for segment in run.segments):
             leaves = segment.key(0).values
@@ -88,18 +83,16 @@ class RowsUntil:
                 yield segment.take(codec, places)
 
     def held(self, rows: LeavingRows | None, state: StepState) -> dict[str, RunRef]:
-        """Write the rows that are held from this step on; return their run."""
+        """Write the rows that are stored from this step on; return their run."""
         if rows is None or not len(rows):
             return {}
         return state.written(self.processor, self.parts, {STATE: rows})
 
     def repeated(self, rows: LeavingRows, sign: int, schema: pa.Schema) -> list[pa.RecordBatch]:
-        """Return each row as often as its weight says.
+        """Return each row, repeated by its weight.
 
         Args:
-            rows: The rows.
-            sign: −1: with the opposite weight.
-            schema: The columns; with `_weight`, that has 1 or −1.
+            schema: The columns; `_weight`, if it has one, becomes 1 or −1.
         """
         counts = sign * rows.values.rows
         order = np.repeat(np.arange(len(counts)), np.abs(counts))

@@ -1,58 +1,219 @@
-"""The keyed state of a task, as a step sees it: runs by part, and where the runs of the step go."""
+"""The state and the services of a step in a task: runs by part, time, exchange, answers, loop checkpoints."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
-from boatlift.kernels.answers import Answers
-from boatlift.kernels.exchange import ALONE, Exchange
-from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
+from boatlift.errors import DivergedError, UserCodeError
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
-from boatlift.state.merge import filtered
+from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun, RunsOnDemand
 from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["NO_TIME", "NO_WATERMARK", "STATE", "KernelTime", "Runs", "StepState", "StepTime"]
+if TYPE_CHECKING:
+    from boatlift.kernels.network.node import ZSet
+
+NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
+"""Rows by name, with their codec."""
+
+
+@dataclass(frozen=True, slots=True)
+class SavedIterations:
+    """The last loop checkpoint.
+
+    Attributes:
+        number: The last saved iteration.
+        runs: The rows of all tasks by name, with their codec.
+    """
+
+    number: int
+    runs: Mapping[str, tuple[ValueCodec[Any, Any], Sequence[OpenRun[Any]]]]
+
+
+class LoopCheckpoint(Protocol):
+    """The loop checkpoints of a step, for one task: finished iterations, from which a retry resumes.
+
+    A step of a loop may take minutes. Its iterations are saved in order, every few seconds.
+
+    Laws:
+        - A loop checkpoint is read only for the step and the input for which it was written.
+        - A loop checkpoint that cannot be read is absent: the step begins with iteration 0.
+        - A loop checkpoint that cannot be written is skipped; the step continues.
+    """
+
+    def read(self) -> SavedIterations | None:
+        """Return the last loop checkpoint; None if there is none."""
+
+    @property
+    def due(self) -> bool:
+        """Whether the next iteration should be saved."""
+
+    def write(self, number: int, rows: NamedRows) -> None:
+        """Write a task's rows of all iterations so far; they become valid when `written` is called."""
+
+    def written(self, number: int) -> None:
+        """Record that all tasks have written their rows."""
+
+
+class _NotKept:
+    def read(self) -> None:
+        return None
+
+    due = False
+
+    def write(self, number: int, rows: NamedRows) -> None:
+        del number, rows
+
+    def written(self, number: int) -> None:
+        del number
+
+
+NOT_KEPT: LoopCheckpoint = _NotKept()
+"""No loop checkpoints."""
+
+
+def rows_of_share(codec: ValueCodec[Any, Any], runs: Sequence[OpenRun[Any]], share: Share) -> KeyedRows[Any] | None:
+    """Return the rows of runs in a share of the key groups; None if there are none."""
+    pieces = [segment.cut(codec, 0, len(segment)) for run in runs for segment in run.segments if len(segment)]
+    pieces = [filtered(codec, piece, share.holds(piece.hash)) for piece in pieces]
+    pieces = [piece for piece in pieces if len(piece)]
+    rows = merge_rows(codec, pieces) if pieces else None
+    return rows if rows is not None and len(rows) else None
+
+
+class Exchange(Protocol):
+    """A task's exchange with the other tasks of the step, which all make the same calls in the same order."""
+
+    def divided(self, rows: ZSet | None, keys: tuple[int, ...] | None) -> ZSet | None:
+        """Return the rows of all tasks in this task's key groups.
+
+        Args:
+            keys: The places of the columns of the key; None: all columns.
+
+        Raises:
+            UnavailableError: `[TASK_LOST]` another task has ended.
+        """
+
+    def greatest(self, numbers: Sequence[int]) -> list[int]:
+        """Return the greatest of each number over all tasks.
+
+        Raises:
+            UnavailableError: `[TASK_LOST]` another task has ended.
+        """
+
+
+class _Alone:
+    def divided(self, rows: ZSet | None, keys: tuple[int, ...] | None) -> ZSet | None:
+        del keys
+        return rows
+
+    def greatest(self, numbers: Sequence[int]) -> list[int]:
+        return list(numbers)
+
+
+ALONE: Exchange = _Alone()
+"""The exchange of a step's only task."""
+
+
+class Answers:
+    """The answers of an external system in a step of a task, by key, in the order in which each key asks.
+
+    Args:
+        recorded: The recorded answers of a step that is executed again; None: it asks now.
+
+    Attributes:
+        given: The answers of this execution as JSON texts, by the hash of their key.
+        failure: The first call that raised an error. It fails the step in any case, because a replay has no such call.
+    """
+
+    def __init__(self, processor: str, recorded: Mapping[str, Sequence[str]] | None) -> None:
+        self._processor, self._recorded = processor, recorded
+        self.given: dict[str, list[str]] = {}
+        self.failure: Exception | None = None
+
+    def ask(self, key: int, ask: Callable[[], Any]) -> Any:
+        """Return an answer, as JSON represents it.
+
+        Args:
+            key: The hash of the key that asks.
+
+        Raises:
+            UserCodeError: `[USER_CODE]` the answer is no JSON.
+            DivergedError: `[DIVERGED]` the step asks more than in its first execution.
+        """
+        try:
+            return self._answer(key, ask)
+        except Exception as error:
+            self.failure = self.failure or error
+            raise
+
+    def _answer(self, key: int, ask: Callable[[], Any]) -> Any:
+        of_key = self.given.setdefault(f"{key:x}", [])
+        if self._recorded is None:
+            text = self._as_json(ask())
+        else:
+            known = self._recorded.get(f"{key:x}", ())
+            if len(of_key) >= len(known):
+                raise DivergedError(
+                    "DIVERGED",
+                    f"a key of {self._processor} asks for more than the {len(known)} answers that it had when the step "
+                    "was executed first: let the number of calls depend on the key's rows, state and answers alone",
+                )
+            text = known[len(of_key)]
+        of_key.append(text)
+        return json.loads(text)
+
+    def _as_json(self, answer: Any) -> str:
+        try:
+            return json.dumps(answer)
+        except (TypeError, ValueError) as error:
+            raise UserCodeError(
+                "USER_CODE",
+                f"a call of {self._processor} was answered with {type(answer).__name__}, which JSON does not have "
+                f"({error}): answer with numbers, text, lists and dicts",
+                lasting=True,
+            ) from error
+
 
 V = TypeVar("V")
 
 STATE = ""
-"""The name of the part of a state that has one."""
+"""The name of the only part of a state."""
 
 
 NO_WATERMARK = -(1 << 62)
-"""The bound of a stream that has had no row yet: earlier than every time."""
+"""The watermark of a stream without rows: earlier than every time."""
 
 
 class KernelTime(Enum):
-    """The time that passes for a kernel: by it timers are due, windows close and state expires."""
+    """The time of a kernel, by which timers are due, windows close and state expires."""
 
     NONE = "none"
-    """No time passes."""
     CLOCK = "clock"
-    """The recorded clock of steps: it is later at each step than at the step before."""
+    """The recorded clock, which is later at each step than at the step before."""
     WATERMARK_BEFORE = "bound before"
-    """The bound of event time by which the rows of the step were judged: that after the step before."""
+    """The watermark by which the rows of the step were judged: that after the step before."""
     WATERMARK = "bound"
-    """The bound of event time that the step's own rows have moved."""
+    """The watermark with the step's own rows."""
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """The time of a step, which a replay sees again. All but `seed` are in milliseconds since 1970.
+    """The time of a step, equal on replay. All but `seed` are in milliseconds since 1970.
 
     Attributes:
-        before: The time that had passed after the step before; -1 before the first, `NO_WATERMARK` of event time.
-        now: The time that has passed at this step (`KernelTime`): it never goes back.
+        before: The time after the step before; -1 before the first step, `NO_WATERMARK` for event time.
+        now: The time at this step (`KernelTime`), which never decreases.
         seed: The seed of the step's random numbers.
         clock: The recorded clock of the step.
     """
@@ -72,22 +233,21 @@ Runs = RunsOnDemand[Any] | Sequence[OpenRun[Any]]
 
 @dataclass(frozen=True, slots=True)
 class StepState:
-    """The keyed state of a task before a step, and the place of what the step adds to it.
+    """The keyed state of a task before a step, and the services of the step.
 
     Attributes:
-        runs: Part to its runs, of times before this one, to be read as often as need be. They are opened as they
-            are asked for.
+        runs: Part to its runs, of times before this one. They are opened on access, and may be read repeatedly.
         write_to: Returns a fresh file for the run of a part.
         time: The time of the step.
         share: The key groups of this task.
-        first: Whether this is the first step that the processor takes.
+        first: Whether this is the processor's first step.
         clock: The recorded clock of the step.
-        exchange: The way to the other tasks of the step.
-        iterations: Where the rounds of a loop are kept while the step runs.
-        expiries: Part to the column by which its rows expire; rows of other parts never do.
-        answers: The answers of the outside, of a kernel that records them.
-        passed: Part to the time that had passed for it after the step before, in milliseconds since 1970: a view's
-            rows that had expired by then are over. Parts for which none is known are left out.
+        exchange: The exchange with the other tasks of the step.
+        iterations: The loop checkpoints of the step.
+        expiries: Part to the column by which its rows expire; other parts never expire.
+        answers: The answers of the external system, for a kernel that records them.
+        passed: Part to its time after the step before, in milliseconds since 1970, if known: a view's rows that have
+            expired by then are over.
     """
 
     runs: Mapping[str, Runs]
@@ -103,7 +263,7 @@ class StepState:
     passed: Mapping[str, int] = field(default_factory=dict)
 
     def unexpired(self, part: str, codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
-        """Return those of some rows of a part that had not expired before the step."""
+        """Return the rows of a part that had not expired before the step."""
         expiry, passed = self.expiries.get(part), self.passed.get(part)
         return rows if expiry is None or passed is None else filtered(codec, rows, expiry.alive(rows, passed))
 
@@ -116,8 +276,7 @@ class StepState:
         """Write the runs of a step; return them by part.
 
         Args:
-            processor: The processor, as runs name it.
-            codecs: Part to the form of its rows.
+            codecs: Part to its codec.
             rows: Part to the rows that the step adds; a part without rows has no run.
         """
         runs = {}

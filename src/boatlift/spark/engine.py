@@ -1,4 +1,4 @@
-"""The engine on Spark: one job a step, or one for several small steps that wait."""
+"""The engine on Spark: one job for each step, or for several small steps that wait."""
 
 from __future__ import annotations
 
@@ -20,25 +20,19 @@ from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.program import Registry, compile_program
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.background import Background
 from boatlift.spark.jobs.diagnosis import first_line
 from boatlift.spark.jobs.input_logs import InputLogs
-from boatlift.spark.jobs.inputs import Inputs
-from boatlift.spark.jobs.job_groups import JobGroup
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.planner import StepPlanner
-from boatlift.spark.jobs.readings import Readings
-from boatlift.spark.jobs.row_probes import row_probe
+from boatlift.spark.jobs.inputs import Inputs, Readings
+from boatlift.spark.jobs.jobs import JobGroup, Jobs, ScratchFiles
+from boatlift.spark.jobs.planner import Background, StepPlanner
+from boatlift.spark.jobs.row_questions import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
-from boatlift.spark.jobs.scratch_files import ScratchFiles
 from boatlift.spark.jobs.set_aside import SetAside
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
-
-__all__ = ["SparkEngine"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,17 +42,14 @@ NOTHING = f"{0:016x}"
 """The digest of no rows."""
 
 APART_RUNS = 8
-"""For so many runs a unit's steps are executed one by one after some had failed together: the cause may pass."""
+"""After a joint job failed, this many runs of the unit execute their steps one by one."""
 
 
 class SparkEngine:
     """Executes a dataflow's steps as Spark jobs; implements `boatlift.runtime.engine.Engine`.
 
     Args:
-        spark: The session.
-        plan: The dataflow, in units.
-        registry: The operators that Spark can execute.
-        long_running: Whether small steps that come quickly may share a job that lives, and holds a slot.
+        long_running: Whether small steps in quick succession may share a long-running job, which holds a slot.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, long_running: bool = True) -> None:
@@ -74,22 +65,19 @@ class SparkEngine:
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
-        self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps of which it is known that they fail
+        self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps that are known to fail
         self._skips = Skips()
 
     @property
     def cancelled(self) -> bool:
-        """Whether `cancel` was called."""
         return self._group.ended
 
     # -- identity -----------------------------------------------------------------------------------------------------
 
     def program(self) -> dict[str, Any]:
-        """Return the identity of the program."""
         return self._program.identity
 
     def environment(self) -> dict[str, Any]:
-        """Return the versions and settings that results depend on."""
         used = {
             f"library {name}": version
             for unit in self._program.units.values()
@@ -100,11 +88,9 @@ class SparkEngine:
     # -- beginning and end --------------------------------------------------------------------------------------------
 
     def reserve(self) -> None:
-        """Let sources listen."""
         self._input_logs.reserve()
 
     def start(self, beginning: Beginning) -> None:
-        """Begin as a new owner."""
         scratch, units = beginning.scratch, self._program.units
         self._store_id, self._token = beginning.store_id, beginning.token
         planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
@@ -130,36 +116,32 @@ class SparkEngine:
 
     def _steps_of(self, unit: CompiledUnit) -> Steps:
         keeper = unit.unit.keeper
-        if keeper is None:  # a source that is staged as it is
+        if keeper is None:  # a source whose rows are staged unchanged
             return RowSteps(unit, self._jobs)
         return self._registry.operators[keeper.kind].steps(unit, self._jobs)
 
     def skip(self, skips: Skips) -> None:
-        """Execute some steps, and take some messages, as if there were no rows; set bad rows aside."""
+        """Execute some steps, and read some messages, as if they had no rows; set bad rows aside."""
         self._skips = skips
         self._set_aside.decide(skips.rows)
 
     def open_sink(self, sink: str) -> Committed | None:
-        """Take a sink over."""
         unit = self._program.units[self.plan.unit_of_sink(sink).name]
         context = SinkContext(self.plan.dataflow, sink, self._store_id, self._token, unit.output, unit.columns.changes)
         return self.plan.sinks[sink].sink.open(context)
 
     def cancel_steps(self, unit: str) -> None:
-        """Make a unit's job end soon."""
         self._steps[unit].cancel_steps()
         self._group.end(unit)
 
     def cancel(self) -> None:
-        """Make running jobs end soon, and let none begin."""
         self._group.end_all()
 
     def hasten(self) -> None:
-        """Let a run end before its next step, where its steps are jobs of their own."""
+        """End a run before its next step, if its steps have jobs of their own."""
         self._hastened = True
 
     def close(self) -> None:
-        """Close sources, sinks, background work and static tables."""
         for end in self._announcements:
             end()
         self._input_logs.close()
@@ -173,32 +155,27 @@ class SparkEngine:
     # -- sources ------------------------------------------------------------------------------------------------------
 
     def listening(self) -> Mapping[str, str]:
-        """Return the URL of each source that takes rows over HTTP now."""
         return self._input_logs.listening()
 
     def awaited(self) -> bool:
-        """Return whether a client waits until its rows are stable."""
         return self._input_logs.awaited()
 
     def first_cursor(self, source: str) -> Json:
-        """Return a source's cursor before it took anything."""
         return self.plan.sources[source].source.start()
 
     def prove(self, source: str, messages: Sequence[tuple[tuple[str, str, int], Json]]) -> None:
-        """Verify the positions of messages, each once, without those that are skipped."""
+        """Verify the positions of messages that are not skipped, each once."""
         proved: set[int] = set()
         for (unit, edge, time), position in messages:
-            passed = (unit, time) in self._skips.steps or (unit, edge, time) in self._skips.messages
-            if not passed and time not in proved:
+            skipped = (unit, time) in self._skips.steps or (unit, edge, time) in self._skips.messages
+            if not skipped and time not in proved:
                 self.plan.sources[source].source.verify(position)
                 proved.add(time)
 
     def poll(self, source: str, cursor: Json) -> Json | None:
-        """Ask a source for new input."""
         return self.plan.sources[source].source.next(cursor)
 
     def announce(self, told: Callable[[str], None]) -> list[str]:
-        """Let sources announce new input."""
         announcing = {
             name: announces
             for name, each in self.plan.sources.items()
@@ -208,54 +185,49 @@ class SparkEngine:
         return list(announcing)
 
     def gathers(self, source: str, position: Json) -> bool:
-        """Return whether a source could take more into a position."""
         backlog = self.plan.sources[source].source.capabilities.coalesces_backlog
         return backlog is not None and not backlog.is_full(position)
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a position."""
         return self.plan.sources[source].source.advance(cursor, position)
 
     def read(self) -> list[tuple[str, int, Reading]]:
-        """Return the input that was read for the first time."""
         return self._readings.take_new()
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Acknowledge a position, unless a unit reads the whole source and its rows are not in the store."""
+        """Acknowledge a position, unless a unit reads the whole source and the source keeps its rows itself."""
         read = self.plan.sources[source].source
         if not self.plan.read_whole(source) or read.capabilities.store_backed is not None:
             self._readings.forget(source, time)
             read.acknowledge(position)
 
     def check(self) -> None:
-        """Raise if the JVM is gone."""
         check_jvm()
 
     # -- steps --------------------------------------------------------------------------------------------------------
 
     def steps_per_job(self, unit: str, takes: Sequence[StepInput]) -> int:
-        """Return how many of these steps are better executed as one job."""
         return 1 if self._apart[unit] else self._steps[unit].steps_per_job(takes)
 
     def prepare(self, order: Prepare) -> None:
-        """Get ready for steps that may come next."""
         self._steps[order.processor].prepare(order.takes)
 
     def run(self, order: Execute) -> tuple[StepResult, ...]:
-        """Execute steps as one job; or one by one, so that each fails for itself."""
+        """Execute steps as one job; or one by one, so that each fails on its own."""
         unit = order.processor
         known = self._known.pop(unit, None)
         if known is not None and known[0] == order.takes[0]:
             raise known[1]
         if self._skips.messages:
             order = replace(order, takes=tuple(self._without_skipped(unit, take) for take in order.takes))
-        if len(order.takes) > 1 and not self._apart[unit] and not self._has_skips(order):
+        skipped = any((unit, take.number) in self._skips.steps for take in order.takes)
+        if len(order.takes) > 1 and not self._apart[unit] and not skipped:
             try:
                 results = self._steps[unit].run_as_one(order.takes, order.state)
             except Exception as error:
                 if self.cancelled or death_of_jvm(error) is not None:
                     raise
-                # Nothing was kept, and the error does not name its step: so each step is executed alone.
+                # Nothing was kept, and the error does not name its step. So each step is executed on its own.
                 logger.warning(
                     "steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, first_line(error)
                 )
@@ -268,17 +240,13 @@ class SparkEngine:
         return results
 
     def _without_skipped(self, unit: str, take: StepInput) -> StepInput:
-        """Return a step without the messages that are skipped; if all are, with messages of no rows."""
+        """Return a step without its skipped messages; if all are skipped, with messages without rows."""
         left = tuple(m for m in take.inputs if (unit, m.edge, m.time) not in self._skips.messages)
         if len(left) == len(take.inputs):
             return take
         return replace(take, inputs=left or tuple(replace(message, payload=None) for message in take.inputs))
 
-    def _has_skips(self, order: Execute) -> bool:
-        return any((order.processor, take.number) in self._skips.steps for take in order.takes)
-
     def _one_by_one(self, order: Execute) -> tuple[StepResult, ...]:
-        """Execute steps, each from the state that the one before left."""
         results: list[StepResult] = []
         state = order.state
         for take in order.takes:
@@ -289,22 +257,22 @@ class SparkEngine:
             except BoatliftError as error:
                 if not results:
                     raise
-                # A bad row is read again, which costs no call of the user's: so only a lasting error is remembered.
+                # Reading a bad row again calls no code of the user. So only a lasting error is remembered.
                 if isinstance(error, UserCodeError) and error.lasting:
                     self._known[order.processor] = take, error
-                break  # the results before it stand; the step will be ordered again, as the first
+                break  # the results so far count; the step will be ordered again, as the first
             state = results[-1].state
         return tuple(results)
 
     def _execute(self, unit: str, take: StepInput, state: Any) -> StepResult:
-        if all(message.payload is None for message in take.inputs):  # of a sequence, one that sent nothing
+        if all(message.payload is None for message in take.inputs):  # an upstream of a sequence sent nothing
             return StepResult(0, NOTHING, {}, state)
         if (unit, take.number) in self._skips.steps:
             return self._jobs.result(self._program.units[unit], take, (), state, 0.0)
         return self._without_bad_rows(unit, take, lambda: self._steps[unit].run(take, state))
 
     def _without_bad_rows(self, unit: str, take: StepInput, execute: Callable[[], _T]) -> _T:
-        """Execute what takes the rows of a step; if it fails at bad rows that are set aside, again without them."""
+        """Execute with the rows of a step; if bad rows fail it and are set aside, execute again without them."""
         try:
             return execute()
         except DataError as error:
@@ -315,12 +283,10 @@ class SparkEngine:
         return execute()
 
     def probe(self, batch: str, message: Message) -> RowProbe:
-        """Evaluate the row conditions of a batch's policy over one message."""
         take = StepInput(message.time, (message,))
         return self._without_bad_rows(batch, take, lambda: row_probe(self._program.units[batch], take, self._jobs))
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
-        """Hand a step to its sink."""
         step = payload_of(payload)
         assert isinstance(step, RunsPayload)
         assert step.rows is not None
@@ -328,32 +294,27 @@ class SparkEngine:
         staged = [Staged(run.residue, run.rows, str(self.path(run))) for run in step.runs]
         to = self.plan.sinks[sink].sink
         if to.capabilities.runs_jobs:
-            self._group.join(sink)  # else its jobs would be those of the unit whose step ran last on this thread
+            self._group.join(sink)  # else its jobs would belong to the unit that ran last on this thread
         return to.commit(time, step.rows, step.digest, staged)
 
     # -- runs ---------------------------------------------------------------------------------------------------------
 
     def path(self, run: RunRef) -> Path:
-        """Return where a run can be read."""
         return self._inputs.path(run)
 
     def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
-        """Take note that runs of a unit are durable."""
         self._steps[unit].saved(runs)
 
     def holds(self) -> AbstractSet[str]:
-        """Return the runs in use, and those of results that were not delivered yet."""
         return self._held() | self._files.fresh
 
     def _held(self) -> frozenset[str]:
         return frozenset(name for steps in self._steps.values() for name in steps.holds())
 
     def delivered(self, results: Iterable[StepResult]) -> None:
-        """Take note that the host has results."""
         self._files.delivered(run.name for result in results for run in result.runs())
 
     def discard(self, live: Collection[str]) -> None:
-        """Drop the files of all runs that are not among these."""
         for steps in self._steps.values():
             steps.forget(live)
         self._files.discard({*live, *self._held()})

@@ -1,6 +1,7 @@
-"""Keyed state as sorted runs, for any operator: runs on disk, finding keys in them, merging them. No Spark in here.
+"""Keyed state as sorted runs: runs on disk, look-ups of keys, merges. Independent of Spark.
 
-A *kernel* (`kernels.kernel.KeyedKernel`) is the operator's part; its *codec* (`codec.ValueCodec`) says what a row holds
-beside hash and keys. Reading order: `codec`, `rows`, `group`, `run_file`, `opened`, `probe`; then `merge`, `tiers`,
-`table`.
+An operator's `kernels.kernel.KeyedKernel` reads and adds runs; its `codec.ValueCodec` gives the rows their values.
+
+Read `codec`, `rows`, `group`, `run_file`, `opened`, `segment` (runs and look-ups), then `merge`, `tiers`, `table`
+(compaction). `arrangement` and `newest` are the two codecs that several operators share.
 """

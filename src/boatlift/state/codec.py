@@ -1,4 +1,4 @@
-"""The values of keyed rows: what rows hold beside hash and keys, which only the operator's kernel understands."""
+"""The contract of codecs: the values of keyed rows, which only an operator's kernel understands."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["ValueCodec"]
-
 V = TypeVar("V")
 S = TypeVar("S")
 Ints = npt.NDArray[np.int64]
@@ -20,22 +18,21 @@ class ValueCodec(Protocol[V, S]):
     """How the values of keyed rows are written, read, cut and merged; immutable and picklable.
 
     `V` is the values of some rows in memory. `S` is the values of one record batch of a run: views of the mapped file,
-    of which nothing is read before `read` asks for it.
+    which `read` reads.
 
     Laws:
-        - `decode` reads no value, for nothing is proved yet; `read` reads those of the rows that it is asked for.
+        - `decode` reads no value, because nothing is proved yet; `read` reads only the rows that it is asked for.
         - `read(decode(encode(v, fields_of(v))), all rows)` equals v.
         - `merge` is associative and commutative: rows of equal keys, merged in any order and by any number of merges,
-          give the same values, bit for bit. So compaction cannot be seen.
-        - `fields_of` and `encode` are functions of the values alone, so that the bytes of a step's run are one of its
-          rows.
+          have the same values, bit for bit. So compaction is invisible.
+        - `fields_of` and `encode` depend only on the values, so that equal rows give equal bytes of a step's run.
         - A row that `is_zero` changes nothing when it is merged with any other; with `oldest`, when it is merged
           with any later one.
     """
 
     @property
     def kind(self) -> str:
-        """The kind of runs, as their metadata names it (docs/formats/run.md)."""
+        """The kind of runs in their metadata (docs/formats/run.md)."""
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -43,20 +40,16 @@ class ValueCodec(Protocol[V, S]):
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The keys and the form of the values, as JSON: a run with another description is refused."""
+        """The keys and the form of the values, as JSON; a run with another description is refused."""
 
     def of_older(self, description: Mapping[str, Any]) -> ValueCodec[V, S] | None:
-        """Return the codec that reads runs of another description as rows of this one; None if they are others.
-
-        Args:
-            description: That of the runs.
-        """
+        """Return the codec that reads runs of an older description as rows of this one; None if there is none."""
 
     def fields_of(self, values: V) -> list[pa.Field]:
-        """Return the narrowest columns that hold the values."""
+        """Return the narrowest columns for the values."""
 
     def fields_of_merged(self, runs: Sequence[Sequence[S]]) -> list[pa.Field]:
-        """Return columns that are wide enough for all that merging can give.
+        """Return columns that are wide enough for every result of a merge.
 
         Args:
             runs: For each run the values of its record batches.
@@ -66,7 +59,7 @@ class ValueCodec(Protocol[V, S]):
         """Return the columns of the values, one for each field."""
 
     def decode(self, columns: Mapping[str, pa.Array]) -> S:
-        """Return the values of a record batch, from its columns by field name."""
+        """Return the values of a record batch, given its columns by field name."""
 
     def read(self, stored: S, rows: Ints | slice) -> V:
         """Return the values of some rows of a record batch."""
@@ -75,21 +68,16 @@ class ValueCodec(Protocol[V, S]):
         """Return the values of some of the rows."""
 
     def merge(self, pieces: Sequence[V], order: Ints, starts: Ints) -> V:
-        """Merge rows of equal keys.
+        """Merge rows of equal keys; return one row per key.
 
         Args:
-            pieces: The values of some rows each. Their rows, put one after the other, are numbered from 0.
-            order: Row numbers such that rows of equal keys are neighbours.
-            starts: Where in `order` each key begins.
-
-        Returns:
-            One row a key.
+            pieces: The values of some rows each; the rows of all pieces are numbered from 0.
+            order: Row numbers in which rows of equal keys are neighbours.
         """
 
     def is_zero(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
-        """Return which rows may be left out of a merged run; None if there are none.
+        """Return which rows a merged run may omit; None if there are none.
 
         Args:
-            values: The values of the rows.
             oldest: Whether no other run of the state is older.
         """

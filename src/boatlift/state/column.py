@@ -1,7 +1,7 @@
-"""A column of keys or results as NumPy sees it: equal values have equal bits.
+"""A column of keys or results in NumPy, where equal values have equal bits.
 
-Fixed-width types are one NumPy array of *storage*: floating point as its canonical bits (one NaN, no -0.0 in keys),
-booleans as bytes, decimals as pairs of words, times as integers; a NULL's storage is zero. Strings and binary stay in
+Types of fixed width are one NumPy array of *storage*: floating point as its canonical bits (one NaN, no -0.0 in keys),
+booleans as bytes, decimals as pairs of words, times as integers; the storage of NULL is zero. Text and binary stay in
 Arrow.
 """
 
@@ -18,20 +18,8 @@ import pyarrow.compute as pc
 
 from boatlift.errors import InvalidError
 
-__all__ = [
-    "DECIMAL",
-    "Column",
-    "StoredValues",
-    "fits_codes",
-    "is_supported",
-    "shown",
-    "sort_rows",
-    "storage_of",
-    "unequal_rows",
-]
-
 StoredValues = npt.NDArray[Any]
-"""Values of a fixed-width type in its storage: equal values have equal bits."""
+"""Values of a fixed-width type in their storage."""
 
 Indices = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -43,7 +31,7 @@ _NAN = {4: np.uint32(0x7FC00000), 8: np.uint64(0x7FF8000000000000)}
 
 
 def shown(value: pa.Scalar) -> Any:
-    """Return a value for a message: one of a year that Python has not as Arrow's text or number."""
+    """Return a value for a message; a year that Python does not support becomes Arrow's text or number."""
     try:
         return value.as_py()
     except (ValueError, OverflowError):
@@ -51,10 +39,10 @@ def shown(value: pa.Scalar) -> Any:
 
 
 def storage_of(kind: pa.DataType) -> np.dtype[Any] | None:
-    """Return the NumPy type that holds a fixed-width type, or None for strings and binary.
+    """Return the NumPy type of a fixed-width type's storage; None for text and binary.
 
     Raises:
-        InvalidError: `[TYPE_REFUSED]` the type is neither of fixed width, nor text, nor binary.
+        InvalidError: `[TYPE_REFUSED]` the type is none of these.
     """
     types = pa.types
     if types.is_string(kind) or types.is_binary(kind) or types.is_large_string(kind) or types.is_large_binary(kind):
@@ -82,7 +70,7 @@ def is_supported(kind: pa.DataType) -> bool:
 
 
 def fits_codes(kind: pa.DataType) -> bool:
-    """Return whether a type's order fits into 64-bit integers: any fixed-width type but decimals of over 18 digits."""
+    """Return whether a type's order fits into 64-bit codes: fixed width, except decimals of over 18 digits."""
     storage = storage_of(kind)
     return storage is not None and (storage != DECIMAL or bool(kind.precision <= 18))
 
@@ -92,9 +80,8 @@ class Column:
     """Values of one type.
 
     Attributes:
-        type: The Arrow type.
-        values: In their storage (see above), or as an Arrow array for strings and binary.
-        valid: Which values are not NULL; None: all of them, or the Arrow array has the NULLs.
+        values: The storage, or an Arrow array for text and binary.
+        valid: Which values are not NULL; None: all, or the Arrow array has the NULLs.
     """
 
     type: pa.DataType
@@ -103,11 +90,9 @@ class Column:
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray, kind: pa.DataType, *, canonical: bool = True) -> Column:
-        """Return a view of an Arrow column; only a column with NULLs or values that are not canonical is copied.
+        """Return a view of an Arrow column, or a copy if it has NULLs or values that are not canonical.
 
         Args:
-            array: The values, of `kind`.
-            kind: The declared type.
             canonical: Whether -0.0 becomes 0.0 and every NaN the same NaN, as keys need.
 
         Raises:
@@ -134,7 +119,6 @@ class Column:
 
     @property
     def is_whole(self) -> bool:
-        """Whether the storage is signed whole numbers, whose order is that of the values."""
         return isinstance(self.values, np.ndarray) and self.values.dtype.kind == "i"
 
     def to_arrow(self) -> pa.Array:
@@ -164,7 +148,7 @@ class Column:
         return Column(self.type, self.values[start:stop], valid)
 
     def differs(self, other: Column) -> Mask:
-        """Return which rows of two columns of one type and length differ; NULL equals NULL."""
+        """Return which rows of two columns of equal type and length differ; NULL equals NULL."""
         if isinstance(self.values, pa.Array):
             return _arrow_differs(self.values, other.values)
         differ: Mask = self.values != other.values
@@ -181,7 +165,7 @@ class Column:
 
     @staticmethod
     def concat(columns: Sequence[Column]) -> Column:
-        """Return the values of several columns of one type, one column after the other."""
+        """Return the concatenation of columns of one type."""
         first = columns[0]
         if len(columns) == 1:
             return first
@@ -192,7 +176,7 @@ class Column:
 
 
 def canonical_bits(bits: StoredValues) -> StoredValues:
-    """Return the bits of float32 or float64 values with every NaN as one NaN, and -0.0 as 0.0."""
+    """Return the bits of float32 or float64 values with one NaN, and 0.0 for -0.0."""
     with np.errstate(invalid="ignore"):  # signalling NaNs
         floats = bits.view(f"<f{bits.itemsize}") + np.zeros(1, f"<f{bits.itemsize}")  # -0.0 + 0.0 is 0.0
     nan = np.isnan(floats)
@@ -211,10 +195,7 @@ def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column],
 
 
 def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indices:
-    """Return an order of rows by hash, then by each column: NULL first, then Arrow's order.
-
-    Arrow's order is total on canonical values.
-    """
+    """Return an order of rows by hash, then by each column: NULL first, then Arrow's order of canonical values."""
     if all(column.valid is None and column.is_whole for column in columns):
         return _sorted_numbers(hashes, [column.values for column in columns])
     sort_by: dict[str, pa.Array] = {"hash": pa.array(hashes)}
@@ -230,8 +211,8 @@ def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indi
 def _sorted_numbers(hashes: npt.NDArray[np.uint64], columns: Sequence[StoredValues]) -> Indices:
     """Return an order of rows by hash, then by each column of whole numbers.
 
-    A column that is the same for all rows that are equal so far is passed over. So two hashes of a row, of which the
-    first tells all rows apart, cost one sort.
+    A column that does not distinguish rows that are equal so far is skipped. So two hashes of a row, of which the first
+    distinguishes all rows, cost one sort.
     """
     order: Indices = np.argsort(hashes, kind="stable")
     in_order = hashes[order]
@@ -250,7 +231,7 @@ def _sorted_numbers(hashes: npt.NDArray[np.uint64], columns: Sequence[StoredValu
 
 
 def _stable_order(numbers: Indices) -> Indices:
-    """Return the stable order of numbers from 0 on, by passes over 16 bits, which NumPy sorts by radix."""
+    """Return the stable order of numbers from 0 on, in passes over 16 bits, which NumPy sorts by radix."""
     order: Indices = np.argsort(numbers.astype(np.uint16), kind="stable")
     shift = 16
     while len(numbers) >> shift:

@@ -1,4 +1,4 @@
-"""A digest of a step's output that neither the order of rows nor their division into batches can change.
+"""A digest of a step's output that does not depend on the order of rows or on their division into batches.
 
 Every row is mixed to 64 bits from its values, NULLs included. The digest is the sum of these modulo 2^64, so the
 digests of the parts of an output add up to the digest of the whole. docs/formats/digest.md gives the formula.
@@ -13,8 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.state.column import Column, canonical_bits
-
-__all__ = ["add_column", "add_constant", "digest", "finish"]
 
 Words = npt.NDArray[np.uint64]
 
@@ -31,13 +29,7 @@ def digest(batch: pa.RecordBatch) -> int:
 
 
 def add_column(words: Words, place: int, column: Column) -> None:
-    """Add a column to the words of its rows.
-
-    Args:
-        words: One a row; changed in place.
-        place: The column's position in the output.
-        column: Its values.
-    """
+    """Add a column to the words of its rows, one per row, in place."""
     multiplier = _multiplier(place)
     for values in _words_of(column, _null(place)):
         for start in range(0, len(words), _BLOCK):
@@ -50,13 +42,13 @@ def add_column(words: Words, place: int, column: Column) -> None:
 
 
 def add_constant(words: Words, place: int, value: int) -> Words:
-    """Return the words with a column added that has one value everywhere."""
+    """Return the words with a constant column added."""
     value &= _MASK
     return words + np.uint64(((value ^ (value >> 32)) * int(_multiplier(place))) & _MASK)
 
 
 def finish(words: Words) -> int:
-    """Return the sum of all rows' words, each mixed (by the finaliser of splitmix64)."""
+    """Return the sum of all rows' words, each mixed by the finaliser of splitmix64."""
     total = 0
     for start in range(0, len(words), _BLOCK):
         x = words[start : start + _BLOCK].copy()
@@ -70,7 +62,7 @@ def finish(words: Words) -> int:
 
 
 def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
-    """Return a column as one 64-bit word a row (decimals: two); equal values have equal words."""
+    """Return a column as one 64-bit word per row (two for decimals); equal values have equal words."""
     kind = column.type
     if isinstance(column.values, pa.Array):
         return [_text_words(column.values, null)]
@@ -87,7 +79,7 @@ def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
 
 
 def _text_words(array: pa.Array, null: np.uint64) -> Words:
-    """Return strings as one word each: a polynomial in the words of their bytes."""
+    """Return one word per text: a polynomial in the words of its bytes."""
     wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
     _, raw_offsets, raw_data = array.buffers()
     places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
@@ -96,7 +88,7 @@ def _text_words(array: pa.Array, null: np.uint64) -> Words:
     words = np.zeros(len(array), np.uint64)
     row = 0
     while row < len(array):
-        # as many strings as one stretch of bytes holds, or a stretch of one long string
+        # As many texts as a stretch of bytes holds, or one stretch of a longer text.
         start = int(offsets[row])
         stop = int(offsets.searchsorted(start + _STRETCH, "right")) - 1
         if stop > row:
@@ -115,7 +107,7 @@ def _text_words(array: pa.Array, null: np.uint64) -> Words:
 
 
 def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) -> Words:
-    """Return for each string the sum over its bytes of the byte's word times base^position."""
+    """Return for each text the sum of each byte's word times base^position."""
     running = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(_BYTES[data] * _POWERS[: len(data)], out=running[1:])
     at = running[offsets]
@@ -124,17 +116,15 @@ def _polynomials(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64]) ->
 
 
 def _multiplier(place: int) -> np.uint64:
-    """Return the odd factor of a column."""
     return np.uint64(_splitmix(place + 1) | 1)
 
 
 def _null(place: int) -> np.uint64:
-    """Return the word of NULL in a column. Each column has another, so that no value is NULL's twin in all columns."""
+    """Return the word of NULL in a column; it differs by column, so that no value equals NULL in all columns."""
     return np.uint64(_splitmix(1 << 33 | place))
 
 
 def _splitmix(number: int) -> int:
-    """Return a number of the splitmix64 sequence."""
     x = (0x9E3779B97F4A7C15 * number) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK

@@ -1,4 +1,4 @@
-"""Rows of a state that expire: from some time on no step needs them, and merges leave them out."""
+"""The expiry of rows of a state: after some time no step reads them, and merges drop them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pyarrow.compute as pc
 from boatlift.state.column import Column
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["ExpiryColumn"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -24,15 +22,14 @@ _DAY = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class ExpiryColumn:
-    """The column of a part of a state that says when a row expires. A row with NULL there never expires.
+    """The column of a part of a state with the time at which a row expires; NULL: never.
 
-    Law: no step after the time that a row expires at reads the row, or adds to it.
+    Law: no step after that time reads the row or adds to it.
 
     Attributes:
-        of: Where the column is: among the keys of the rows, the rows of an arrangement, or the columns of newest rows.
-        place: Its place there.
-        later: So many milliseconds after the time in the column the row expires.
-        field: If the column is a struct, the place of the field.
+        of: The columns with the time: the keys, the rows of an arrangement, or the columns of newest rows.
+        later: The milliseconds from the time in the column to the expiry.
+        field: The place of the field, if the column is a struct.
     """
 
     of: Literal["keys", "rows", "columns"]
@@ -41,11 +38,7 @@ class ExpiryColumn:
     field: int | None = None
 
     def latest(self, rows: KeyedRows[Any]) -> int | None:
-        """Return the time at which the last of some rows expires; None if one of them never does, or there are none.
-
-        Args:
-            rows: The rows.
-        """
+        """Return the time at which the last of some rows expires; None if a row never does, or there are none."""
         times, known = self._times(rows)
         return int(times.max()) if len(times) and known.all() else None
 
@@ -55,7 +48,7 @@ class ExpiryColumn:
         return ~known | (times > now)
 
     def _times(self, rows: KeyedRows[Any]) -> tuple[Ints, Mask]:
-        """Return the time at which each row expires, and which rows do."""
+        """Return the time at which each row expires, and which rows have one."""
         if self.of == "keys":
             assert self.field is None, "a key is no struct"
             column: Column = rows.keys[self.place]

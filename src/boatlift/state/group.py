@@ -1,6 +1,6 @@
-"""Bringing equal keys together: rows sorted by hash, then key, and where each key begins.
+"""Groups equal keys: sorts rows by hash, then by key, and finds where each key begins.
 
-Different keys may have one hash; the key columns tell them apart. That costs one comparison of neighbours: only rows
+Different keys may have one hash; the key columns distinguish them. This costs one comparison of neighbours: only rows
 whose hash several keys share are sorted by key.
 """
 
@@ -14,18 +14,6 @@ import numpy.typing as npt
 
 from boatlift.state.column import Column, sort_rows, unequal_rows
 
-__all__ = [
-    "Grouping",
-    "RowValues",
-    "distinct_sorted",
-    "each_once",
-    "group",
-    "grouped_sum",
-    "ranges",
-    "search_stretches",
-    "sort_hashes",
-]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
@@ -33,7 +21,7 @@ _RADIX_PAYS = 1 << 13
 
 
 class RowValues(Protocol):
-    """Values of rows, as an array has them; read only at the rows that are asked for."""
+    """Values of rows, indexed like an array; only the requested rows are read."""
 
     def __getitem__(self, places: Ints, /) -> Any:
         """Return the values of some rows, as an array."""
@@ -43,8 +31,8 @@ class Grouping(NamedTuple):
     """An order of rows, and the places in it where keys begin.
 
     Attributes:
-        order: Row numbers, by hash, then key.
-        starts: Positions in `order`, ascending, the first is 0.
+        order: Row numbers, by hash, then by key.
+        starts: Positions in `order`, ascending; the first is 0.
         hash: The hash of each key (one for each start).
         collides: Whether two keys have one hash.
     """
@@ -56,10 +44,10 @@ class Grouping(NamedTuple):
 
 
 def sort_hashes(hashes: Hashes) -> Ints:
-    """Return an order that sorts hashes, fast if they are spread evenly.
+    """Return an order that sorts hashes, which is fast for evenly spread hashes.
 
     NumPy sorts 16-bit numbers by radix. Two such passes sort by the upper 32 bits. Hashes that share these with a
-    neighbour are then sorted apart.
+    neighbour are then sorted separately.
     """
     if len(hashes) < _RADIX_PAYS:
         return np.argsort(hashes)
@@ -85,7 +73,7 @@ def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> 
     """Return an order in which rows of equal keys are neighbours.
 
     Args:
-        hashes: One a row; equal keys have equal hashes.
+        hashes: One per row; equal keys have equal hashes.
         keys: The key columns, canonical.
         order: An order that sorts the hashes, if it is known.
     """
@@ -109,7 +97,7 @@ def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> 
 
 
 def grouped_sum(values: Ints, starts: Ints) -> Ints:
-    """Return the sum of each group's values; exact if each sum is an int64 (sums in between may wrap)."""
+    """Return the sum of each group's values; exact if it is an int64, even if sums in between wrap."""
     if len(starts) == len(values):
         return values
     running = np.cumsum(values)
@@ -129,14 +117,12 @@ def _tell_apart(
     in_order: Hashes,
     at: Ints,
 ) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the order and the begins with the rows sorted by key whose hash several keys share.
+    """Sort the rows whose hash several keys share by key; return the order and the begins.
 
-    Where the rows of a hash are in order, as those of one sorted piece are, they are left as they are.
+    Rows of a hash that are sorted already, such as those of one sorted piece, are left unchanged.
 
     Args:
-        hashes, keys, order, begins: See `group`.
-        in_order: The hashes in the order.
-        at: The places in the order where a key differs from the one before it, which has the same hash.
+        at: The places in the order where a key differs from the one before it and has the same hash.
     """
     at = at[_falls(keys, order[at - 1], order[at])]
     if not len(at):
@@ -153,7 +139,7 @@ def _tell_apart(
 
 
 def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> npt.NDArray[np.bool_]:
-    """Return which rows come after others in the order of `sort_rows`, as far as it is seen cheaply: else all."""
+    """Return which rows come after others in the order of `sort_rows`; all, if that is expensive to find out."""
     falls, equal = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
     for column in keys:
         if column.valid is not None or not column.is_whole:
@@ -165,19 +151,19 @@ def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> npt.NDArray[np.b
 
 
 def distinct_sorted(hashes: Hashes) -> Hashes:
-    """Return ascending hashes, each once."""
+    """Return ascending hashes without duplicates."""
     begins = np.ones(len(hashes), np.bool_)
     np.not_equal(hashes[1:], hashes[:-1], out=begins[1:])
     return hashes[begins]
 
 
 def each_once(hashes: Hashes) -> Hashes:
-    """Return hashes in ascending order, each once; NumPy sorts them sooner than `unique` hashes and sorts them."""
+    """Return hashes in ascending order, without duplicates; faster than `np.unique`."""
     return distinct_sorted(np.sort(hashes))
 
 
 def ranges(first: Ints, last: Ints) -> Ints:
-    """Return the numbers from first[i] up to, not including, last[i], for each i one after the other."""
+    """Return the concatenated ranges first[i] to last[i], which is exclusive."""
     lengths = last - first
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
@@ -193,7 +179,7 @@ def search_stretches(
     *,
     behind: bool = False,
 ) -> Ints:
-    """Return for each stretch of sorted rows the first that is not before the wanted one, or the first behind it."""
+    """Return for each range of sorted rows the first that is not before the wanted one, or the first behind it."""
     low, high = first.copy(), last.copy()
     while len(searched := np.flatnonzero(low < high)):
         middle = (low[searched] + high[searched]) >> 1

@@ -1,7 +1,7 @@
-"""Key groups: the 4096 parts into which keys are divided for good, and the shares of them that tasks have.
+"""Key groups: 4096 fixed groups of keys, and the shares of them that tasks have.
 
-A key's 64-bit hash has its key group in the top 12 bits. A step may have any number of tasks that divides 4096, and the
-next step another number: task `r` of `n` has the key groups g with g % n == r, and a run says which it holds.
+The top 12 bits of a key's 64-bit hash are its key group. A step may have any number of tasks that divides 4096, and the
+next step another number: task `r` of `n` has the key groups g with g % n == r, and a run records its share.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ import numpy.typing as npt
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InternalError
 
-__all__ = ["ALL_KEY_GROUPS", "KEY_GROUPS", "Share", "key_hash", "residues"]
-
 KEY_GROUPS = 4096
 """The number of key groups. Runs on disk are sorted by them, so the number is part of the format."""
 
 _SHIFT = 52
-"""The key group stands above this many bits of the key's hash."""
+"""The number of bits of a key's hash below the key group."""
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -51,20 +49,20 @@ class Share:
             raise InternalError("INTERNAL", f"share {self.residue} of {self.modulus} does not exist")
 
     def holds(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Return which hashes are of key groups in this share."""
+        """Return which hashes are in this share's key groups."""
         inside: npt.NDArray[np.bool_] = residues(hashes, self.modulus) == np.uint64(self.residue)
         return inside
 
     def meets(self, other: Share) -> bool:
-        """Return whether a key group is in both shares."""
+        """Return whether the shares have a key group in common."""
         common = gcd(self.modulus, other.modulus)
         return self.residue % common == other.residue % common
 
     def check(self, hashes: Hashes) -> None:
-        """Hold the engine to its word: keys that came to the wrong task would begin afresh there.
+        """Check that rows came to the right task; keys in a wrong task would begin without state.
 
         Raises:
-            InternalError: a hash is of a key group of another share.
+            InternalError: a hash is in a key group of another share.
         """
         if not self.holds(hashes).all():
             raise InternalError(
@@ -77,13 +75,13 @@ ALL_KEY_GROUPS = Share()
 
 
 def residues(hashes: Hashes, modulus: int) -> Hashes:
-    """Return for each hash its key group modulo a power of two: the number of the task that has it."""
+    """Return each hash's key group modulo a power of two: the number of its task."""
     numbers: Hashes = (hashes >> np.uint64(_SHIFT)) & np.uint64(modulus - 1)
     return numbers
 
 
 def key_hash(names: Sequence[str]) -> str:
-    """Return, as SQL, the 64-bit hash that keyed rows are sorted by in a run, as a signed long.
+    """Return the SQL of the 64-bit hash, as a signed long, by which keyed rows are sorted in a run.
 
     The key group is `pmod(Spark's hash, 4096)`, so that `repartition(n, *keys)` puts key group g into partition g % n
     for every n that divides 4096; the other 52 bits are the top of `xxhash64`. Without keys all rows have the hash 0.

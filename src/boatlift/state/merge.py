@@ -1,4 +1,4 @@
-"""Merging runs into one: the sum of what several times added. Nothing that can be seen in results changes by it."""
+"""Merges runs into one, the sum of their rows. Results do not change."""
 
 from __future__ import annotations
 
@@ -23,10 +23,8 @@ from boatlift.state.run_file import write_run
 from boatlift.state.segment import Segment
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["SLICE_ROWS", "filtered", "merge_rows", "merge_runs"]
-
 SLICE_ROWS = 1 << 20
-"""How many rows are merged at a time: memory stays bounded however large the runs are."""
+"""The number of rows that are merged at a time, which bounds memory."""
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -44,22 +42,18 @@ def merge_runs(
     now: int | None = None,
     slice_rows: int = SLICE_ROWS,
 ) -> RunRef | None:
-    """Merge runs of any times into one that holds a share of the key groups.
+    """Merge runs of any times into one with a share of the key groups.
 
     Args:
-        codec: The form of the values.
-        runs: The runs; those that hold other key groups as well are cut.
-        write_to: A fresh file.
-        processor: The processor whose state it is.
+        runs: The runs; other key groups in them are left out.
         share: The key groups of the new run.
         oldest: Whether no other run of the state is older, for any of the key groups.
         expiry: The column by which rows expire; None: they never do.
-        now: The time that has passed after the last step of the runs, in milliseconds since 1970, or an earlier one;
-            rows that have expired by then are left out. None: no time is known.
-        slice_rows: Rows merged at a time.
+        now: The time after the last step of the runs or earlier, in milliseconds since 1970: rows that have expired by
+            then are left out. None: no time is known.
 
     Returns:
-        The new run, over the times from the first to the last of all merged; None if no row is left.
+        The new run, over the times from the first to the last of all runs; None if no row is left.
     """
     segments = [segment for run in runs for segment in run.segments if len(segment)]
     total = sum(map(len, segments))
@@ -84,12 +78,12 @@ def merge_runs(
 
 
 def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, oldest: bool = False) -> KeyedRows[V]:
-    """Merge rows by key; rows that say nothing are left out (`ValueCodec.is_zero`)."""
+    """Merge rows by key, and drop rows without effect (`ValueCodec.is_zero`)."""
     merged = pieces[0]
     if len(pieces) > 1:
         hashes = np.concatenate([piece.hash for piece in pieces])
         keys = [Column.concat([piece.keys[number] for piece in pieces]) for number in range(len(codec.keys))]
-        grouping = group(hashes, keys, np.argsort(hashes, kind="stable"))  # a merge: every piece is sorted
+        grouping = group(hashes, keys, np.argsort(hashes, kind="stable"))  # fast, because every piece is sorted
         values = codec.merge([piece.values for piece in pieces], grouping.order, grouping.starts)
         firsts = grouping.order[grouping.starts]
         merged = KeyedRows(grouping.hash, [column.take(firsts) for column in keys], values, grouping.collides)
@@ -109,7 +103,7 @@ def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: npt.NDArray[np
 def _merged_slices(
     codec: ValueCodec[V, S], segments: Sequence[Segment[S]], total: int, share: Share, slice_rows: int, *, oldest: bool
 ) -> Iterator[KeyedRows[V]]:
-    """Merge slice by slice; a slice is a range of hashes, so that equal keys meet in one."""
+    """Merge slice by slice; a slice is a range of hashes, which contains all rows of its keys."""
     if not segments:
         return
     largest = max(segments, key=len).hash
@@ -137,7 +131,7 @@ def _unexpired(
     now: int | None,
     latest: list[int | None],
 ) -> Iterator[KeyedRows[V]]:
-    """Yield rows that have not expired; append to `latest` when the last of each piece does (`ExpiryColumn.latest`)."""
+    """Yield rows that have not expired; append to `latest` the time when the last row of each piece does."""
     for piece in pieces:
         rows = piece if now is None else filtered(codec, piece, expiry.alive(piece, now))
         if len(rows):

@@ -1,4 +1,4 @@
-"""Runs as they are read: memory-mapped, each block proved when a process first touches it, and kept open."""
+"""Open runs: memory-mapped and cached, each block proved when a process first reads it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,16 @@ from boatlift.state.segment import MappedSegment, Segment
 from boatlift.storage.blocks import BlockTable
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LocatedRun", "OpenRun", "RunsOnDemand", "forget_runs", "open_run", "prove_run"]
-
 LocatedRun = tuple[RunRef, str]
 """A run, and the file in which this machine can read it."""
 
 S = TypeVar("S")
 
 _KEEP_OPEN = 1024
-_LOOK_EVERY = 64  # opens between two looks for runs that are removed
+_LOOK_EVERY = 64  # opens between two searches for deleted runs
 _opens = 0
 _opened: OrderedDict[str, OpenRun[Any]] = OrderedDict()
-# A task is alone in its process; on the driver, the states of several processors are merged at once.
+# A task is alone in its process; on the driver, the states of several processors are merged concurrently.
 _opening = threading.RLock()
 
 
@@ -42,9 +40,7 @@ class OpenRun(Generic[S]):
     """A run that can be read.
 
     Attributes:
-        path: The file.
-        size: Its bytes.
-        meta: The run's own account of itself: format, processor, first, last, modulus, residue, layout.
+        meta: The metadata in the file: format, processor, first, last, modulus, residue, layout.
         segments: Its rows; no key is in two of them.
         digest: The digest of the file's tail.
     """
@@ -57,46 +53,34 @@ class OpenRun(Generic[S]):
 
     @property
     def rows(self) -> int:
-        """Number of rows, one a key."""
         return sum(map(len, self.segments))
 
     @property
     def times(self) -> tuple[int, int]:
-        """The first and the last time whose effects the run holds."""
+        """The first and the last time whose effects the run contains."""
         return int(self.meta["first"]), int(self.meta["last"])
 
 
 @dataclass(frozen=True, slots=True)
 class RunsOnDemand(Generic[S]):
-    """Runs that are opened one after the other, each when it is asked for; see `open_run`.
-
-    Attributes:
-        runs: The runs, and where they lie.
-        codec: How their values are read.
-    """
+    """Runs that are opened one by one during iteration; see `open_run`."""
 
     runs: Sequence[LocatedRun]
     codec: ValueCodec[Any, S]
 
     def __iter__(self) -> Iterator[OpenRun[S]]:
-        """Open the runs."""
         for expected, path in self.runs:
             yield open_run(path, expected, codec=self.codec)
 
 
 def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -> OpenRun[S]:
-    """Open a run, or return the one that this process has open. Its tail is read, and the heads of its record batches.
+    """Open a run, or return it from the cache. This reads its tail and the heads of its record batches.
 
-    Rows are proved when they are read: a damaged one raises `[CORRUPT]` then.
-
-    Args:
-        path: The file.
-        expected: The run as it is recorded.
-        codec: How its values are read.
+    Rows are proved when they are read: a damaged row raises `[CORRUPT]` then.
 
     Raises:
-        DataError: `[MISSING_OBJECT]` no such file; `[CORRUPT]` the file is not the one expected, or no run;
-            `[NEWER_FORMAT]`; `[PROGRAM_CHANGED]` the run's keys or values have another form.
+        DataError: `[MISSING_OBJECT]` the file is missing; `[CORRUPT]` it is another file, or no run; `[NEWER_FORMAT]`;
+            `[PROGRAM_CHANGED]` the run's keys or values have another form.
     """
     name = str(path)
     with _opening:
@@ -112,14 +96,10 @@ def open_run(path: str | Path, expected: RunRef, *, codec: ValueCodec[Any, S]) -
 
 
 def prove_run(path: str | Path, expected: RunRef) -> None:
-    """Prove all bytes of a run, with whose rows something is done that cannot be undone.
-
-    Args:
-        path: The file.
-        expected: The run as it is recorded.
+    """Prove all bytes of a run, before an effect that cannot be undone.
 
     Raises:
-        DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as of `open_run`.
+        DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[PROGRAM_CHANGED]` as in `open_run`.
     """
     name = str(path)
     whole, covered = _mapped(name, expected)
@@ -131,14 +111,14 @@ def prove_run(path: str | Path, expected: RunRef) -> None:
 
 
 def forget_runs(paths: Sequence[str] | None = None) -> None:
-    """Close runs (all, if none are named): the space of a removed file is held until then."""
+    """Close runs (by default all); only then is the space of a deleted file free."""
     with _opening:
         for path in list(_opened) if paths is None else paths:
             _opened.pop(str(path), None)
 
 
 def _close_some() -> None:
-    """Close runs not used for long and, now and then, those whose files are removed: a mapping holds a file's space."""
+    """Close runs that were not used for long and, now and then, runs whose files are deleted."""
     global _opens
     _opens += 1
     if _opens % _LOOK_EVERY == 0:
@@ -148,9 +128,9 @@ def _close_some() -> None:
 
 
 def _mapped(name: str, expected: RunRef) -> tuple[pa.Buffer, int]:
-    """Return the bytes of a file, and how many of them are before its tail, which is proved."""
+    """Return the bytes of a file, and the number of bytes before its tail, which is proved here."""
     try:
-        with pa.memory_map(name) as file:  # the mapping lives on as long as a buffer of it
+        with pa.memory_map(name) as file:  # the mapping lives as long as a buffer of it
             whole = file.read_buffer()
     except FileNotFoundError as error:
         raise DataError("MISSING_OBJECT", f"the run {name} is not there: {RESTORE}") from error
@@ -199,7 +179,6 @@ def _another(name: str, digest: str, expected: RunRef) -> DataError:
 
 
 def _segments(codec: ValueCodec[Any, S], reader: Any, proof: Proof, table: BlockTable) -> list[Segment[S]]:
-    """Return the record batches of a run."""
     key_fields = (HASH_FIELD, *(key_field(place) for place in range(len(codec.keys))))
     marks = np.frombuffer(table.marks, "<u8")
     segments = []

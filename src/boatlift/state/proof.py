@@ -1,4 +1,4 @@
-"""The bytes of a mapped run, each block proved when this process first touches it."""
+"""The bytes of a mapped run, each block proved when this process first reads it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from boatlift.errors import RESTORE, DataError
 from boatlift.state.group import ranges
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
 
-__all__ = ["MappedArray", "Proof"]
-
 Ints = npt.NDArray[np.int64]
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
@@ -25,25 +23,20 @@ _WILL_NEED = 3
 
 _ARROW = b"ARROW1\0\0"
 _PREFIX = struct.Struct("<Ii")
-"""The beginning of a message in an Arrow file: a mark, and the length of the head that follows."""
+"""The beginning of a message in an Arrow file: a marker, and the length of the head that follows."""
 
 _NEARLY_ALL = 16
-"""An array of whose blocks only one in so many is left unproved is proved whole: from then on it costs no look."""
+"""An array with at most one unproved block in this many is proved completely, so that it needs no further checks."""
 
 _MANY = 4
-"""An array is proved whole at once if so many times its blocks are asked for: hardly a block would be left out."""
+"""An array is proved completely if at least this many times its blocks are requested at once."""
 
 
 class Proof:
-    """The proved and unproved blocks of a run.
-
-    Several threads may use it: a block is proved twice at worst.
+    """The proved and unproved blocks of a run. Threads may share it: at worst a block is proved twice.
 
     Args:
-        name: The file, for messages.
-        whole: Its bytes.
-        table: The checksums of its blocks, themselves proved.
-        covered: How many bytes the blocks have.
+        table: The checksums of its blocks, which are proved already.
     """
 
     def __init__(self, name: str, whole: pa.Buffer, table: BlockTable, covered: int) -> None:
@@ -56,7 +49,7 @@ class Proof:
         self._pending = np.ones(len(table), np.bool_)
 
     def place(self, buffer: pa.Buffer) -> int:
-        """Return where a buffer begins in the file.
+        """Return the begin of a buffer in the file.
 
         Raises:
             ValueError: it is not within the blocks.
@@ -67,10 +60,10 @@ class Proof:
         return begin
 
     def prove(self, begins: Ints, ends: Ints) -> bool:
-        """Prove stretches of bytes; return whether any block was unproved.
+        """Prove ranges of bytes; return whether a block was unproved.
 
         Raises:
-            DataError: `[CORRUPT]` a block is not as it was written.
+            DataError: `[CORRUPT]` a block is damaged.
         """
         first, last = begins >> _SHIFT, (ends - 1) >> _SHIFT
         numbers = first if np.array_equal(first, last) else ranges(first, np.maximum(last + 1, first))
@@ -91,24 +84,24 @@ class Proof:
         return True
 
     def _read_ahead(self, numbers: Ints) -> None:
-        """Let the system begin to read all of some ascending blocks: one after the other, each would wait for the disk.
+        """Let the system read some ascending blocks ahead; otherwise each would wait for the disk.
 
-        A block that is touched unannounced also costs the reading of many others around it.
+        Without this hint the system also reads many blocks around each.
         """
         ends = np.flatnonzero(np.diff(numbers) > 1)
         firsts, lasts = numbers[[0, *(ends + 1)]].tolist(), numbers[[*ends, -1]].tolist()
         for first, last in zip(firsts, lasts, strict=True):
             start, length = self._address + (first << _SHIFT), (last + 1 - first) << _SHIFT
-            _madvise(start, length, _WILL_NEED)  # its refusal changes nothing but the time
+            _madvise(start, length, _WILL_NEED)  # a failure costs only time
 
     def prove_heads(self, starts: Iterable[int]) -> None:
-        """Prove the heads of record batches, which say where their columns are, and Arrow's schema before the first.
+        """Prove the heads of record batches, which locate their columns, and Arrow's schema before the first.
 
         Args:
-            starts: Where the record batches begin; the schema's message is a part of the first.
+            starts: The begins of the record batches; the schema belongs to the first.
 
         Raises:
-            DataError: `[CORRUPT]` a head is not as it was written.
+            DataError: `[CORRUPT]` a head is damaged.
         """
         for start in starts:
             end = start
@@ -120,18 +113,17 @@ class Proof:
             self.prove(np.array([start]), np.array([end]))
 
     def pending(self, begin: int, end: int) -> tuple[int, int]:
-        """Return how many blocks of a stretch of bytes are unproved, and how many it has."""
+        """Return the number of unproved blocks in a range of bytes, and of all its blocks."""
         blocks = self._pending[begin >> _SHIFT : ((end - 1) >> _SHIFT) + 1]
         return int(np.count_nonzero(blocks)), len(blocks)
 
 
 class MappedArray:
-    """The place of an Arrow array in a run's file, which proves rows before they are read.
+    """An Arrow array in a run's file, whose rows are proved before they are read.
 
-    A nested array is proved whole when any of its rows is read.
+    A nested array is proved completely when any row is read.
 
     Args:
-        proof: Of the run.
         array: An array of a record batch of the run.
 
     Raises:
@@ -145,7 +137,7 @@ class MappedArray:
         buffers = array.buffers()
         stretches = [(proof.place(each), int(each.size)) for each in buffers if each is not None and each.size]
         self._stretches = [(begin, begin + size) for begin, size in stretches]
-        self._fixed: list[tuple[int, int]] = []  # where a row's bits begin, and how many a row has
+        self._fixed: list[tuple[int, int]] = []  # the first bit, and the bits per row
         self._text: tuple[npt.NDArray[np.signedinteger], int] | None = None
         self._blocks = sum(end - begin for begin, end in self._stretches) // BLOCK_BYTES
         kind = array.type
@@ -166,22 +158,21 @@ class MappedArray:
             self._fixed.append((proof.place(buffers[1]) * 8, kind.bit_width))
 
     def prove_at(self, places: Ints) -> None:
-        """Prove some rows; see `prove`."""
         if not self.is_proved:
             self.prove(places, places + 1)
 
     def prove(self, first: Ints, last: Ints) -> None:
-        """Prove stretches of rows: from first[i] up to, not including, last[i].
+        """Prove ranges of rows: first[i] to last[i], which is exclusive.
 
         Raises:
-            DataError: `[CORRUPT]` they are not as they were written.
+            DataError: `[CORRUPT]` a row is damaged.
         """
         if self.is_proved or not len(first):
             return
         if self._nested or len(first) >= _MANY * (self._blocks + 1):
             self.prove_all()
             return
-        behind = 0 if self._text is None else 1  # a row of text goes from its own offset to the next
+        behind = 0 if self._text is None else 1  # a text extends from its own offset to the next
         anew = False
         for begin, bits in self._fixed:
             anew |= self._proof.prove((begin + first * bits) >> 3, (begin + (last + behind) * bits + 7) >> 3)
@@ -199,7 +190,7 @@ class MappedArray:
         """Prove all rows.
 
         Raises:
-            DataError: `[CORRUPT]` they are not as they were written.
+            DataError: `[CORRUPT]` a row is damaged.
         """
         if not self.is_proved:
             begins, ends = zip(*self._stretches, strict=True)

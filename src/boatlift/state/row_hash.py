@@ -1,7 +1,7 @@
-"""Hashes of rows, of any columns: equal values have equal hashes, whatever batch they stand in.
+"""Hashes of rows with any columns: equal values have equal hashes, in every batch.
 
-A hash is 64 bits. Different seeds give independent hashes, so that two of them tell rows apart. −0.0 counts as 0.0, and
-every NaN as one. docs/formats/run.md has the formula: runs on disk are sorted by these hashes.
+A hash has 64 bits. Different seeds give independent hashes, so that two of them identify a row. −0.0 counts as 0.0, and
+all NaNs are equal. docs/formats/run.md has the formula: runs on disk are sorted by these hashes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.state.column import Column, canonical_bits, storage_of
 
-__all__ = ["hash_rows"]
-
 Words = npt.NDArray[np.uint64]
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -28,8 +26,7 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
     """Return a hash of each row.
 
     Args:
-        columns: The columns, of one length.
-        rows: That length: there may be no columns.
+        rows: The number of rows, because there may be no columns.
         seed: Any number from 0 to 2^32 − 1.
 
     Raises:
@@ -42,7 +39,6 @@ def hash_rows(columns: Sequence[pa.Array], rows: int, seed: int) -> Words:
 
 
 def _folded(hashes: Words, column: pa.Array, seed: int) -> Words:
-    """Return the hashes with a column added."""
     kind = column.type
     if pa.types.is_struct(kind):
         folded = hashes
@@ -60,7 +56,7 @@ def _folded(hashes: Words, column: pa.Array, seed: int) -> Words:
 
 
 def _with_nulls(before: Words, folded: Words, column: pa.Array, seed: int) -> Words:
-    """Return the hashes, with those of NULL in place of those that its storage has given."""
+    """Return the hashes, with the hash of NULL for rows with NULL."""
     if not column.null_count:
         return folded
     null = column.is_null().to_numpy(zero_copy_only=False)
@@ -68,7 +64,7 @@ def _with_nulls(before: Words, folded: Words, column: pa.Array, seed: int) -> Wo
 
 
 def _words_of(column: pa.Array, seed: int) -> list[Words]:
-    """Return a column as one or two words a row; those of NULL mean nothing."""
+    """Return a column as one or two words per row; words of NULLs have no meaning."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [_list_words(column, seed)]
@@ -83,7 +79,7 @@ def _words_of(column: pa.Array, seed: int) -> list[Words]:
 
 
 def _list_words(column: pa.Array, seed: int) -> Words:
-    """Return for each list the sum of its elements' hashes, each mixed with its place."""
+    """Return for each list the sum of its elements' hashes, each mixed with its position."""
     lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
     elements = column.flatten()
     hashed = hash_rows([elements], len(elements), seed)
@@ -91,7 +87,7 @@ def _list_words(column: pa.Array, seed: int) -> Words:
 
 
 def _text_words(column: pa.Array, seed: int) -> Words:
-    """Return for each text the sum of its words of eight bytes, each mixed with its place."""
+    """Return for each text the sum of its eight-byte words, each mixed with its position."""
     wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
     _, raw_offsets, raw_data = column.buffers()
     places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
@@ -107,7 +103,7 @@ def _text_words(column: pa.Array, seed: int) -> Words:
 
 
 def _sums(words: Words, counts: npt.NDArray[np.int64], seed: int) -> Words:
-    """Return for each group of words the sum of them, each mixed with its place in the group, and with their number."""
+    """Return for each group the sum of its words, each mixed with its position, and of their mixed number."""
     mixed = _mixed(words ^ _mixed(_places_in(counts).view(np.uint64) + _word(seed + 2)))
     running = np.zeros(len(mixed) + 1, np.uint64)
     np.cumsum(mixed, out=running[1:])
@@ -117,26 +113,24 @@ def _sums(words: Words, counts: npt.NDArray[np.int64], seed: int) -> Words:
 
 
 def _places_in(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Return 0, 1, …, up to the count of each group, one group after the other."""
+    """Return 0, 1, …, below the count of each group, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) - np.repeat(ends - counts, counts)
 
 
 def _null(seed: int) -> np.uint64:
-    """Return the word of NULL: another for each seed, so that no value stands for NULL in two hashes."""
+    """Return the word of NULL, which differs by seed, so that no value equals NULL in two hashes."""
     word: int = _mixed(_word(seed + 3)).item()
     return np.uint64(word)
 
 
 def _word(number: int) -> Words:
-    """Return a number, spread over 64 bits."""
     word: Words = np.array(number * int(_GOLDEN) % 2**64, np.uint64)
     return word
 
 
 def _mixed(words: Words) -> Words:
-    """Return words mixed by the finaliser of splitmix64."""
     with np.errstate(over="ignore"):
         x = words ^ (words >> np.uint64(30))
         x = x * np.uint64(0xBF58476D1CE4E5B9)

@@ -1,4 +1,4 @@
-"""Keyed rows in memory: those that a step adds, and those of runs while they are merged."""
+"""Keyed rows in memory."""
 
 from __future__ import annotations
 
@@ -11,20 +11,18 @@ import numpy.typing as npt
 
 from boatlift.state.column import Column
 
-__all__ = ["KeyedRows"]
-
 V = TypeVar("V")
 
 
 @dataclass(slots=True)
 class KeyedRows(Generic[V]):
-    """Rows with their keys, sorted by hash, then by the key columns; one row a key.
+    """Rows with their keys, sorted by hash, then by the key columns; one row per key.
 
     Attributes:
-        hash: Top 12 bits: the key group; low 52 bits: of the key's hash.
+        hash: Top 12 bits: the key group; low 52 bits: from the key's hash.
         keys: The key columns, canonical.
         values: The rows' other values, in the form of their codec.
-        collides: Whether two neighbours may have equal hashes (and so different keys).
+        collides: Whether two neighbours may have equal hashes with different keys.
     """
 
     hash: npt.NDArray[np.uint64]

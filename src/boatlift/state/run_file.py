@@ -1,7 +1,4 @@
-"""Runs on disk: one Arrow file each, written once and memory-mapped from then on.
-
-docs/formats/run.md describes the bytes.
-"""
+"""Runs on disk: one Arrow file each, written once and then memory-mapped (docs/formats/run.md)."""
 
 from __future__ import annotations
 
@@ -24,14 +21,12 @@ from boatlift.state.rows import KeyedRows
 from boatlift.storage.blocks import BlockWriter
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["COLLIDES_KEY", "FIRST_KIND", "FORMAT", "HASH_FIELD", "METADATA_KEY", "key_field", "write_run"]
-
 FORMAT = 1
 FIRST_KIND = "aggregate"
 """The kind of a run whose metadata names none: the first runs held aggregates."""
 
 MARK_ROWS = 1024
-"""The hash of every so many rows stands in the tail of a run: a search begins there."""
+"""The distance of the rows whose hashes are in the tail of a run, as starting points of searches."""
 
 METADATA_KEY = b"boatlift.run"
 COLLIDES_KEY = b"boatlift.collides"
@@ -41,7 +36,7 @@ V = TypeVar("V")
 
 
 class _DigestingFile(io.RawIOBase):
-    """A fresh file of blocks and a tail, of which the checksums and the digest are made as it is written."""
+    """A new file of blocks and a tail, which computes checksums and digest while it is written."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("xb", buffering=1 << 16)
@@ -69,19 +64,19 @@ class _DigestingFile(io.RawIOBase):
         super().close()
 
     def abandon(self) -> None:
-        """Close the file after a failed write: closing tries to write the rest, and fails again."""
+        """Close the file after a failed write, although closing tries to write the rest and fails again."""
         with suppress(OSError):
             self.close()
 
     def begin_tail(self, starts: Sequence[int], marks: Sequence[npt.NDArray[np.uint64]]) -> None:
-        """End the blocks: the table of their checksums is written, and all that is written from there is digested."""
+        """End the blocks: write the table of their checksums; the digest covers everything from there on."""
         self._covered, self._tail = self.written, xxhash.xxh3_128()
         first, second = np.array(starts, "<u8"), np.concatenate(marks).astype("<u8")
         self.write(self._blocks.table(first.tobytes(), second.tobytes(), MARK_ROWS))
 
     @property
     def proof(self) -> tuple[str, int]:
-        """The digest of the tail, and how many bytes it has."""
+        """The digest of the tail, and its number of bytes."""
         assert self._tail is not None
         return self._tail.hexdigest(), self.written - self._covered
 
@@ -96,21 +91,17 @@ def write_run(
     share: Share,
     fields: Sequence[pa.Field] | None = None,
 ) -> RunRef:
-    """Write a run, and make its proof on the way. The file is not made durable here (no fsync): the store does that.
+    """Write a run and its proof. The file is not synced: the store does that.
 
     Args:
-        path: A fresh file; also the reference's name.
-        codec: The form of the values.
-        pieces: The rows, at least one piece: pieces in order, none overlapping another. Each becomes one record batch.
-        processor: The processor whose state it is.
-        times: The first and the last time whose effects the run holds.
-        share: The key groups that it holds.
-        fields: The columns of the values, wide enough for all pieces; without them there is one piece, and its
-            narrowest columns are taken.
+        path: A fresh file, and the name of the run.
+        pieces: The rows: at least one piece, in order and not overlapping. Each becomes one record batch.
+        times: The first and the last time whose effects the run contains.
+        fields: The columns of the values, wide enough for all pieces; by default the narrowest for the only piece.
 
     Raises:
-        FencedError: `[OBJECT_EXISTS]` the file is there already.
-        UnavailableError: `[STORE_FAILED]` the file could not be written.
+        FencedError: `[OBJECT_EXISTS]` the file exists already.
+        UnavailableError: `[STORE_FAILED]` the file cannot be written.
     """
     path = Path(path)
     first, last = times
@@ -140,7 +131,7 @@ def write_run(
             marks.append(piece.hash[::MARK_ROWS])
         if writer is None:
             raise ValueError("a run has at least one piece")
-        file.begin_tail(starts, marks)  # between the last record batch and Arrow's footer, by which readers go
+        file.begin_tail(starts, marks)  # between the last record batch and Arrow's footer, which locates the batches
         writer.close()
         file.close()
     except OSError as error:
@@ -152,7 +143,7 @@ def write_run(
 
 
 def key_field(number: int) -> str:
-    """Return the name of the column that holds a key column."""
+    """Return the field name of a key column."""
     return f"key.{number}"
 
 

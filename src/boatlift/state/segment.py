@@ -1,4 +1,4 @@
-"""Sorted rows as a step looks into them: in memory, or of a record batch of a run, of which each row read is proved."""
+"""Sorted rows for look-ups: in memory, or a record batch of a run, whose rows are proved when they are read."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import Column
-from boatlift.state.group import RowValues, search_stretches
+from boatlift.state.group import RowValues, ranges, search_stretches
 from boatlift.state.proof import MappedArray, Proof
 from boatlift.state.rows import KeyedRows
-
-__all__ = ["MappedSegment", "Segment"]
 
 S = TypeVar("S")
 V = TypeVar("V")
@@ -28,14 +26,12 @@ _CHUNK = 1024
 class Segment(Generic[S]):
     """Rows sorted by hash, then by the key columns.
 
-    `hash`, `keys`, `key` and `values` are of all rows: reading one touches all of them. The other methods touch only
-    the rows that they are asked for.
+    `hash`, `keys`, `key` and `values` cover all rows and read all of them. The other methods read only the requested
+    rows.
 
     Args:
-        hashes: Ascending.
-        keys: Key columns.
-        values: The rest, as the codec's `decode` returns it.
-        collides: Whether two of its rows may have one hash.
+        values: The other values, as the codec's `decode` returns them.
+        collides: Whether two rows may have one hash.
     """
 
     def __init__(self, hashes: Hashes, keys: Sequence[Column], values: S, collides: bool) -> None:
@@ -52,20 +48,19 @@ class Segment(Generic[S]):
 
     @property
     def keys(self) -> Sequence[Column]:
-        """The key columns."""
         return self._keys
 
     @property
     def values(self) -> S:
-        """The rest, as the codec's `decode` returns it."""
+        """The other values, as the codec's `decode` returns them."""
         return self._values
 
     def places_of(self, wanted: Hashes) -> Ints:
-        """Return for each of some ascending hashes the first row that has no smaller one."""
+        """Return for each of some ascending hashes the first row with no smaller hash."""
         return _search(self._hash, wanted)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end."""
+        """Return the begin and the end of the rows of each hash."""
         return self._hash.searchsorted(wanted, "left"), self._hash.searchsorted(wanted, "right")
 
     def hashes_at(self, places: Ints) -> Hashes:
@@ -81,7 +76,7 @@ class Segment(Generic[S]):
         return self._keys[number]
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column of whole numbers, to be read at some rows."""
+        """Return the values of a key column of whole numbers, as an array that reads only requested rows."""
         values: Ints = self._keys[number].values
         return values
 
@@ -94,25 +89,21 @@ class Segment(Generic[S]):
         return KeyedRows(self.hashes_at(places), self.keys_at(places), self.read(codec, places), self.collides)
 
     def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
-        """Return the rows from one place up to, not including, another; those in memory as views."""
+        """Return the rows from `start` to `stop`, which is exclusive; rows in memory as views."""
         keys = [column.slice(start, stop) for column in self._keys]
         return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
 
 
 class MappedSegment(Segment[S]):
-    """A record batch of a run: views of the mapped file, of which nothing is read before it is touched, nor unproved.
+    """A record batch of a run: views of the mapped file, which are proved before they are read.
 
     Args:
-        proof: Of the run.
-        codec: How the values are read.
         columns: The columns by field name: those of the hash and the keys, then the others.
         key_fields: The fields of the hash and of the keys.
-        marks: The hashes of the first row, of the row `mark_rows` behind it, and so on; proved.
-        mark_rows: See `marks`.
-        collides: Whether two of its rows may have one hash.
+        marks: The hash of every `mark_rows`-th row, from the first on; proved.
 
     Raises:
-        ValueError: the columns are not within the run's blocks, or of other types.
+        ValueError: the columns are not within the run's blocks, or have other types.
     """
 
     def __init__(
@@ -139,41 +130,34 @@ class MappedSegment(Segment[S]):
 
     @property
     def hash(self) -> Hashes:
-        """The hashes of all rows, ascending."""
         self._of_hash.prove_all()
         return self._hash
 
     @property
     def keys(self) -> Sequence[Column]:
-        """The key columns."""
         return [self.key(number) for number in range(len(self._views))]
 
     @property
     def values(self) -> S:
-        """The rest, as the codec's `decode` returns it."""
         for array in self._of_values:
             array.prove_all()
         return self._values
 
     def places_of(self, wanted: Hashes) -> Ints:
-        """Return for each of some ascending hashes the first row that has no smaller one."""
         if self._is_searched_whole(wanted):
             return _search(self.hash, wanted)
         return self._between_marks(wanted, behind=False)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end."""
         if self._is_searched_whole(wanted):
             return self.hash.searchsorted(wanted, "left"), self.hash.searchsorted(wanted, "right")
         return self._between_marks(wanted, behind=False), self._between_marks(wanted, behind=True)
 
     def hashes_at(self, places: Ints) -> Hashes:
-        """Return the hashes of some rows."""
         self._of_hash.prove_at(places)
         return self._hash[places]
 
     def keys_at(self, places: Ints) -> list[Column]:
-        """Return the keys of some rows."""
         found = []
         for mapped, view, (array, kind) in zip(self._of_keys, self._views, self._key_arrays, strict=True):
             mapped.prove_at(places)
@@ -181,7 +165,6 @@ class MappedSegment(Segment[S]):
         return found
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column of whole numbers, to be read at some rows."""
         view, mapped = self._views[number], self._of_keys[number]
         if view is None or mapped.is_proved:
             values: Ints = self.key(number).values
@@ -189,13 +172,11 @@ class MappedSegment(Segment[S]):
         return _ProvedValues(mapped, view.values)
 
     def read(self, codec: ValueCodec[V, S], places: Ints) -> V:
-        """Return the values of some rows."""
         for array in self._of_values:
             array.prove_at(places)
         return codec.read(self._values, places)
 
     def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
-        """Return the rows from one place up to, not including, another; those in memory as views."""
         first, last = np.array([start]), np.array([stop])
         for array in self._arrays:
             array.prove(first, last)
@@ -206,7 +187,6 @@ class MappedSegment(Segment[S]):
         return KeyedRows(self._hash[start:stop], keys, codec.read(self._values, slice(start, stop)), self.collides)
 
     def key(self, number: int) -> Column:
-        """Return a key column."""
         self._of_keys[number].prove_all()
         view = self._views[number]
         if view is None:
@@ -214,7 +194,7 @@ class MappedSegment(Segment[S]):
         return view
 
     def _is_searched_whole(self, wanted: Hashes) -> bool:
-        """Return whether a search goes by the whole column: it is proved, or hardly a row would be left unproved."""
+        """Return whether a search uses the whole column, because it is proved, or nearly all of it would be."""
         if self._of_hash.is_proved or not len(self._marks):
             return True
         within = (wanted >= self._marks[0]) & (wanted <= self._marks[-1])
@@ -241,7 +221,7 @@ class _ProvedValues:
 
 
 def _is_copied(array: pa.Array) -> bool:
-    """Return whether a column of an array is no view, so that making it reads all rows."""
+    """Return whether a column is a copy rather than a view of an array, so that making it reads all rows."""
     return pa.types.is_boolean(array.type) or bool(array.null_count)
 
 
@@ -250,7 +230,7 @@ def _column(array: pa.Array, kind: pa.DataType) -> Column:
 
 
 def _search(hashes: Hashes, needles: Hashes) -> Ints:
-    """Return `hashes.searchsorted(needles)` of sorted needles, in stretches that stay in the processor's cache."""
+    """Return `hashes.searchsorted(needles)` of sorted needles, in pieces that fit the processor's cache."""
     if len(needles) < 4 * _CHUNK:
         return hashes.searchsorted(needles)
     places = np.empty(len(needles), np.int64)
@@ -260,3 +240,36 @@ def _search(hashes: Hashes, needles: Hashes) -> Ints:
         stretch = hashes[low : high + 1].searchsorted(needles[start : start + _CHUNK])
         np.add(stretch, low, out=places[start : start + _CHUNK])
     return places
+
+
+def matching_rows(needles: KeyedRows[Any], segment: Segment[Any]) -> tuple[Ints, Ints]:
+    """Return the pairs (needle, row) of equal keys; each needle and each row is in at most one pair.
+
+    This takes time in proportion to the needles, not to the state.
+
+    Args:
+        segment: May have other key groups as well, or only some.
+    """
+    if not len(segment):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    if needles.collides or segment.collides:
+        first, last = segment.stretches(needles.hash)
+        asked, rows = np.repeat(np.arange(len(needles)), last - first), ranges(first, last)
+    elif len(segment) * 8 < len(needles):
+        rows, asked = _pairs(segment.hash, Segment(needles.hash, needles.keys, None, collides=False))
+    else:
+        asked, rows = _pairs(needles.hash, segment)
+    if not len(asked):
+        return asked, rows
+    differ = np.zeros(len(rows), np.bool_)
+    for mine, theirs in zip(needles.keys, segment.keys_at(rows), strict=True):
+        differ |= mine.take(asked).differs(theirs)
+    return (asked[~differ], rows[~differ]) if differ.any() else (asked, rows)
+
+
+def _pairs(few: Hashes, many: Segment[Any]) -> tuple[Ints, Ints]:
+    """Return the pairs of equal hashes, if neither side has duplicates."""
+    places = many.places_of(few)
+    inside = np.minimum(places, len(many) - 1)
+    hits = np.flatnonzero(many.hashes_at(inside) == few)
+    return hits, places[hits]

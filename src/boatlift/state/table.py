@@ -1,7 +1,7 @@
-"""A unit's keyed state as the driver knows it: lists of runs that are merged in the background.
+"""A unit's keyed state on the driver: lists of runs, which are merged in the background.
 
-A state is an immutable list of runs: a rollback takes up an older list. Merging changes no list. A merged run can
-replace several others, and `resolve` puts it in their place when a step takes up a state.
+A state is an immutable list of runs, and a rollback returns to an older list. Merges change no list. A merged run can
+replace several others: `resolve` puts it in their place when a step begins.
 """
 
 from __future__ import annotations
@@ -18,20 +18,18 @@ from boatlift.state.key_groups import Share
 from boatlift.state.tiers import plan_merges
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["StateTable"]
-
 MANY_RUNS = 64
-"""With more runs than this in any share of the key groups, a step first waits for the merge under way."""
+"""With more runs than this in a share of the key groups, a step first waits for the merge under way."""
 
 SINGLE = 4
-"""The number of runs above the last checkpoint that are left alone, so that rollback can choose among single times."""
+"""The number of runs above the last checkpoint that are not merged, so that rollback can choose among single times."""
 
 
 class MergeRuns(Protocol):
     """Merges runs of a state, all of one share of the key groups; `oldest`: no other run is older."""
 
     def __call__(self, runs: Sequence[RunRef], /, *, oldest: bool) -> list[RunRef]:
-        """Return the merged runs, each covering a part of the key groups."""
+        """Return the merged runs, each with a part of the key groups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class StateTable:
     """The states of one unit.
 
     Args:
-        merge: Merges runs into new ones, each covering a part of the key groups; called on a background thread.
+        merge: Merges runs; called on a background thread.
     """
 
     def __init__(self, merge: MergeRuns) -> None:
@@ -59,13 +57,13 @@ class StateTable:
         self._merging: Future[None] | None = None
 
     def resolve(self, state: Sequence[RunRef]) -> list[RunRef]:
-        """Return a state with merged runs in the place of those that they replace, for a step to begin with.
+        """Return the runs of a state for a step, with merged runs in place of their inputs.
 
         With very many runs the call waits for the merge under way.
 
         Raises:
-            BoatliftError: the last merge failed. It is raised here, before a step's job, where no step can be kept by
-                halves.
+            BoatliftError: the last merge failed. It is raised here, before the step's job, so that no step is kept
+                partially.
         """
         if self._merging is not None and (self._merging.done() or _deepest(state) > MANY_RUNS):
             self._merging.result()
@@ -82,7 +80,7 @@ class StateTable:
     def grown(self, state: Sequence[RunRef]) -> None:
         """Record the newest state, and begin to merge if that pays.
 
-        The call does not fail, because it comes after a step, whose results are kept whole or not at all.
+        The call does not fail, because it follows a step, whose results are kept completely or not at all.
         """
         if self._merging is not None and (not self._merging.done() or self._merging.exception() is not None):
             return
@@ -101,19 +99,19 @@ class StateTable:
             )
 
     def saved(self, runs: Sequence[RunRef]) -> None:
-        """Record that a state is durable: its runs may be merged freely."""
+        """Record that a state is durable, so that its runs may be merged freely."""
         self._saved_to = max([self._saved_to, *(run.last for run in runs)])
 
     def holds(self) -> AbstractSet[str]:
-        """Return the names of the runs that are being merged, and of merged runs."""
+        """Return the names of merged runs, and of their inputs during a merge."""
         with self._lock:
             return self._being_merged | {run.name for merged in self._merged for run in merged.runs}
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merged runs in the place of runs that no state has any more.
+        """Forget merged runs whose inputs are in no state any more.
 
         Args:
-            live: The names of the runs of all states that a step may yet take up.
+            live: The names of the runs of all states from which a step may start.
         """
         with self._lock:
             self._merged = [merged for merged in self._merged if not merged.replaced.isdisjoint(live)]
@@ -136,8 +134,8 @@ class StateTable:
 def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
     """Return whether no other run of a state, with keys that the group may have, is older than the group's last.
 
-    Every state that has the runs of the group has the same runs before them, so it holds for all of these. Runs that
-    have expired are an exception: an older state has them. So rows that expire have no tombstones.
+    Every state with the runs of the group has the same runs before them, so the answer holds for all of these. Expired
+    runs are an exception: an older state has them. So rows that expire have no tombstones.
     """
     last, names = max(run.last for run in group), {run.name for run in group}
     share = Share(group[0].modulus, group[0].residue)
@@ -147,5 +145,5 @@ def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
 
 
 def _deepest(state: Sequence[RunRef]) -> int:
-    """Return how many runs a task must look into: those of one share of the key groups."""
+    """Return the number of runs that a task reads: those of one share of the key groups."""
     return max(Counter((run.modulus, run.residue) for run in state).values(), default=0)

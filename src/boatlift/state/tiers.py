@@ -1,12 +1,10 @@
-"""The choice of runs to merge now. Pure: nothing is read or written."""
+"""Chooses the runs to merge. Pure: nothing is read or written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from boatlift.storage.records.records import RunRef
-
-__all__ = ["plan_merges"]
 
 
 def plan_merges(
@@ -17,29 +15,28 @@ def plan_merges(
     similar: int = 4,
     keep_single: int = 32,
 ) -> list[tuple[RunRef, ...]]:
-    """Choose runs of one task's state to merge, so that probing stays cheap and so does merging.
+    """Choose runs of one task's state to merge, so that look-ups and merges are cheap.
 
-    Runs are put into tiers by size: tier t has ratio^t to ratio^(t+1) rows. `ratio` runs of one tier are merged, with
-    the smaller ones between them in time. Runs in reach of the largest (at least 1/ratio of its rows) cost most to
-    probe and, once keys repeat, shrink most when merged: of those, `similar` are enough. Only neighbours in time are
-    merged, so the interval of a run is exactly that of the steps whose effects it holds.
+    Runs are divided into tiers by size: tier t has ratio^t to ratio^(t+1) rows. `ratio` runs of one tier are merged,
+    with the smaller ones between them in time. Runs near the largest (at least 1/ratio of its rows) cost most to look
+    up and, once keys repeat, shrink most when merged: `similar` of them are enough. Only neighbours in time are merged,
+    so the interval of a run is exactly that of the steps whose effects it contains.
 
-    Cost, for N keys and steps of m rows: at most (ratio - 1) runs a tier, log_ratio(N/m) tiers, so probing looks into
+    Cost, for N keys and steps of m rows: at most (ratio - 1) runs per tier and log_ratio(N/m) tiers, so a look-up reads
     O(log(N/m)) runs. Below the highest tier a row moves up at least one tier each time it is rewritten, or meets rows
-    of its own key and vanishes: at most log_ratio(N/m) rewritings a row. In the highest tier a merge writes at most N
-    rows and takes in at least (similar - 1)·N/ratio others: at most ratio/(similar - 1) + 1 rows written for each row
-    taken in. So a step costs O(m·log(N/m)) in total, whatever N is.
+    of its own key and vanishes: at most log_ratio(N/m) rewrites per row. In the highest tier a merge writes at most N
+    rows and adds at least (similar - 1)·N/ratio others: at most ratio/(similar - 1) + 1 rows written for each row
+    added. So a step costs O(m·log(N/m)) in total, whatever N is.
 
     Rollback drops runs by time. So runs on both sides of the stable frontier are never merged with each other, and a
-    run that spans the frontier is left alone until it lies below. Above the frontier, rollback can choose among runs of
-    single times: up to `keep_single` runs are left there before they are merged among themselves.
+    run that spans the frontier is not merged until it is below. Above the frontier, rollback can choose among runs of
+    single times: up to `keep_single` runs stay there before they are merged among themselves.
 
     Args:
-        runs: The runs of one task.
-        stable: The stable frontier: the last time that no failure can take back; -1: none.
+        stable: The stable frontier: the last time that no failure can roll back; -1: none.
         ratio: The factor between tiers, and the number of runs of a tier that are merged.
         similar: The number of runs near the size of the largest that are merged; 2 to ratio.
-        keep_single: The number of runs above the frontier that are left alone.
+        keep_single: The number of runs above the frontier that are not merged.
 
     Returns:
         Disjoint sets of runs, each to become one run.

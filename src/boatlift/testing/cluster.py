@@ -22,8 +22,7 @@ from types import TracebackType
 from typing import IO, Self, TypeVar
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.java import check_java
-from boatlift.spark.session.settings import prepare_environment
+from boatlift.spark.session.settings import check_java, prepare_environment
 
 __all__ = ["StandaloneCluster"]
 

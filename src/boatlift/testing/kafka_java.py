@@ -14,7 +14,7 @@ from typing import Self
 import xxhash
 
 from boatlift.errors import UnavailableError
-from boatlift.spark.session.java import check_java
+from boatlift.spark.session.settings import check_java
 
 __all__ = ["KafkaJava"]
 

@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
-from boatlift.spark.session.java import check_java
-from boatlift.spark.session.settings import DEFAULT_MASTER, prepare_environment, settings_for
+from boatlift.spark.session.settings import DEFAULT_MASTER, check_java, prepare_environment, settings_for
 
 __all__ = ["WarmJvm"]
 

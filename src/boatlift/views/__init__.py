@@ -1,1 +1,28 @@
-"""Queries kept up to date: Catalyst's optimised plan as stages, each fed with changes (docs/views.md)."""
+"""Views: queries that are kept up to date (docs/views.md).
+
+Catalyst's optimised plan is cut into stages. A stage is a node whose change depends on rows of earlier steps; the plan
+between stages is applied to changes as it is. One job may run several stages (`boatlift plan` shows the jobs):
+
+    SELECT o.k, sum(i.v) AS s FROM orders o JOIN items i ON o.id = i.id WHERE o.v > 0 GROUP BY o.k
+    → 1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact sums by key),
+      then emit the change
+
+    SELECT * FROM orders ORDER BY v, id, k LIMIT 1
+    → 1. ORDER BY … LIMIT (kernel: keeps its input in order)
+      2. emit the change
+
+    SELECT k, v FROM orders WHERE v > (SELECT avg(v) FROM orders)
+    → 1. GROUP BY nothing (kernel: keeps exact sums by key), then a scalar subquery (general form: keeps its inputs by
+      key)
+      2. emit the change
+
+| read | for |
+| --- | --- |
+| `query`, `flows` | the cuts: stages, and the linear plan between them |
+| `normal_form`, `catalyst_plan` | the plan before the cuts, and access to Catalyst's nodes |
+| `joins`, `aggregates`, `exact_sums`, `loop_making`, `in_task` | the form of a stage |
+| `bounds`, `window_ends`, `shifted`, `unique_keys` | facts about columns: watermarks and expiry, keys |
+| `never_fails`, `deterministic`, `same_ids` | expressions that cannot fail; the same query and plan each time |
+| `job_making`, `view_job` | stages become the nodes of jobs |
+| `realise`, `template` | the frames of a step, which Spark computes |
+"""

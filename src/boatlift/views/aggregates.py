@@ -1,4 +1,4 @@
-"""An aggregate of Catalyst's, taken apart into what the kernel of aggregates keeps."""
+"""Splits an aggregate of Catalyst into keys and functions that the aggregate kernel can maintain."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ from typing import Any
 from boatlift.kernels.aggregate.layout import Function, Layout
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
-__all__ = ["AggregateParts", "KeptAggregates", "KeptFunction", "LayoutOf", "aggregate_parts"]
-
 
 @dataclass(frozen=True, slots=True)
 class KeptFunction:
-    """A call of an aggregate function that the kernel of aggregates keeps.
+    """A call of an aggregate function that the kernel maintains.
 
     Attributes:
-        name: The function.
-        argument: Its argument, NULL for rows that its FILTER leaves out; None for `count_all`.
+        argument: Its argument, NULL for rows that its FILTER excludes; None for `count_all`.
         result: The attribute of its result.
         distinct: Whether equal arguments count once.
     """
@@ -31,10 +28,10 @@ class KeptFunction:
 
 @dataclass(frozen=True, slots=True)
 class AggregateParts:
-    """An aggregate, taken apart.
+    """The parts of an aggregate.
 
     Attributes:
-        keys: The expressions that rows are grouped by.
+        keys: The grouping expressions.
         functions: The calls of aggregate functions; none in a DISTINCT.
         output: The attributes of the keys, then those of the functions.
         results: The columns of the aggregate, over these attributes.
@@ -48,11 +45,10 @@ class AggregateParts:
 
 @dataclass(frozen=True, slots=True)
 class KeptAggregates:
-    """An aggregate, as the kernel keeps it.
+    """An aggregate as the kernel maintains it.
 
     Attributes:
-        layout: Its keys and functions.
-        arguments: The arguments of the functions, each once, in the order of the layout.
+        arguments: The distinct arguments of the functions, in the order of the layout.
     """
 
     layout: Layout
@@ -60,7 +56,7 @@ class KeptAggregates:
 
 
 LayoutOf = Callable[[Sequence[Expression], Sequence[KeptFunction], bool], KeptAggregates | None]
-"""Returns keys and functions as the kernel keeps them; None if it cannot keep one of their values. See `layout_of`."""
+"""Makes the layout of keys and functions; None if the kernel does not support one of their types. See `layout_of`."""
 
 
 _FUNCTIONS: Mapping[str, Function] = {
@@ -76,10 +72,10 @@ _FUNCTIONS: Mapping[str, Function] = {
     "StddevPop": "stddev_pop",
     "StddevSamp": "stddev_samp",
 }
-"""Spark's functions, as the kernel has them. Rows have no order: the least value is a FIRST, the greatest a LAST."""
+"""Spark's functions to the kernel's. Rows have no order, so FIRST is the least value, and LAST the greatest."""
 
 _COUNT_TWICE = frozenset(_FUNCTIONS) - {"Min", "Max", "First", "Last"}
-"""The functions to which it matters how often a value stands in the input."""
+"""The functions whose result depends on how often a value occurs."""
 
 
 def _is_kept(function: Any, kind: str) -> bool:
@@ -97,18 +93,14 @@ def _is_kept(function: Any, kind: str) -> bool:
 
 
 def _raises(mode: Any) -> bool:
-    """Return whether a function that overflows does what the session's mode says: `try_sum` gives NULL instead."""
+    """Return whether an overflow is handled as the session's mode says; `try_sum` returns NULL instead."""
     return str(mode.toString()) != "TRY"
 
 
 def aggregate_parts(node: Node, nodes: CatalystPlan) -> AggregateParts | None:
-    """Return an aggregate, taken apart; None if the kernel of aggregates keeps not all of its functions.
+    """Return the parts of an aggregate; None if the kernel does not support all of its functions.
 
-    A key that is a struct is replaced by its fields, and put together again in the result.
-
-    Args:
-        node: The aggregate.
-        nodes: Reads and makes expressions.
+    A key that is a struct is replaced by its fields, and rebuilt in the result.
     """
     found = nodes.aggregation(node)
     if found is None:
@@ -136,7 +128,7 @@ def aggregate_parts(node: Node, nodes: CatalystPlan) -> AggregateParts | None:
 
 
 def _fields_of(key: Expression, nodes: CatalystPlan) -> list[Expression] | None:
-    """Return the fields of a struct, then whether it is NULL if it may be; None of another type."""
+    """Return the fields of a struct, then whether it is NULL if it may be; None for another type."""
     fields = nodes.fields(key)
     if fields is None or not key.nullable():
         return fields
@@ -144,14 +136,14 @@ def _fields_of(key: Expression, nodes: CatalystPlan) -> list[Expression] | None:
 
 
 def _struct_of(key: Expression, fields: Sequence[Expression], nodes: CatalystPlan) -> Expression:
-    """Return a struct, put together of what `_fields_of` gives."""
+    """Return the struct whose parts `_fields_of` has returned."""
     names = list(key.dataType().fieldNames())
     struct = nodes.struct(names, fields[: len(names)])
     return nodes.only_if(nodes.negated(fields[-1]), struct) if key.nullable() else struct
 
 
 def _kept_function(call: Any, nodes: CatalystPlan) -> KeptFunction | None:
-    """Return a call of an aggregate function, if the kernel of aggregates keeps it."""
+    """Return the call of an aggregate function; None if the kernel does not support it."""
     function = call.aggregateFunction()
     arguments = items(function.children())
     if len(arguments) != 1:
@@ -168,6 +160,6 @@ def _kept_function(call: Any, nodes: CatalystPlan) -> KeptFunction | None:
 
 
 def _depends_on_collation(kind: str, argument: Expression, *, distinct: bool) -> bool:
-    """Return whether a function compares values of which different bits may be equal."""
+    """Return whether a function compares values that may be equal without equal bits."""
     compares = distinct or kind not in _COUNT_TWICE
     return compares and "collate" in str(argument.dataType().catalogString())

@@ -1,8 +1,8 @@
-"""Which columns of a query are bounded: their values in all changes to come follow the bounds of event time of streams.
+"""Which columns of a query follow the watermarks of its streams, so that rows of the state can expire.
 
-A stream with LATENESS has a bound after each step, and no change of a later step has an earlier time. So have columns
-that are made of that time by functions that keep its order. By such a column rows of a state expire: no change to come
-meets them.
+A stream with event time has a watermark after each step, and no change of a later step has an earlier time. The same
+holds for columns that are computed from that time by functions that keep its order. Rows of a state expire by such a
+column: no later change joins them or belongs to their key.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from dataclasses import dataclass
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace, shifted
 
-__all__ = ["Bound", "Bounds", "Expires"]
-
 _PASSING = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "RebalancePartitions", "Repartition",
     "RepartitionByExpression", "Sort", "WindowGroupLimit",
 })  # fmt: skip
-"""Nodes that pass on the columns that they take."""
+"""Nodes that pass on the columns of their input."""
 
 _LEFT_KEEPS = ("LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
 """Joins whose results are rows of the left side, with or without partners."""
@@ -30,28 +28,28 @@ _COMPARISONS = {
     "LessThanOrEqual": False,
     "LessThan": False,
 }
-"""A comparison to whether its first side is the later one."""
+"""A comparison to whether its first operand is the later one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that follows those of streams: the least of their bounds, each with some microseconds added.
+    """A bound that follows watermarks: the least of some streams' watermarks, each with some microseconds added.
 
     Attributes:
-        terms: The streams, and what is added to the bound of each.
+        terms: The streams, and what is added to the watermark of each.
     """
 
     terms: frozenset[tuple[str, int]]
 
     def plus(self, microseconds: int) -> Bound:
-        """Return the bound, later by some microseconds."""
+        """Return the bound plus some microseconds."""
         return Bound(frozenset((stream, added + microseconds) for stream, added in self.terms))
 
     def at(self, bounds: Mapping[str, int]) -> int | None:
-        """Return the bound in milliseconds since 1970, rounded down; None if a stream has none yet.
+        """Return the bound in milliseconds since 1970, rounded down; None if a stream has no watermark yet.
 
         Args:
-            bounds: The bound of each stream, in milliseconds since 1970.
+            bounds: The watermark of each stream, in milliseconds since 1970.
         """
         if not all(stream in bounds for stream, _ in self.terms):
             return None
@@ -59,7 +57,6 @@ class Bound:
 
 
 def _least(bounds: Iterable[Bound | None]) -> Bound | None:
-    """Return the least of bounds; None if one is not known."""
     terms: frozenset[tuple[str, int]] = frozenset()
     for each in bounds:
         if each is None:
@@ -70,12 +67,12 @@ def _least(bounds: Iterable[Bound | None]) -> Bound | None:
 
 @dataclass(frozen=True, slots=True)
 class Expires:
-    """The column by which the rows of an input of a stage expire.
+    """The column by which the rows of a stage's input expire.
 
     Attributes:
         column: The column, over the rows of the input.
-        field: If it is a struct, the place of the field that says it.
-        bound: A row has expired when its value is before this bound.
+        field: The place of the field with the time, if the column is a struct.
+        bound: A row expires when this bound passes its time.
     """
 
     column: Expression
@@ -90,18 +87,17 @@ class Bounds:
     """The bounded columns of the nodes of a plan.
 
     Args:
-        nodes: Reads nodes.
-        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
-        columns: Stream to its column with the time that its bound is about.
+        streams: The RDD number of each empty frame that represents a stream, to the stream.
+        columns: Stream to its column with the event time.
     """
 
     def __init__(self, nodes: CatalystPlan, streams: Mapping[int, str], columns: Mapping[str, str]) -> None:
         self._nodes, self._streams, self._columns = nodes, streams, columns
 
     def of(self, node: Node) -> dict[ColumnPlace, Bound]:
-        """Return the bounded columns of a node: all changes of later steps have values there that are not before.
+        """Return the bounded columns of a node: changes of later steps have no values before the bound there.
 
-        A NULL is before nothing.
+        A NULL is before no bound.
         """
         if not self._columns or not node.subqueries().isEmpty():
             return {}
@@ -130,11 +126,7 @@ class Bounds:
                 return {}
 
     def column(self, node: Node) -> int | None:
-        """Return the place of a column whose values are not before the bound of the one stream; None if there is none.
-
-        Args:
-            node: A node over one stream.
-        """
+        """Return the place of a column whose values are never before the watermark of the one stream; None: none."""
         known = self.of(node)
         for place, attribute in enumerate(self._nodes.output(node)):
             bound = known.get((self._nodes.id(attribute), None))
@@ -144,13 +136,12 @@ class Bounds:
         return None
 
     def by_keys(self, inputs: Sequence[Node], keys: Sequence[Sequence[Expression]]) -> tuple[Expires | None, ...]:
-        """Return the columns by which the rows of a stage expire whose nodes meet rows of equal keys alone.
+        """Return the columns by which the rows of a stage expire, if its node combines only rows of equal keys.
 
-        One column of the key is enough, if it is bounded in every input: no change to come has the key of a row that is
-        before the least of the bounds.
+        One column of the key is enough, if it is bounded in every input: no later change has the key of a row before
+        the least of the bounds.
 
         Args:
-            inputs: The nodes whose rows it takes.
             keys: For each input the key, over its columns.
         """
         known = [self.of(node) for node in inputs] if self._columns and keys and keys[0] else []
@@ -158,7 +149,7 @@ class Bounds:
             return (None,) * len(inputs)
         for column in zip(*keys, strict=True) if known else ():
             found = [self._column(key, each)[1] for key, each in zip(column, known, strict=True)]
-            for field in (1, 0, None):  # of a window its end
+            for field in (1, 0, None):  # of a window, its end
                 bound = _least(each.get(field) for each in found)
                 if bound is not None:
                     return tuple(Expires(key, field, bound) for key in column)
@@ -167,8 +158,8 @@ class Bounds:
     def by_sessions(self, aggregate: Node) -> Expires | None:
         """Return the column with the session of each row of an aggregate's input, and the bound of the rows' times.
 
-        No row to come begins before the bound, so a session that has ended before it is as it is for good. The result
-        is None if the aggregate has no session, or its rows have no bound.
+        No later row begins before the bound, so a session that has ended before it is final. The result is None if the
+        aggregate has no session, or its rows have no bound.
         """
         known = self.of(aggregate.child())
         for key in self._nodes.session_keys(aggregate):
@@ -181,12 +172,10 @@ class Bounds:
     def by_condition(
         self, join: Node, condition: Expression | None, grows: Sequence[bool]
     ) -> tuple[Expires | None, ...]:
-        """Return the columns by which the rows of an inner join expire whose condition compares times of both sides.
+        """Return the columns by which the rows of an inner join expire if its condition compares times of both sides.
 
         Args:
-            join: The join.
-            condition: Its condition, beyond equal keys.
-            grows: For each side whether no row of it ever goes.
+            grows: For each side whether it is append-only.
         """
         if condition is None or not self._columns:
             return (None, None)
@@ -194,7 +183,7 @@ class Bounds:
         known = [self.of(child) for child in children]
         found: list[Expires | None] = [None, None]
         for early, late, added in self._comparisons(condition):
-            # `late` is not before `early` and some time: a row has no partner to come once all to come are later.
+            # `late` is at least `early` + `added`: a row gets no more partners once all later rows exceed its time.
             partner, side = self._side_of(early, children), self._side_of(late, children)
             if side is None or partner is None or side == partner or found[side] is not None:
                 continue
@@ -208,14 +197,14 @@ class Bounds:
         return tuple(found)
 
     def by_band(self, join: Node) -> tuple[Expires | None, ...]:
-        """Return the columns by which the rows of an outer, semi or anti join expire, whose condition is a band.
+        """Return the columns by which the rows of an outer, semi or anti join expire if its condition is a time band.
 
-        A row without a partner is a result of its own. So a row expires before the *cut* of its side, behind which no
-        change concerns it, and its partners expire once no row from the cut on has them. The rest of the join of rows
-        before the cut is the same before a step and after it, whichever of them are still there.
+        A row without a partner is a result of its own. So a row expires before the *cut* of its side, before which no
+        change affects a row. Its partners expire once no row from the cut on can match them. The join of rows before
+        the cut is the same before and after a step, however many of them are left.
 
         Args:
-            join: A join of which each side may read streams.
+            join: A join whose sides may both read streams.
         """
         how = self._nodes.join_type(join)
         known_kind = how in (*_LEFT_KEEPS, "RightOuter", "FullOuter")
@@ -240,7 +229,7 @@ class Bounds:
         return tuple(found)
 
     def _limits(self, join: Node, children: Sequence[Node]) -> dict[tuple[int, ColumnPlace, ColumnPlace], int]:
-        """Return a side, a column of it, and one of its partner, to how much the first is not before the second."""
+        """Return a side, a column of it and one of its partner, to how much the first is at least later."""
         condition = join.condition()
         made: dict[tuple[int, ColumnPlace, ColumnPlace], int] = {}
         for early, late, added in self._comparisons(None if condition.isEmpty() else condition.get()):
@@ -253,7 +242,7 @@ class Bounds:
     def _cut(
         known: Sequence[_BoundedColumns], side: int, late: ColumnPlace, early: ColumnPlace, added: int
     ) -> Bound | None:
-        """Return the time of a side before which no change of either side concerns a row; None if there is none."""
+        """Return the time of a side before which no change of either side affects a row; None if there is none."""
         partner = known[1 - side].get(early)
         return _least((known[side].get(late), None if partner is None else partner.plus(added)))
 
@@ -270,12 +259,12 @@ class Bounds:
         return {(self._nodes.id(each), None): bound for each in named}
 
     def _of_sessions(self, aggregate: Node, known: _BoundedColumns) -> _BoundedColumns:
-        """Return the bounded columns below an aggregate, with those of its sessions in the place of its rows' own.
+        """Return the bounded columns below an aggregate, with the ends of its sessions as bounded columns.
 
-        A row comes or goes at a time t, not before the bound B. The sessions that it changes, as they were and as they
-        are, are the one that it is in, those that it joins, and those that it leaves behind. A session before the row
-        has the row only if it does not end before t, and a session behind the row begins not before t. So all of them
-        end at B or later. How long ago they began is not known: a session that is open may be as old as it likes.
+        A row comes or goes at a time t, not before the bound B. It changes the session that it is in, those that it
+        joins, and those that it leaves. A session before the row contains it only if it does not end before t, and a
+        session behind the row does not begin before t. So all of them end at B or later. Their begin has no bound: an
+        open session may be arbitrarily old.
         """
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(aggregate)}
         made = {place: bound for place, bound in known.items() if place[0] not in sessions}
@@ -313,7 +302,7 @@ class Bounds:
         return made
 
     def _of_join(self, node: Node, children: Sequence[Node]) -> dict[ColumnPlace, Bound]:
-        """Return the bounded columns of a join: a change of one side brings rows of the other that came long ago."""
+        """Return the bounded columns of a join; a change of one side can produce old rows of the other."""
         known = [self.of(child) for child in children]
         for number in (0, 1):
             if not self._reads_streams(children[1 - number]):
@@ -347,7 +336,7 @@ class Bounds:
         return None
 
     def _comparisons(self, condition: Expression | None) -> Iterable[tuple[ColumnPlace, ColumnPlace, int]]:
-        """Yield from a condition that holds: two columns, and how much the second is not before the first."""
+        """Yield two columns and the least by which the second is later, from each comparison in a condition."""
         for part in [] if condition is None else self._nodes.conjuncts(condition):
             kind = self._nodes.kind(part)
             if kind not in _COMPARISONS:
@@ -361,7 +350,7 @@ class Bounds:
     def _column(
         self, expression: Expression, known: _BoundedColumns
     ) -> tuple[list[ColumnPlace], dict[int | None, Bound]]:
-        """Return the columns that an expression is made of, and the bounds of its values or of its fields."""
+        """Return the columns that an expression consists of, and the bounds of its values or of its fields."""
         expression = self._nodes.unnamed(expression)
         if self._nodes.kind(expression) == "CreateNamedStruct":
             bounds: dict[int | None, Bound] = {}

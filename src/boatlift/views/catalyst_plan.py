@@ -1,7 +1,7 @@
-"""Catalyst's logical nodes, as Java objects: read, taken apart, and put together anew.
+"""Reads and makes Catalyst's logical nodes, which are Java objects.
 
-No other module knows their constructors. An attribute's id ties the nodes of a plan together: a node that is put in the
-place of another has attributes with the ids of the other's.
+No other module knows their constructors. The ids of attributes connect the nodes of a plan: a node that replaces
+another has attributes with the same ids.
 """
 
 # ruff: noqa: SLF001
@@ -17,9 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
 from boatlift.spark.plans.catalyst import empty_frame
-from boatlift.state.arrangement.order import Order
-
-__all__ = ["CatalystPlan", "Expression", "Node", "holds_plan", "items", "plans_within"]
+from boatlift.state.arrangement.ordered import Order
 
 _WITH_PLACE = re.compile(
     r"boolean|tinyint|smallint|int|bigint|float|double|decimal\(.*\)|string|binary|date|timestamp|timestamp_ntz"
@@ -33,13 +31,13 @@ _WORDS = {
     "Sort": "ORDER BY",
     "Window": "OVER (…)",
 }
-"""Nodes whose name is no word of SQL."""
+"""Words of SQL for nodes whose name is none."""
 
 Node = Any
-"""A logical plan of Catalyst's."""
+"""A logical plan of Catalyst."""
 
 Expression = Any
-"""An expression of Catalyst's."""
+"""An expression of Catalyst."""
 
 
 def items(sequence: Any) -> list[Any]:
@@ -48,7 +46,7 @@ def items(sequence: Any) -> list[Any]:
 
 
 def plans_within(expression: Any) -> list[Any]:
-    """Return the expressions within one that hold a plan, itself among them."""
+    """Return the expressions with plans within an expression, including itself."""
     own = [expression] if holds_plan(expression) else []
     return own + [found for child in items(expression.children()) for found in plans_within(child)]
 
@@ -59,7 +57,7 @@ def holds_plan(expression: Any) -> bool:
 
 
 class _Package:
-    """A package of the JVM's that keeps its classes, since asking the JVM for one is a call."""
+    """A package of the JVM that caches its classes, because each look-up is a call."""
 
     def __init__(self, package: Any) -> None:
         self._package = package
@@ -71,11 +69,7 @@ class _Package:
 
 
 class CatalystPlan:
-    """Makes and reads nodes in one session.
-
-    Args:
-        spark: The session.
-    """
+    """Reads and makes the nodes of one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -92,67 +86,61 @@ class CatalystPlan:
         self._nothing = self._to_seq([])
 
     def optimised(self, frame: DataFrame) -> Node:
-        """Return the optimised plan of a frame."""
         return frame._jdf.queryExecution().optimizedPlan()
 
     def analysed(self, frame: DataFrame) -> Node:
-        """Return the analysed plan of a frame."""
         return frame._jdf.queryExecution().analyzed()
 
     def frame_of(self, node: Node) -> DataFrame:
-        """Return the frame of a plan."""
         return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
 
     def says_watermark(self, text: str) -> bool:
-        """Return whether a text, which is a query and no statement that would do something, says WATERMARK.
+        """Return whether a query text has WATERMARK.
 
         Raises:
-            ParseException: it is no query.
+            ParseException: the text is no query.
         """
         parsed = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser().parseQuery(text)
         return "EventTimeWatermark" in str(parsed.toString())
 
     def has_temporary_view(self, name: str) -> bool:
-        """Return whether the session has a temporary view of a name."""
         catalog = cast("Any", self.spark)._jsparkSession.sessionState().catalog()
         return not catalog.getTempView(name).isEmpty()
 
     def empty(self, schema: StructType) -> DataFrame:
-        """Return an empty frame that the optimiser cannot see into."""
+        """Return an empty frame whose emptiness the optimiser does not know."""
         return empty_frame(self.spark, schema)
 
     def rdd_of(self, frame: DataFrame) -> int:
-        """Return the number of the RDD of such a frame, which tells its leaves in a plan from others."""
+        """Return the RDD number of such a frame, which identifies its leaves in a plan."""
         return int(self.optimised(frame).rdd().id())
 
     @staticmethod
     def kind(node: Node) -> str:
-        """Return the simple name of a node's class."""
         return str(node.getClass().getSimpleName())
 
     @staticmethod
     def in_words(node: Node) -> str:
-        """Return a node as a person may read it, without the ids of attributes."""
+        """Return a description of a node for people, without ids."""
         kind = CatalystPlan.kind(node)
         return _WORDS.get(kind) or f"{kind} ({re.sub(r'#[0-9]+L?', '', str(node.simpleString(100)))})"
 
     @staticmethod
     def children(node: Node) -> list[Node]:
-        """Return the nodes below."""
         return items(node.children())
 
     @staticmethod
     def output(node: Node) -> list[Expression]:
-        """Return the attributes that a node gives."""
+        """Return the attributes of a node's result."""
         return items(node.output())
 
     def leaves(self, node: Node) -> list[Node]:
-        """Return the leaves of a plan, those of its subqueries among them."""
+        """Return the leaves of a plan, also in its subqueries."""
         below = [*self.children(node), *items(node.subqueries())]
         return [leaf for each in below for leaf in self.leaves(each)] if below else [node]
 
     def without_ctes(self, node: Node) -> Node:
-        """Return an analysed plan with each common table expression in the places that name it."""
+        """Return an analysed plan with each common table expression inlined."""
         if "CTERelationRef" not in str(node.toString()):
             return node
         always, dangling, kept = True, False, False
@@ -163,7 +151,6 @@ class CatalystPlan:
         return node.withNewChildren(self._seq(children))
 
     def project(self, columns: Iterable[Expression], child: Node) -> Node:
-        """Return a projection."""
         return self._logical.Project(self._seq(columns), child)
 
     def appended(self, projection: Node, child: Node, column: Expression) -> Node:
@@ -171,17 +158,17 @@ class CatalystPlan:
         return self._logical.Project(projection.projectList().appended(column), child)
 
     def expanded(self, expand: Node, child: Node, column: Expression) -> tuple[Node, Expression]:
-        """Return an expansion over another child with one more column, which each of its projections passes on."""
+        """Return an Expand over another child, with one more column that each of its projections passes on."""
         projections = self._seq([projection.appended(column) for projection in items(expand.projections())])
         passed = column.newInstance()
         return self._logical.Expand(projections, expand.output().appended(passed), child), passed
 
     def union(self, children: Iterable[Node]) -> Node:
-        """Return the union of plans with the same columns; its attributes are those of the first."""
+        """Return the union of plans with equal columns; its attributes are those of the first plan."""
         return self._logical.Union(self._seq(children), False, False)
 
     def sort(self, child: Node, order: Iterable[Expression], *, whole: bool) -> Node:
-        """Return a plan with its rows sorted: all of them, or those of each partition."""
+        """Return a plan with its rows sorted: all of them, or within each partition."""
         return self._logical.Sort(self._seq(order), whole, child, self._none)
 
     def divided(self, child: Node, keys: Sequence[Expression]) -> Node:
@@ -192,7 +179,6 @@ class CatalystPlan:
         return by.apply(self._seq(keys), child, self._none, self._none)
 
     def ascending(self, column: Expression) -> Expression:
-        """Return the ascending order of a column."""
         ascending = self._module("expressions.Ascending")
         return self._module("expressions.SortOrder").apply(column, ascending, self._nothing)
 
@@ -203,18 +189,17 @@ class CatalystPlan:
 
     @staticmethod
     def has_place(column: Expression) -> bool:
-        """Return whether values of a column's type have numbers in their order; see `order_codes`."""
+        """Return whether `order_codes` supports a column's type."""
         return _WITH_PLACE.fullmatch(str(column.dataType().catalogString())) is not None
 
     def renamed(
         self, frame: DataFrame, attributes: Sequence[Expression], more: Sequence[str]
     ) -> tuple[Node, list[Any]]:
-        """Return a frame's plan with the columns of a node: by place, with the ids of the node's attributes.
+        """Return a frame's plan with the ids of a node's attributes, assigned by position.
 
         Args:
-            frame: The first columns are those of the node, in its order.
-            attributes: The attributes of the node.
-            more: Names of the frame's further columns that are kept.
+            frame: Its first columns are those of the node, in order.
+            more: Names of the frame's further columns to keep.
 
         Returns:
             The plan, and the attributes of the further columns.
@@ -235,20 +220,19 @@ class CatalystPlan:
         return self._alias(column, name, chosen, self._nothing, given, self._nothing)
 
     def long(self, value: int) -> Expression:
-        """Return a constant."""
         parser = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser()
         return parser.parseExpression(f"{value}L")
 
     @staticmethod
     def is_constant(node: Node) -> bool:
-        """Return whether all rows of a node are equal, by its form."""
+        """Return whether the form of a node shows that all of its rows are equal."""
         return node.getClass().getSimpleName() == "Project" and all(
             column.getClass().getSimpleName() == "Alias" and column.child().foldable()
             for column in items(node.projectList())
         )
 
     def can_replace_subqueries(self, node: Node) -> bool:
-        """Return whether `with_subqueries` knows a node, and all of its subqueries are scalar."""
+        """Return whether `with_subqueries` supports a node, and all of its subqueries are scalar."""
         plans = [each for root in items(node.expressions()) for each in plans_within(root)]
         scalar = all(self.kind(each) == "ScalarSubquery" for each in plans)
         return scalar and self.kind(node) in ("Filter", "Project", "Aggregate")
@@ -274,7 +258,7 @@ class CatalystPlan:
                 return self._logical.Aggregate(self._seq(keys), self._seq(columns), child, node.hint())
 
     def equal_keys(self, join: Node) -> tuple[list[Expression], list[Expression]]:
-        """Return the keys that a join compares for equality, on each side; none if it compares none."""
+        """Return the equality keys of a join, by side; empty if it has none."""
         found = self._module("planning.ExtractEquiJoinKeys").unapply(join)
         if found.isEmpty():
             return [], []
@@ -282,7 +266,7 @@ class CatalystPlan:
         return items(keys._2()), items(keys._3())
 
     def not_in_values(self, join: Node) -> tuple[Expression, Expression] | None:
-        """Return the value on each side of an anti join that is NOT IN over one column; None of another join."""
+        """Return the value of each side of a NOT IN over one column; None for another join."""
         found = self._module("planning.ExtractSingleColumnNullAwareAntiJoin").unapply(join)
         if found.isEmpty():
             return None
@@ -290,7 +274,7 @@ class CatalystPlan:
         return left, right
 
     def other_condition(self, node: Node) -> Expression | None:
-        """Return the condition of a join beyond the equality of its keys; None if there is none, or it is no join."""
+        """Return the condition of a join without its equality keys; None if there is none, or the node is no join."""
         if self.kind(node) != "Join":
             return None
         found = self._module("planning.ExtractEquiJoinKeys").unapply(node)
@@ -299,17 +283,17 @@ class CatalystPlan:
 
     @staticmethod
     def join_type(join: Node) -> str:
-        """Return the kind of a join, such as `LeftSemi`."""
+        """Return the type of a join, such as `LeftSemi`."""
         return str(join.joinType().toString()).partition("(")[0]
 
     def conjuncts(self, condition: Expression) -> list[Expression]:
-        """Return the conditions that hold if and only if a condition does."""
+        """Return the conjuncts of a condition."""
         if self.kind(condition) != "And":
             return [condition]
         return [each for part in items(condition.children()) for each in self.conjuncts(part)]
 
     def side_of(self, condition: Expression, join: Node) -> int | None:
-        """Return the side of a join whose columns alone a condition reads; None if it reads both."""
+        """Return the only side of a join that a condition reads; None if it reads both."""
         wanted = self.references(condition)
         for side, child in enumerate(self.children(join)):
             if wanted <= set(map(self.id, self.output(child))):
@@ -317,14 +301,14 @@ class CatalystPlan:
         return None
 
     def only_if(self, condition: Expression, value: Expression) -> Expression:
-        """Return an expression that is NULL where a condition is not true."""
+        """Return an expression that is NULL unless a condition is true."""
         nothing = self._module("expressions.Literal").create(None, value.dataType())
         return self._expressions.If(condition, value, nothing)
 
     def aggregation(self, node: Node) -> tuple[list[Expression], list[Any], list[Expression]] | None:
-        """Return the keys of an aggregate, its calls of functions, and its columns over the results of both.
+        """Return the keys of an aggregate, its function calls, and its columns over the results of both.
 
-        The result is None if an aggregate cannot be taken apart.
+        The result is None if Catalyst cannot split the aggregate.
         """
         found = self._module("planning.PhysicalAggregation").unapply(node)
         if found.isEmpty():
@@ -332,7 +316,7 @@ class CatalystPlan:
         return items(found.get()._1()), items(found.get()._2()), items(found.get()._3())
 
     def aggregate(self, keys: Sequence[Expression], columns: Iterable[Expression], like: Node) -> Node:
-        """Return an aggregate over the rows of another, with the functions in its columns resolved."""
+        """Return an aggregate over the rows of another one, with the functions in its columns resolved."""
         named = [key for key in keys if self.kind(key) == "Alias"]
         child = self.project([*self.output(like.child()), *named], like.child()) if named else like.child()
         keys = [key.toAttribute() for key in keys]
@@ -340,42 +324,39 @@ class CatalystPlan:
         return self.analysed(self.frame_of(made))
 
     def collected(self, values: Expression, *, distinct: bool) -> Expression:
-        """Return the call of a function that collects values as doubles into a list; it is not resolved yet."""
+        """Return an unresolved call that collects values as doubles into a list."""
         unresolved = self._module("analysis.UnresolvedFunction")
         double = unresolved.apply("double", self._seq([values]), False)
         return unresolved.apply("collect_list", self._seq([double]), distinct)
 
     @classmethod
     def session_keys(cls, aggregate: Node) -> list[Expression]:
-        """Return the grouping keys of an aggregate that are session windows: constants and others have no metadata."""
+        """Return the grouping keys of an aggregate that are session windows; only attributes have metadata."""
         keys = items(aggregate.groupingExpressions())
         named = [key for key in keys if cls.kind(key) in ("AttributeReference", "Alias")]
         return [key for key in named if "sessionWindow" in str(key.metadata().json())]
 
     def fields(self, struct: Expression) -> list[Expression] | None:
-        """Return the fields of a struct; None of another type."""
+        """Return the fields of a struct; None for another type."""
         if self.kind(struct.dataType()) != "StructType":
             return None
         places = range(struct.dataType().length())
         return [self._expressions.GetStructField(struct, place, self._none) for place in places]
 
     def struct(self, names: Sequence[str], values: Sequence[Expression]) -> Expression:
-        """Return a struct of values."""
         literal = self._module("expressions.Literal")
         pairs = [each for name, value in zip(names, values, strict=True) for each in (literal.apply(name), value)]
         return self._expressions.CreateNamedStruct(self._seq(pairs))
 
     def is_null(self, value: Expression) -> Expression:
-        """Return whether a value is NULL."""
         return self._expressions.IsNull(value)
 
     def negated(self, condition: Expression) -> Expression:
-        """Return the opposite of a condition."""
         return self._expressions.Not(condition)
 
     @staticmethod
     def unnamed(column: Expression) -> Expression:
-        """Return an expression without its name."""
+        """Return an expression without its alias."""
         return column.child() if column.getClass().getSimpleName() == "Alias" else column
 
     def named_as(self, column: Expression, expression: Expression) -> Expression:
@@ -385,10 +366,10 @@ class CatalystPlan:
         return self.alias(expression, column.name(), column.exprId(), column.metadata())
 
     def rank_limit(self, window: Node) -> tuple[int, bool] | None:
-        """Return how many rows of each partition a query takes of a window; None if it may take all.
+        """Return the number of rows per partition that a query takes from a window; None if it may take all.
 
         Returns:
-            The number, and whether it counts different places in the order, as `dense_rank()` does.
+            The number, and whether it counts distinct ranks, as `dense_rank()` does.
         """
         below = window.child()
         if self.kind(below) != "WindowGroupLimit":
@@ -399,7 +380,7 @@ class CatalystPlan:
         return int(below.limit()), self.kind(below.rankLikeFunction()) == "DenseRank"
 
     def row_limit(self, limits: Sequence[Node]) -> int | None:
-        """Return how many rows nodes of LIMIT and OFFSET take of the rows below, the uppermost first; None: all."""
+        """Return the number of rows that LIMIT and OFFSET nodes take, given the uppermost first; None: all."""
         most: int | None = None
         for node in limits:
             match self.kind(node):
@@ -418,16 +399,15 @@ class CatalystPlan:
 
     @staticmethod
     def type_of(expression: Expression) -> DataType:
-        """Return the type of an expression's values."""
         return _parse_datatype_json_string(expression.dataType().json())
 
     @classmethod
     def field(cls, name: str, expression: Expression) -> StructField:
-        """Return a field of an expression's type that may be NULL if its values may."""
+        """Return a field with an expression's type and nullability."""
         return StructField(name, cls.type_of(expression), bool(expression.nullable()))
 
     def can_up_cast(self, cast: Expression) -> bool:
-        """Return whether a cast has a result for every value, and loses nothing of it."""
+        """Return whether a cast has a lossless result for every value."""
         return bool(self._expressions.Cast.canUpCast(cast.child().dataType(), cast.dataType()))
 
     @staticmethod
@@ -437,7 +417,6 @@ class CatalystPlan:
 
     @staticmethod
     def id(attribute: Expression) -> int:
-        """Return the id of an attribute."""
         return int(attribute.exprId().id())
 
     @classmethod
@@ -448,7 +427,7 @@ class CatalystPlan:
         return set().union(*map(cls.references, items(expression.children())))
 
     def replaced(self, expression: Expression, values: Mapping[int, Expression]) -> Expression:
-        """Return an expression with others in the place of attributes, by their ids."""
+        """Return an expression with attributes replaced, by id."""
         if expression.getClass().getSimpleName() == "AttributeReference":
             return values.get(self.id(expression), expression)
         children = [self.replaced(each, values) for each in items(expression.children())]
@@ -463,11 +442,11 @@ class CatalystPlan:
         }
 
     def all_of(self, conditions: Sequence[Expression]) -> Expression | None:
-        """Return the condition that holds if all of some do; None if there are none."""
+        """Return the conjunction of conditions; None if there are none."""
         return reduce(self._expressions.And, conditions) if conditions else None
 
     def in_place_of(self, node: Node, frame: DataFrame) -> Node:
-        """Return a frame's plan in the place of a node: its columns have the node's names, ids and qualifiers."""
+        """Return a frame's plan that can replace a node: its columns have the node's names, ids and qualifiers."""
         plan = self.analysed(frame)
         columns = [
             self._alias(own, each.name(), each.exprId(), each.qualifier(), self._some(each.metadata()), self._nothing)
@@ -476,7 +455,6 @@ class CatalystPlan:
         return self.project(columns, plan)
 
     def filter(self, condition: Expression, child: Node) -> Node:
-        """Return the rows of a plan for which a condition is true."""
         return self._logical.Filter(condition, child)
 
     def _module(self, name: str) -> Any:

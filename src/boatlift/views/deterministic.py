@@ -1,8 +1,9 @@
-"""The check that a query gives the same rows at each execution."""
+"""Checks that a query gives the same rows at each execution, and finds its temporal conditions."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 
@@ -10,9 +11,8 @@ from boatlift.errors import InvalidError
 from boatlift.spark.plans.allowed import NONDETERMINISTIC, USER_FUNCTIONS
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.clock import unseen
-from boatlift.views.now import NOW
-
-__all__ = ["check_deterministic"]
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.views.shifted import has_calendar_days, interval_in
 
 _INSTEAD = "add a column in a transform of a stream before the view"
 
@@ -20,16 +20,15 @@ _INSTEAD = "add a column in a transform of a stream before the view"
 def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | None) -> None:
     """Raise if a query may give other rows at another execution.
 
-    The analysed plan is read, because the optimiser puts a literal in the place of `current_timestamp()`; and the
-    optimised one, because the optimiser writes some operators with expressions of its own.
+    This reads the analysed plan, because the optimiser replaces `current_timestamp()` by a literal; and the optimised
+    one, because the optimiser rewrites some operators with expressions of its own.
 
     Args:
         frame: The query over empty frames.
-        view: The view, for messages.
         deterministic: The user's declaration for functions that Spark does not know: True, or None for none.
 
     Raises:
-        InvalidError: `[NOT_INCREMENTAL]`, with the expression and what to write instead.
+        InvalidError: `[NOT_INCREMENTAL]`, with the expression and its replacement.
     """
     plan = analysed(frame)
     used = {part.kind for part in plan.parts()}
@@ -59,5 +58,71 @@ def check_deterministic(frame: DataFrame, view: str, *, deterministic: bool | No
 
 
 def _function(kind: str) -> str:
-    """Return a class of expressions as SQL writes it."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", kind).lower() + "()"
+
+
+_LATER_FIRST = {"GreaterThan": (True, False), "GreaterThanOrEqual": (True, True)}
+_LATER_SECOND = {"LessThan": (False, False), "LessThanOrEqual": (False, True)}
+_LATER = _LATER_FIRST | _LATER_SECOND
+"""A comparison to whether its first operand is the later one, and whether both may be equal."""
+
+NOW = frozenset({"Now", "CurrentTimestamp"})
+"""The expressions for the time of the step."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemporalCondition:
+    """A temporal condition: `WHERE at > now() - INTERVAL 1 HOUR`, which rows stop to fulfil as time passes.
+
+    Attributes:
+        attribute: The id of the attribute with the time of a row.
+        period: The period, in milliseconds.
+        inclusive: Whether a row fulfils it at exactly this age.
+        others: The other conditions of the filter; None if there are none.
+    """
+
+    attribute: int
+    period: int
+    inclusive: bool
+    others: Expression | None
+
+
+def temporal_condition(node: Node, nodes: CatalystPlan) -> TemporalCondition | None:
+    """Return the first temporal condition of a filter in an analysed plan; None if there is none."""
+    parts = nodes.conjuncts(node.condition())
+    for number, part in enumerate(parts):
+        kind = nodes.kind(part)
+        if kind not in _LATER:
+            continue
+        later_first, inclusive = _LATER[kind]
+        first, second = items(part.children())
+        later, earlier = (first, second) if later_first else (second, first)
+        column, now = _plus(later, nodes), _plus(earlier, nodes)
+        if column is None or now is None or nodes.kind(now[0]) not in NOW:
+            continue
+        microseconds = column[1] - now[1]
+        if nodes.kind(column[0]) != "AttributeReference" or microseconds % 1000:
+            continue
+        others = nodes.all_of([each for place, each in enumerate(parts) if place != number])
+        return TemporalCondition(nodes.id(column[0]), microseconds // 1000, inclusive, others)
+    return None
+
+
+def _plus(expression: Expression, nodes: CatalystPlan) -> tuple[Expression, int] | None:
+    """Return an expression as another one plus microseconds; None for other forms."""
+    children = items(expression.children())
+    match nodes.kind(expression):
+        case "AttributeReference" | "Now" | "CurrentTimestamp":
+            return expression, 0
+        case "Cast" if str(expression.dataType().catalogString()) == "timestamp":
+            same = str(children[0].dataType().catalogString()) == "timestamp"
+            return _plus(children[0], nodes) if same else None
+        case "DatetimeSub":
+            return _plus(children[0], nodes)
+        case "TimestampAddInterval":
+            added, below = interval_in(expression), _plus(children[0], nodes)
+            if added is None or below is None or has_calendar_days(expression, added):
+                return None
+            return below[0], below[1] + added
+        case _:
+            return None

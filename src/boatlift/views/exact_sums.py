@@ -1,7 +1,7 @@
-"""Exact sums and averages of floating point in aggregates that Spark computes, as session windows.
+"""Exact sums and averages of floating point in aggregates that Spark computes, such as those of session windows.
 
-Spark's own sum depends on the order of rows, and is rounded at each of them. So the aggregate collects the values, and
-a function adds them up as the kernel of aggregates does.
+Spark's own sum depends on the order of rows, because it rounds at each row. So the aggregate collects the values, and a
+function adds them up exactly, as the aggregate kernel does.
 """
 
 from __future__ import annotations
@@ -19,16 +19,14 @@ from pyspark.sql.types import DoubleType
 from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, settle, to_double
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 
-__all__ = ["ExactAggregate", "averages", "sums", "with_exact_sums"]
-
 
 @dataclass(frozen=True, slots=True)
 class ExactAggregate:
-    """An aggregate in the place of another.
+    """An aggregate that replaces another one.
 
     Attributes:
-        node: The aggregate: its keys, then the results of its functions, and lists of values to be added up.
-        results: The columns of the other, over these.
+        node: The aggregate: its keys, then the results of its functions, and lists of values to add up.
+        results: The columns of the replaced aggregate, over these.
     """
 
     node: Node
@@ -36,12 +34,7 @@ class ExactAggregate:
 
 
 def with_exact_sums(node: Node, nodes: CatalystPlan) -> ExactAggregate | None:
-    """Return an aggregate whose sums and averages of floating point are exact; None if it has none.
-
-    Args:
-        node: The aggregate.
-        nodes: Makes nodes.
-    """
+    """Return an aggregate with exact sums and averages of floating point; None if it has none of them."""
     found = nodes.aggregation(node)
     if found is None:
         return None
@@ -74,7 +67,7 @@ def _is_floating(expression: Expression) -> bool:
 
 
 def sums(lists: pa.Array) -> pa.Array:
-    """Return the sum of each list of doubles, rounded once; NULL of one without values."""
+    """Return the sum of each list of doubles, rounded once; NULL for a list without values."""
     return _added(lists, average=False)
 
 
@@ -94,7 +87,7 @@ def _added(lists: pa.Array, *, average: bool) -> pa.Array:
         np.add.at(limbs[limb], owners, whole.astype(np.int64))
     made = to_double(settle(limbs), rows)
     others = np.zeros(rows)
-    with np.errstate(invalid="ignore"):  # both infinities are no number
+    with np.errstate(invalid="ignore"):  # the sum of both infinities is NaN
         np.add.at(others, owners, np.where(finite, 0.0, values))
         made += others
     if average:

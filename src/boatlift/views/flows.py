@@ -1,18 +1,17 @@
-"""Where the rows of a query come from: a stream, what a plan makes of a change, or the result of a stage."""
+"""Flows: where the rows of a query come from (a stream, a linear node over changes, the result of a stage)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import Enum
 
 import pyarrow as pa
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
-__all__ = ["Flow", "Leaf", "Linear", "SchemaOf", "StageResult", "named_schema"]
-
 SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
-"""Returns the schema of columns as tasks see them, named by their place."""
+"""Makes the tasks' schema of columns, named by position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +19,7 @@ class Leaf:
     """The change of a stream.
 
     Attributes:
-        read: The stream; of a static table None.
+        read: The stream; None for a static table.
         node: The leaf in the plan: its attributes, or the static table itself.
     """
 
@@ -47,11 +46,20 @@ Flow = Leaf | Linear | StageResult
 
 
 def named_schema(columns: Sequence[Expression], schema_of: SchemaOf) -> pa.Schema:
-    """Return the schema of columns under the names that the query has for them.
-
-    Args:
-        columns: The columns.
-        schema_of: Returns their schema, named by their place.
-    """
+    """Return the schema of columns under their names in the query."""
     fields = zip(schema_of(columns), columns, strict=True)
     return pa.schema([field.with_name(CatalystPlan.name_of(column)) for field, column in fields])
+
+
+class Form(Enum):
+    """How a stage is computed: by a kernel, or by Spark from the rows of the affected keys."""
+
+    JOIN = "inner join"
+    OUTER = "outer join"
+    SEMI = "semi, anti or existence join"
+    NOT_IN = "null-aware anti join"
+    DISTINCT = "distinct"
+    AGGREGATE = "linear aggregate"
+    FIRST = "first rows of a key"
+    LOOP = "loop"
+    GENERAL = "general form"

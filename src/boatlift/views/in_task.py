@@ -1,4 +1,4 @@
-"""Catalyst's expressions as expressions of tasks: those that the body of a loop computes between its operators."""
+"""Translates Catalyst's expressions into expressions of tasks, for the body of a loop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ import pyarrow as pa
 from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 from boatlift.views.joins import collated
-
-__all__ = ["InTaskExpressions"]
 
 _COMPARISONS = {
     "EqualTo": "=",
@@ -30,28 +28,26 @@ _SAME = frozenset({"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPoint
 
 @dataclass(frozen=True, slots=True)
 class InTaskExpressions:
-    """Makes expressions of tasks.
+    """Translates expressions.
 
     Attributes:
-        nodes: Reads expressions.
-        type_of: Returns the type of an expression's values as tasks see them.
+        type_of: Returns the tasks' type of an expression's values.
     """
 
     nodes: CatalystPlan
     type_of: Callable[[Expression], pa.DataType]
 
     def of(self, expression: Expression, places: Mapping[int, int]) -> InTask | None:
-        """Return an expression of tasks; None if tasks do not know it.
+        """Return the translated expression; None if tasks do not support it.
 
         Args:
-            expression: The expression.
             places: The place of each column, by the id of its attribute.
         """
         kind = self.nodes.kind(expression)
         if kind == "AttributeReference":
             return Place(places[self.nodes.id(expression)])
         if kind == "Literal":
-            return self._constant(expression)
+            return self._of_value(expression.value(), self.type_of(expression))
         if kind in _SAME:
             return self.of(expression.child(), places)
         children = [self.of(each, places) for each in items(expression.children())]
@@ -92,13 +88,10 @@ class InTaskExpressions:
 
     @staticmethod
     def _choice(kind: str, children: list[InTask], argument: pa.DataType, result: pa.DataType) -> InTask | None:
-        """Return an expression that computes a part of itself for some rows alone.
+        """Return an expression that evaluates some of its operands only for some rows.
 
         Args:
-            kind: The class of the expression.
-            children: The expressions within it.
-            argument: The type of the first of them.
-            result: The type of its values.
+            argument: The type of the first operand.
         """
         match kind, children:
             case "And", [first, second]:
@@ -122,15 +115,12 @@ class InTaskExpressions:
             case _:
                 return None
 
-    def _constant(self, literal: Expression) -> Constant | None:
-        return self._of_value(literal.value(), self.type_of(literal))
-
     @staticmethod
     def _of_value(value: Any, kind: pa.DataType) -> Constant | None:
-        """Return a value of Spark's; None if tasks do not know its type."""
+        """Return a value of Spark as a constant; None if tasks do not support its type."""
         if value is None:
             return Constant(None, kind)
-        if _whole(kind) and not pa.types.is_integer(kind):  # times are numbers within Spark
+        if _whole(kind) and not pa.types.is_integer(kind):  # Spark stores times as numbers
             number = pa.scalar(int(value), pa.int32() if pa.types.is_date32(kind) else pa.int64())
             return Constant(number.cast(kind), kind)
         if pa.types.is_decimal(kind):
@@ -167,7 +157,7 @@ def _arithmetic(function: str, expression: Expression, result: pa.DataType) -> s
 
 
 def _castable(given: pa.DataType, result: pa.DataType) -> bool:
-    """Return whether a cast has one meaning: of whole numbers to wider ones, to floating point and to text."""
+    """Return whether a cast is unambiguous: from whole numbers to wider ones, to floating point and to text."""
     if not pa.types.is_signed_integer(given):
         return bool(given == result)
     wider = pa.types.is_signed_integer(result) and result.bit_width >= given.bit_width

@@ -1,11 +1,11 @@
-"""The jobs of a view: its stages as nodes, and which of them one task computes after the other.
+"""Makes the jobs of a view: stages become nodes, and one task may run several of them.
 
-A node can take the result of another in the same task if nothing stands between them but columns. So an expression over
-the columns of a join is computed on the side that has all of its columns, before the join: the rows of a job's input
-are computed by Spark, and nodes pass columns on. An expression that may fail is computed behind the join, because a row
-without a partner is not in the answer.
+A node can read the result of another one in the same task if only columns are between them. So an expression over the
+columns of a join is computed before the join, on the side that has its columns: Spark computes the rows of a job's
+input, and nodes pass columns on. An expression that may fail is computed behind the join, because rows without a
+partner are not in the result.
 
-A step with many rows has several tasks, which divide rows by the key of one node. Then each node is a job of its own.
+A step with many rows has several tasks, which divide rows by the key of one node. Then each node gets a job of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ from boatlift.kernels.aggregate.first_values import part_of
 from boatlift.kernels.aggregate.node import PARTIALS
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.distinct import COUNTS, DistinctNode
-from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
+from boatlift.kernels.network.join import JOIN_PARTS, JoinNode, OuterJoinNode, keys_of
 from boatlift.kernels.network.network import Feed
 from boatlift.kernels.network.node import Node
 from boatlift.kernels.network.not_in import NotInNode
-from boatlift.kernels.network.outer import OuterJoinNode, keys_of
 from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.kernels.network.semi import KEYS, ROWS, SemiJoinNode
 from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode
@@ -37,14 +36,11 @@ from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.aggregates import KeptAggregates, KeptFunction
 from boatlift.views.bounds import Bound, Expires
 from boatlift.views.catalyst_plan import CatalystPlan, Expression
-from boatlift.views.flows import Flow, Linear, SchemaOf, StageResult, named_schema
-from boatlift.views.form import Form
+from boatlift.views.flows import Flow, Form, Linear, SchemaOf, StageResult, named_schema
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE
 from boatlift.views.never_fails import never_fails
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import FrameInput, PlacedNode, ViewJob, all_of
-
-__all__ = ["jobs_of", "layout_of"]
 
 
 def layout_of(
@@ -55,13 +51,10 @@ def layout_of(
     schema_of: SchemaOf,
     null_on_overflow: bool,
 ) -> KeptAggregates | None:
-    """Return an aggregate as the kernel keeps it; None if the kernel cannot keep one of its values.
+    """Return the kernel's layout of an aggregate; None if the kernel does not support one of its types.
 
     Args:
-        keys: The expressions that rows are grouped by.
-        functions: The functions.
-        grows: Whether no row of its input ever goes.
-        schema_of: Returns the schema of columns.
+        grows: Whether its input is append-only.
         null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
     results = schema_of([each.result for each in functions]).types
@@ -83,7 +76,7 @@ def layout_of(
 
 
 def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) -> int:
-    """Return the place of a function's argument among others, to which it is added if it is not there."""
+    """Return the place of a function's argument in a list, to which a new argument is appended."""
     for place, (argument, distinct) in enumerate(arguments):
         if distinct == function.distinct and argument.semanticEquals(function.argument):
             return place
@@ -92,14 +85,7 @@ def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) 
 
 
 def jobs_of(query: Query, nodes: CatalystPlan, view: str, schema_of: SchemaOf) -> list[ViewJob]:
-    """Return the jobs of a query's steps, in the order in which they run; the last one hands out.
-
-    Args:
-        query: The query.
-        nodes: Reads expressions.
-        view: The view, for runs and errors.
-        schema_of: Returns the schema of columns.
-    """
+    """Return the jobs of a query's steps, in the order in which they run; the last one emits the result."""
     making = _JobMaking(query, nodes, view, schema_of)
     making.last()
     return making.jobs
@@ -135,14 +121,13 @@ class _JobMaking:
         self.jobs: list[ViewJob] = []
 
     def last(self) -> None:
-        """Make the job that hands out, and before it those that it depends on."""
         job = _Job()
         query = self._query
         feed = self._feed(job, query.result, self._nodes.output(query.node))
         self.jobs.append(job.done(result=feed))
 
     def _feed(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Feed:
-        """Return where columns over a flow come from: a node of this job, or an input that Spark computes."""
+        """Return the feed with columns over a flow: a node of this job, or an input that Spark computes."""
         found = self._kernel(flow, columns)
         if found is not None:
             return self._kernel_feed(job, *found)
@@ -151,7 +136,7 @@ class _JobMaking:
         return all_of(len(job.inputs) - 1, job.inputs[-1].schema)
 
     def _kernel(self, flow: Flow, columns: Sequence[Expression]) -> tuple[Stage, list[Expression]] | None:
-        """Return the stage whose kernel can give columns, and these over its result; None if Spark computes them."""
+        """Return the stage whose kernel can compute columns, and these over its result; None if Spark computes them."""
         match flow:
             case StageResult(number):
                 stage = self._query.stages[number]
@@ -163,7 +148,7 @@ class _JobMaking:
                 return None
 
     def _gives(self, stage: Stage, columns: Sequence[Expression]) -> bool:
-        """Return whether a stage's kernel gives columns over its result."""
+        """Return whether a stage's kernel can compute columns over its result."""
         if not all(map(self._never_fails, columns)):
             return False
         match stage.form:
@@ -176,11 +161,11 @@ class _JobMaking:
                 return all(any(self._nodes.references(each) <= side for side in sides) for each in columns)
             case Form.SEMI | Form.NOT_IN:
                 return all(self._of_left(stage, each) or self._is_existence(stage, each) for each in columns)
-            case _:  # a column over the NULLs of an outer join need not be NULL
+            case _:  # a column over the NULLs of an outer join may have another value than NULL
                 return all(self._nodes.kind(each) == "AttributeReference" for each in columns)
 
     def _of_left(self, stage: Stage, column: Expression) -> bool:
-        """Return whether a column is computed from the left side of a join alone."""
+        """Return whether a column is computed from the left side of a join only."""
         return self._nodes.references(column) <= set(map(self._nodes.id, self._nodes.output(stage.children[0])))
 
     def _is_existence(self, stage: Stage, column: Expression) -> bool:
@@ -202,7 +187,6 @@ class _JobMaking:
         return Feed(place, wanted)
 
     def _loop(self, job: _Job, stage: Stage) -> int:
-        """Place the node of a loop; return its place."""
         body = stage.loop
         assert body is not None
         feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
@@ -210,7 +194,6 @@ class _JobMaking:
         return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:
-        """Place the node of a stage with one input; return its place."""
         feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             names = tuple(self._named(stage.keys[0]).names)
@@ -226,7 +209,7 @@ class _JobMaking:
         return job.place(stage, node, [feed], range(len(schema)), _expiries(stage, {COUNTS: (0, stage.keys[0])}))
 
     def _join(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
-        """Place the node of a join that gives columns, each of which one side has."""
+        """Place the node of a join with these columns, each of which one side can compute."""
         of_left = [self._of_left(stage, column) for column in columns]
         alone = SIDES_ALONE[self._nodes.join_type(stage.nodes[0])]
         sides: list[Side] = []
@@ -242,7 +225,7 @@ class _JobMaking:
             first = len(sides[0].kept) if sides else 0
             places |= {at: first + kept.index(place) for at, place in zip(mine, found, strict=False)}
             for at, place in enumerate(found[len(mine) :]):
-                if place in kept and not alone[1 - number]:  # no NULL of a row without a partner
+                if place in kept and not alone[1 - number]:  # a row without a partner would have NULL there
                     key.setdefault(at, first + kept.index(place))
             rows |= {JOIN_PARTS[number]: (number, taken), keys_of(number): (number, keys)}
             feeds.append(self._feed(job, stage.inputs[number], taken))
@@ -256,7 +239,7 @@ class _JobMaking:
         return Feed(place, tuple(places[at] for at in range(len(columns))))
 
     def _semi(self, job: _Job, stage: Stage, columns: Sequence[Expression]) -> Feed:
-        """Place the node of a semi, anti or existence join that gives columns of the left side."""
+        """Place the node of a semi, anti or existence join with these columns of the left side."""
         own = [column for column in columns if not self._is_existence(stage, column)]
         taken, found = _without_doubles([*own, *stage.keys[0]])
         kept = sorted(set(found[: len(own)]))
@@ -276,7 +259,7 @@ class _JobMaking:
         return Feed(place, tuple(wanted))
 
     def _jobs_before(self, flow: Flow) -> None:
-        """Make the jobs that leave the results that a flow reads."""
+        """Make the jobs that write the results that a flow reads."""
         match flow:
             case Linear(_, inputs):
                 for each in inputs:
@@ -285,7 +268,6 @@ class _JobMaking:
                 self._job_of(self._query.stages[number])
 
     def _job_of(self, stage: Stage) -> None:
-        """Make the job that leaves the result of a stage."""
         job = _Job()
         if stage.form is Form.GENERAL:
             self._touched(job, stage)
@@ -333,7 +315,7 @@ class _JobMaking:
 
 
 def _expiring_key(stage: Stage) -> int | None:
-    """Return the place in an aggregate's key of the column by which its state expires; None: it never does."""
+    """Return the place of the key column by which an aggregate's state expires; None if it never does."""
     (expires,) = stage.expires
     keys = enumerate(stage.keys[0])
     return None if expires is None else next(at for at, key in keys if key.semanticEquals(expires.column))
@@ -342,11 +324,10 @@ def _expiring_key(stage: Stage) -> int | None:
 def _expiries(
     stage: Stage, parts: Mapping[str, tuple[int, Sequence[Expression]]]
 ) -> dict[str, tuple[ExpiryColumn, Bound]]:
-    """Return by which column the rows of each part expire, and by which bound they have; other parts are left out.
+    """Return for each part whose rows expire the column with the time of expiry, and the bound that passes it.
 
     Args:
-        stage: The stage.
-        parts: Part to the input whose rows it has, and to the columns of these. Those of partial aggregates are keys.
+        parts: Part to the input whose rows it has, and to their columns (the keys, for partial aggregates).
     """
     made = {}
     for part, (number, columns) in parts.items():
@@ -361,7 +342,7 @@ def _expiries(
 
 
 def _without_doubles(columns: Sequence[Expression]) -> tuple[list[Expression], list[int]]:
-    """Return columns, each once, and for each of the given ones its place among these."""
+    """Return columns without duplicates, and the place of each given column among these."""
     kept: list[Expression] = []
     places = []
     for column in columns:

@@ -1,4 +1,4 @@
-"""How a join is computed: by which kernel, and by which keys its rows meet."""
+"""Chooses the kernel of a join, and the keys by which its rows match."""
 
 from __future__ import annotations
 
@@ -9,10 +9,8 @@ from typing import Any
 
 from boatlift.kernels.network.semi import Gives
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
-from boatlift.views.form import Form
+from boatlift.views.flows import Form
 from boatlift.views.never_fails import never_fails
-
-__all__ = ["JOIN_GIVES", "SIDES_ALONE", "JoinForm", "collated", "join_form", "words"]
 
 _JOINS = {
     "Inner": Form.JOIN,
@@ -30,10 +28,10 @@ SIDES_ALONE = {
     "RightOuter": (False, True),
     "FullOuter": (True, True),
 }
-"""Join type to the sides whose rows come out without a partner too."""
+"""Join type to the sides whose rows are also emitted without a partner."""
 
 JOIN_GIVES: Mapping[str, Gives] = {"LeftSemi": "matched", "LeftAnti": "unmatched", "ExistenceJoin": "both"}
-"""Join type to the rows of the left side that come out."""
+"""Join type to the rows of the left side that are emitted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class JoinForm:
         form: The kernel, or the general form.
         keys: For each side the keys.
         place: The join in words, for people.
-        condition: The condition on the pairs of an inner join, beyond equal keys.
+        condition: The condition on the pairs of an inner join, without its equality keys.
     """
 
     form: Form
@@ -56,14 +54,12 @@ class JoinForm:
 def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> JoinForm:
     """Return how a join is computed.
 
-    A condition beyond the equality of keys filters the pairs of an inner join. In other joins it decides whether a row
-    has a partner. If it reads one side alone, a row of that side for which it is not true has a NULL for a key; but one
-    that may fail is computed of pairs alone, as Spark does.
+    A further condition filters the pairs of an inner join. In other joins it decides whether a row has a partner: if it
+    reads only one side and is not true for a row, the row's key becomes NULL. A condition that may fail is computed
+    only for pairs, as in Spark.
 
     Args:
-        node: The join.
-        nodes: Reads nodes.
-        of_all_rows: Whether a condition that may fail is computed of rows without a partner all the same.
+        of_all_rows: Whether a condition that may fail is computed also for rows without a partner.
     """
     values = nodes.not_in_values(node)
     if values is not None:
@@ -74,7 +70,7 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
     place = f"{_name(node)} on {words(left) or 'nothing'}"
     form = _JOINS.get(nodes.join_type(node), Form.GENERAL)
     condition = nodes.other_condition(node)
-    if not left and form is Form.SEMI:  # any row of the right side is a partner
+    if not left and form is Form.SEMI:  # every row of the right side is a partner
         condition = None if node.condition().isEmpty() else node.condition().get()
         plain = ((nodes.long(1),), (nodes.long(1),))
     elif not left:
@@ -91,7 +87,7 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
 def _conditional_keys(
     keys: tuple[tuple[Expression, ...], ...], condition: Expression, join: Node, nodes: CatalystPlan
 ) -> tuple[tuple[Expression, ...], ...] | None:
-    """Return the keys of a join with its condition in them; None if a part of the condition reads both sides."""
+    """Return the keys of a join, extended by its condition; None if a part of the condition reads both sides."""
     both = list(keys)
     for part in nodes.conjuncts(condition):
         side = nodes.side_of(part, join)

@@ -1,8 +1,8 @@
-"""The body of a loop as a circuit: operators that one task computes round by round.
+"""Makes the circuit of a loop's body, whose operators one task runs iteration by iteration.
 
-What does not depend on the loop's rows is an input of the circuit: Spark and other stages of the query compute it once
-a step. What does depend on them is computed in the task. So it may have the operators that tasks know, and between them
-the expressions that tasks know; the rest is refused with its name.
+Rows that do not depend on the loop are inputs of the circuit: Spark and other stages of the query compute them once per
+step. Rows that depend on it are computed in the task. So the body may use only operators and expressions that tasks
+support; others are refused by name.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ from boatlift.kernels.loop.circuit import Apply, Circuit, KeyedOperation, Operat
 from boatlift.kernels.loop.expressions import InTask, Place
 from boatlift.kernels.loop.node import Result
 from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JoinNode
+from boatlift.kernels.network.join import JoinNode, OuterJoinNode
 from boatlift.kernels.network.node import Node as KeyedNode
-from boatlift.kernels.network.outer import OuterJoinNode
 from boatlift.kernels.network.semi import SemiJoinNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.views.aggregates import LayoutOf, aggregate_parts
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
-from boatlift.views.flows import Flow, SchemaOf, named_schema
-from boatlift.views.form import Form
+from boatlift.views.flows import Flow, Form, SchemaOf, named_schema
 from boatlift.views.in_task import InTaskExpressions
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
-
-__all__ = ["LoopBody", "LoopInput", "LoopKit", "loop_body", "recursion_body"]
 
 _PASSED_OVER = frozenset({"Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
 _LOOP = 0
@@ -39,12 +35,7 @@ _LOOP = 0
 
 @dataclass(frozen=True, slots=True)
 class LoopInput:
-    """Rows that come into a loop.
-
-    Attributes:
-        flow: The rows.
-        columns: Their columns.
-    """
+    """An input of a loop."""
 
     flow: Flow
     columns: tuple[Expression, ...]
@@ -55,11 +46,11 @@ class LoopBody:
     """The body of a loop.
 
     Attributes:
-        circuit: What a task computes at each round.
+        circuit: The computation of one iteration.
         inputs: The inputs of the circuit.
-        result: Which rows are the result.
-        most_iterations: More rounds than this are refused.
-        keep_every: The seconds after which the rounds of a step are kept.
+        result: The kind of the loop's result.
+        most_iterations: A step with more iterations fails.
+        keep_every: The seconds between two loop checkpoints of a step.
     """
 
     circuit: Circuit
@@ -71,14 +62,12 @@ class LoopBody:
 
 @dataclass(frozen=True, slots=True)
 class LoopKit:
-    """What the making of a body needs of the query around it.
+    """The query around a loop's body.
 
     Attributes:
-        nodes: Reads nodes.
-        view: The view, for errors.
-        schema_of: Returns the schema of columns as tasks see them.
+        schema_of: Returns the tasks' schema of columns.
         layout_of: Returns the layout of an aggregate.
-        flow: Returns the rows of a node outside of the loop.
+        flow: Returns the flow of a node outside of the loop.
     """
 
     nodes: CatalystPlan
@@ -89,16 +78,13 @@ class LoopKit:
 
 
 def loop_body(plan: Node, loop_rdd: int, most_iterations: int, kit: LoopKit) -> LoopBody:
-    """Return the body of a loop whose plan makes the rows of the next round.
+    """Return the body of a loop whose plan computes the rows of the next iteration.
 
     Args:
-        plan: The plan.
-        loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_iterations: More rounds than this are refused.
-        kit: The query around it.
+        loop_rdd: The RDD number of the empty frame that represents the loop's rows.
 
     Raises:
-        InvalidError: `[NOT_INCREMENTAL]` a part of the plan cannot be computed round by round.
+        InvalidError: `[NOT_INCREMENTAL]` a part of the plan cannot be computed iteration by iteration.
     """
 
     def is_loop(node: Node) -> bool:
@@ -110,15 +96,13 @@ def loop_body(plan: Node, loop_rdd: int, most_iterations: int, kit: LoopKit) -> 
 
 
 def recursion_body(union_loop: Node, most_iterations: int, kit: LoopKit) -> LoopBody:
-    """Return the body of WITH RECURSIVE: each round's rows are made of those of the last, and the result is all rows.
+    """Return the body of WITH RECURSIVE: each iteration reads the rows of the last one, and the result has all rows.
 
     Args:
-        union_loop: The node.
-        most_iterations: More rounds than this are refused, unless the query has a limit of its own.
-        kit: The query around it.
+        most_iterations: A step with more iterations fails, unless the query has a limit of its own.
 
     Raises:
-        InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be computed round by round.
+        InvalidError: `[NOT_INCREMENTAL]` a part of the query cannot be computed iteration by iteration.
     """
     number = int(union_loop.id())
 
@@ -129,19 +113,14 @@ def recursion_body(union_loop: Node, most_iterations: int, kit: LoopKit) -> Loop
     anchor, recursion = making.input(union_loop.anchor(), once=True), making.of(union_loop.recursion())
     own = union_loop.maxDepth()
     limit = int(own.get()) if not own.isEmpty() else most_iterations
-    most = sys.maxsize if limit < 0 else limit + 1  # Spark counts no level for the anchor, and one that has no rows
+    most = sys.maxsize if limit < 0 else limit + 1  # Spark counts a last level without rows, but not the anchor
     result = making.added(Sum((anchor.number, recursion.number)), union_loop)
     return making.body(result, kit.nodes.output(union_loop), Result.ALL_ITERATIONS, most)
 
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A place of the circuit while it is made: 0 is the loop; below 0 are inputs, above it results of operations.
-
-    Attributes:
-        number: The place.
-        columns: Its columns.
-    """
+    """A place of the circuit under construction: 0 is the loop, negative ones are inputs, positive ones operations."""
 
     number: int
     columns: tuple[Expression, ...]
@@ -157,8 +136,6 @@ class _BodyMaking:
         self._operations: list[Operation] = []
 
     def body(self, result: _Placed, loop: Sequence[Expression], which: Result, most_iterations: int) -> LoopBody:
-        """Return the body with a result."""
-
         def numbered(place: int) -> int:
             return -1 - place if place < 0 else len(self._inputs) + place
 
@@ -178,7 +155,6 @@ class _BodyMaking:
         return LoopBody(circuit, tuple(self._inputs), which, most_iterations)
 
     def of(self, node: Node) -> _Placed:
-        """Return the place with the columns of a node, in its order."""
         if self._is_loop(node):
             return _Placed(_LOOP, tuple(self._nodes.output(node)))
         if not any(map(self._is_loop, items(node.collectLeaves()))):
@@ -208,8 +184,7 @@ class _BodyMaking:
         """Return the place of rows that do not depend on the loop.
 
         Args:
-            node: The rows.
-            once: Whether they are there at round 0 only.
+            once: Whether only iteration 0 has them.
         """
         columns = tuple(self._nodes.output(node))
         if once:
@@ -218,7 +193,6 @@ class _BodyMaking:
         return _Placed(-len(self._inputs), columns)
 
     def added(self, operation: Operation, node: Node) -> _Placed:
-        """Return the place of an operation that gives the columns of a node."""
         return self._placed(operation, self._nodes.output(node))
 
     def _placed(self, operation: Operation, columns: Sequence[Expression]) -> _Placed:
@@ -278,7 +252,7 @@ class _BodyMaking:
         return self._keyed(keyed, (feed, partners), self._nodes.output(node))
 
     def _with_keys(self, below: _Placed, keys: Sequence[Expression]) -> tuple[_Placed, tuple[int, ...]]:
-        """Return the place of rows with the columns of a key behind theirs, unless they have them; and their places."""
+        """Return the place of rows to which missing key columns are appended, and the places of the key."""
         columns = list(below.columns)
         places = []
         for key in keys:
@@ -312,6 +286,6 @@ class _BodyMaking:
     def _refused(self, what: str, instead: str) -> InvalidError:
         return InvalidError(
             "NOT_INCREMENTAL",
-            f"{self._kit.view} has {what} over the rows of its loop, which cannot be computed round by round: "
+            f"{self._kit.view} has {what} over the rows of its loop, which cannot be computed iteration by iteration: "
             f"{instead}",
         )

@@ -1,7 +1,7 @@
-"""Expressions that are known to have a value for every row, so that they may be computed for rows of no answer.
+"""Expressions that certainly have a value for every row, so that they may be computed for rows outside the result.
 
-Division by zero, overflow, casts of text, indices, functions of users: what is not known not to fail may fail. A query
-has an error where Spark has one: for a row for which the plan computes the expression at its place.
+Any other expression may fail: division by zero, overflow, casts of text, indices, users' functions. A query fails only
+where Spark fails: for a row for which the plan computes the expression at its place.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
-
-__all__ = ["never_fails"]
 
 _NEVER = frozenset(
     {
@@ -24,7 +22,7 @@ _NEVER = frozenset(
         *("StringReplace", "StringInstr", "StartsWith", "EndsWith", "Contains"),
         *("Year", "Quarter", "Month", "DayOfMonth", "DayOfWeek", "DayOfYear", "WeekOfYear", "WeekDay"),
         *("Hour", "Minute", "Second", "Size", "ArrayContains", "Md5", "Murmur3Hash", "XxHash64"),
-        *("TruncDate", "TruncTimestamp"),  # but for the first year of the type, which is -290308
+        *("TruncDate", "TruncTimestamp"),  # except for the first year of the type, which is -290308
     }
 )
 _ARITHMETIC = frozenset({"Add", "Subtract", "Multiply", "UnaryMinus", "Abs"})
@@ -33,12 +31,7 @@ _MOST_DIGITS = 38
 
 
 def never_fails(expression: Expression, nodes: CatalystPlan) -> bool:
-    """Return whether an expression has a value for every row.
-
-    Args:
-        expression: The expression.
-        nodes: Reads expressions.
-    """
+    """Return whether an expression certainly has a value for every row."""
     kind = nodes.kind(expression)
     if kind == "Cast":
         known = _casts_all(expression, nodes)
@@ -54,17 +47,16 @@ def never_fails(expression: Expression, nodes: CatalystPlan) -> bool:
 
 
 def _is_strict(expression: Expression, kind: str) -> bool:
-    """Return whether a result that does not fit is an error, rather than NULL or another number."""
     if kind in ("UnaryMinus", "Abs"):
         return bool(expression.failOnError())
     return str(expression.evalMode().toString()) == "ANSI"
 
 
 def _has_room(expression: Expression) -> bool:
-    """Return whether a result of arithmetic has a place in its type, whatever the numbers."""
+    """Return whether the result of arithmetic fits its type for all operands."""
     result: Any = expression.dataType()
     name = _type(expression)
-    if name.startswith("decimal"):  # Spark's type of a result holds every one, unless it had to be cut
+    if name.startswith("decimal"):  # Spark's result type fits every result, unless its precision was capped
         return int(result.precision()) < _MOST_DIGITS
     return name in ("float", "double")
 
@@ -82,7 +74,7 @@ def _casts_all(cast: Expression, nodes: CatalystPlan) -> bool:
     if str(cast.evalMode().toString()) != "ANSI":
         return True
     given, result = _type(cast.child()), _type(cast)
-    if "date" in given and "timestamp" in result:  # a date has more years, also within an array or a struct
+    if "date" in given and "timestamp" in result:  # dates have more years; also inside an array or a struct
         return False
     return nodes.can_up_cast(cast) or (given, result) in (("double", "float"), ("timestamp", "date"))
 

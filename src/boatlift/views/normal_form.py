@@ -1,35 +1,115 @@
-"""An optimised plan in the form in which it can be cut into stages: without what only Spark's own planner takes.
+"""Rewrites an optimised plan into a form that can be cut into stages.
 
-Spark's optimiser makes nodes that its analyser refuses, and a stage is analysed again at each step. Of a subquery that
-reads columns of the query around it, decorrelation leaves columns that stand twice, and row numbers without an order in
-the place of LIMIT. Below a semi join without a condition, and below a LIMIT, it puts limits that change only the cost.
+Spark's optimiser makes nodes that its analyser refuses, but a stage is analysed again at each step. For a subquery that
+reads columns of the outer query, decorrelation leaves duplicate columns, and row numbers without an order instead of
+LIMIT. Below a semi join without a condition, and below a LIMIT, the optimiser adds limits that change only the cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from boatlift.errors import InvalidError
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
-from boatlift.views.rewriting import NodeRewriting
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_plan, items, plans_within
 from boatlift.views.unique_keys import unique_ids
 
-__all__ = ["normal_form"]
+
+class NodeRewriting(CatalystPlan):
+    """Rewrites nodes."""
+
+    def with_plans(self, node: Node, made_of: Callable[[Node], Node]) -> Node:
+        """Return a node with other plans in its subqueries."""
+
+        def replaced(expression: Expression) -> Expression:
+            made = self._over(expression, replaced)
+            return made.withNewPlan(made_of(made.plan())) if holds_plan(made) else made
+
+        return self._with_expressions(node, replaced)
+
+    def with_scalars_as_columns(self, node: Node) -> Node | None:
+        """Return a sort or a join with its scalar subqueries as further input columns; None if it has other subqueries.
+
+        The subqueries of a condition become columns of the side that the condition reads, by default the left one.
+        """
+        plans = [each for root in items(node.expressions()) for each in plans_within(root)]
+        if any(self.kind(each) != "ScalarSubquery" for each in plans):
+            return None
+        more: list[list[Expression]] = [[] for _ in self.children(node)]
+
+        def replaced(expression: Expression, side: int) -> Expression:
+            if self.kind(expression) != "ScalarSubquery":
+                return self._over(expression, lambda each: replaced(each, side))
+            more[side].append(self.alias(expression, "scalar"))
+            return more[side][-1].toAttribute()
+
+        if self.kind(node) == "Join":
+            parts = self.conjuncts(node.condition().get())
+            made = self._joined(node, self.all_of([replaced(part, self.side_of(part, node) or 0) for part in parts]))
+        else:
+            made = self._with_expressions(node, lambda each: replaced(each, 0))
+        below = zip(self.children(node), more, strict=True)
+        return self.over(made, [self.project([*self.output(each), *new], each) if new else each for each, new in below])
+
+    def window(
+        self, columns: Iterable[Expression], partition: Iterable[Expression], order: Iterable[Expression], child: Node
+    ) -> Node:
+        return self._logical.Window(self._seq(columns), self._seq(partition), self._seq(order), child, self._none)
+
+    def window_in_order(self, node: Node, order: Sequence[Expression], child: Node) -> Node:
+        """Return a node's windows in an order, over another child."""
+        columns = []
+        for column in items(node.windowExpressions()):
+            call = column.child()
+            given = call.windowSpec()
+            spec = self._expressions.WindowSpecDefinition(
+                given.partitionSpec(), self._seq(order), given.frameSpecification()
+            )
+            ordered = self._expressions.WindowExpression(call.windowFunction(), spec)
+            columns.append(self.alias(ordered, column.name(), column.exprId(), column.metadata()))
+        return self.window(columns, items(node.partitionSpec()), order, child)
+
+    def by_columns(self, order: Sequence[Expression]) -> tuple[list[Expression], list[Expression]]:
+        """Return an order over further columns, and these columns."""
+        columns = [self.alias(each.child(), "order") for each in order]
+        pairs = zip(order, columns, strict=True)
+        return [each.withNewChildren(self._seq([column.toAttribute()])) for each, column in pairs], columns
+
+    def _over(self, expression: Expression, replaced: Callable[[Expression], Expression]) -> Expression:
+        children = items(expression.children())
+        return expression.withNewChildren(self._seq(map(replaced, children))) if children else expression
+
+    def _with_expressions(self, node: Node, replaced: Callable[[Expression], Expression]) -> Node:
+        """Return a node with other expressions, if its kind may contain subqueries."""
+        match self.kind(node):
+            case "Filter":
+                return self.filter(replaced(node.condition()), node.child())
+            case "Project":
+                return self.project(map(replaced, items(node.projectList())), node.child())
+            case "Aggregate":
+                keys, columns = items(node.groupingExpressions()), items(node.aggregateExpressions())
+                made = [self._seq(map(replaced, each)) for each in (keys, columns)]
+                return self._logical.Aggregate(*made, node.child(), node.hint())
+            case "Sort":
+                return self.sort(node.child(), map(replaced, items(node.order())), whole=True)
+            case "Join":
+                return self._joined(node, replaced(node.condition().get()))
+            case _:
+                return node
+
+    def _joined(self, join: Node, condition: Expression) -> Node:
+        left, right = self.children(join)
+        return self._logical.Join(left, right, join.joinType(), self._some(condition), join.hint())
+
 
 _LIMITS = frozenset({"GlobalLimit", "LocalLimit", "Offset"})
 """The nodes of a LIMIT."""
 
 
 def normal_form(plan: Node, nodes: CatalystPlan, view: str) -> Node:
-    """Return a plan that gives the same rows, each node of which the analyser takes.
-
-    Args:
-        plan: The optimised plan.
-        nodes: Reads and makes nodes.
-        view: The view, for errors.
+    """Return a plan with the same rows that the analyser accepts.
 
     Raises:
-        InvalidError: `[NOT_INCREMENTAL]` which rows a LIMIT takes is nobody's to say.
+        InvalidError: `[NOT_INCREMENTAL]` the rows that a LIMIT takes are arbitrary.
     """
     return _Forming(nodes, view).in_places(plan)
 
@@ -39,12 +119,12 @@ class _Forming:
         self._nodes, self._view = NodeRewriting(nodes.spark), view
 
     def in_places(self, node: Node) -> Node:
-        """Return a node in this form whose columns are known by their places, as those of a union are."""
+        """Return a node in normal form with all columns, because a union identifies columns by position."""
         formed, columns = self.of(node), self._nodes.output(node)
         return self._nodes.project(columns, formed) if len(self._nodes.output(formed)) < len(columns) else formed
 
     def of(self, node: Node) -> Node:
-        """Return a node in this form, each of whose columns stands once."""
+        """Return a node in normal form, without duplicate columns."""
         kind = self._nodes.kind(node)
         children = self._nodes.children(node)
         form = self.in_places if kind in ("Union", "UnionLoop") else self.of
@@ -58,29 +138,25 @@ class _Forming:
         match self._nodes.kind(node):
             case "Project":
                 columns = items(node.projectList())
-                kept = self._once(columns)
+                kept = list({self._nodes.id(each): each for each in columns}.values())
                 return self._nodes.project(kept, node.child()) if len(kept) < len(columns) else node
             case "Window":
                 return self._window(node)
         return node
 
-    def _once(self, columns: Sequence[Expression]) -> list[Expression]:
-        """Return columns without those that stand there before."""
-        return list({self._nodes.id(each): each for each in columns}.values())
-
     def _scalars_below(self, node: Node) -> Node:
-        """Return a sort or a join that reads the results of its scalar subqueries as columns of an input."""
+        """Return a sort or a join that reads its scalar subqueries' results as columns of an input."""
         made = self._nodes.with_scalars_as_columns(node)
         return node if made is None else self._nodes.project(self._nodes.output(node), made)
 
     def _without_hints(self, node: Node, above: str) -> Node:
-        """Return a node without a limit of partitions, unless it is a part of a LIMIT: that above holds without it."""
+        """Return a node without limits per partition, unless they belong to a LIMIT; those above suffice."""
         while self._nodes.kind(node) == "LocalLimit" and above not in _LIMITS:
             node = node.child()
         return node
 
     def _window(self, node: Node) -> Node:
-        """Return a window without the columns of its input among its own, and with an order of its row numbers."""
+        """Return a window without its input's columns, and with an order for its row numbers."""
         columns = items(node.windowExpressions())
         own = [each for each in columns if self._nodes.kind(each) == "Alias"]
         if len(own) < len(columns):
@@ -89,9 +165,9 @@ class _Forming:
         return self._ordered(node) if numbers and node.orderSpec().isEmpty() else node
 
     def _ordered(self, node: Node) -> Node:
-        """Return the row numbers of a LIMIT within a subquery, in its order.
+        """Return the row numbers of a subquery's LIMIT in the subquery's order.
 
-        Equal rows of a partition may have any order. Else the order is that of a sort below, whose columns the
+        Equal rows of a partition may have any order. Otherwise a sort below gives the order, by columns that the
         subquery need not select.
 
         Raises:

@@ -1,8 +1,8 @@
-"""A query as stages: Catalyst's optimised plan, cut where the change of a result needs rows of earlier steps.
+"""Cuts Catalyst's optimised plan into stages, where the change of a result depends on rows of earlier steps.
 
-Between the cuts a plan is linear: what it makes of a change is the change of what it makes. At a cut the rows that come
-in are arranged by the key of the node there. The node's result for a key follows from the rows of that key alone, so
-its change follows from the rows of the keys that the step touches, as they were and as they are.
+Between two cuts the plan is linear: applied to a change of its input, it yields the change of its output. At a cut,
+rows are arranged by the key of the node there. The node's result for a key depends only on the rows of that key. So its
+change depends only on the rows of the affected keys, before and after the step.
 """
 
 from __future__ import annotations
@@ -13,27 +13,22 @@ from dataclasses import dataclass, replace
 
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import Layout
-from boatlift.state.arrangement.order import Order
-from boatlift.state.arrangement.ordered import FirstRows
+from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
 from boatlift.views.bounds import Bounds, Expires
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.exact_sums import with_exact_sums
-from boatlift.views.flows import Flow, Leaf, Linear, SchemaOf, StageResult
-from boatlift.views.form import Form
+from boatlift.views.flows import Flow, Form, Leaf, Linear, SchemaOf, StageResult
 from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
 from boatlift.views.normal_form import normal_form
 
-__all__ = ["Query", "QueryKit", "Stage", "loop_of", "query_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class FirstInOrder:
-    """The rows of a key that come first.
+    """The first rows of a key.
 
     Attributes:
-        rows: Which those are.
         order: An expression over the columns of the input, and the order of its values.
     """
 
@@ -43,26 +38,25 @@ class FirstInOrder:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """A node that is applied to the rows of touched keys.
+    """A node that is applied to the rows of affected keys.
 
     Attributes:
         number: Its place among the stages of the query.
-        form: How it is computed.
-        nodes: The node; of a limit the nodes down to the sort.
+        nodes: The node; for a limit the nodes down to the sort.
         output: The attributes of its result.
-        inputs: The changes of the node's inputs.
-        keys: For each input the expressions over its columns that its rows are arranged by; none: all rows are one key.
-        whole: Whether the node has a row for no rows at all, as an aggregate without keys.
+        inputs: The flows of the node's inputs.
+        keys: For each input the key by which its rows are arranged; empty: all rows have one key.
+        whole: Whether the node has a row even for no input rows, as an aggregate without keys has.
         place: The stage in words, for people.
         arguments: The arguments of a linear aggregate's functions.
-        layout: Its keys and functions, as the kernel takes them.
-        first: If the result depends on the rows of a key that come first alone: which those are.
-        grows: Whether no row of the first input ever goes.
-        condition: The condition on the pairs of an inner join, beyond equal keys.
+        layout: The aggregate's layout in the kernel.
+        first: The first rows of a key, if the result depends only on them.
+        grows: Whether the first input is append-only.
+        condition: The condition on the pairs of an inner join, without its equality keys.
         loop: The body of a loop.
-        expires: For each input the column by which its rows expire; None: they are needed for ever.
-        sessions: Of session windows the column with the session of a row, and the bound of the times of rows: the rows
-            of a session expire when the bound has passed its end. None: there are none, or no bound.
+        expires: For each input the column by which its rows expire; None: they never do.
+        sessions: The column with a row's session, and the bound of the rows' times: rows expire when the bound passes
+            the end of their session. None without session windows, or without a bound.
     """
 
     number: int
@@ -84,20 +78,19 @@ class Stage:
 
     @property
     def children(self) -> list[Node]:
-        """The nodes below, whose attributes the stage's rows have: first the children, then scalar subqueries."""
+        """The nodes below, whose attributes the stage's rows have: the children, then the scalar subqueries."""
         return [*items(self.nodes[-1].children()), *items(self.nodes[-1].subqueries())]
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query, taken apart.
+    """A query as stages.
 
     Attributes:
-        stages: The stages, each after those whose results it takes.
-        result: The change of the whole result.
-        node: The optimised plan.
-        grows: Whether no row of the result ever goes.
-        bounded: The place of a column of the result that is not before the bound of the one stream that is read.
+        stages: The stages, each after those that it reads.
+        result: The flow of the whole result.
+        grows: Whether the result is append-only.
+        bounded: The place of a result column that is never before the watermark of the only stream.
     """
 
     stages: tuple[Stage, ...]
@@ -108,15 +101,15 @@ class Query:
 
     @property
     def only_appends(self) -> bool:
-        """Whether the result is new rows, made of the rows of a step alone."""
+        """Whether the result consists of new rows that depend only on the step's rows."""
         return self.grows and not self.stages
 
 
 _PASSED_OVER = frozenset({"WindowGroupLimit", "Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
-"""Nodes that give the rows that they take: hints, and orders that no limit reads."""
+"""Nodes that are skipped: hints, and orders that no limit reads."""
 
 _MOST_FIRST = 1000
-"""A limit of more rows has the general form: reading them costs as much."""
+"""A larger limit gets the general form, because reading its rows costs as much."""
 
 _LINEAR = frozenset({"Project", "Filter", "Generate", "Expand", "Union", "ArrowEvalPython", "BatchEvalPython"})
 _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"})
@@ -124,17 +117,15 @@ _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Rang
 
 @dataclass(frozen=True, slots=True)
 class QueryKit:
-    """What the cutting of a query knows of the session and of the streams.
+    """The session, the streams and the options of a query that is cut.
 
     Attributes:
-        nodes: Reads nodes.
-        view: The view, for errors.
-        streams: The number of the RDD of each empty frame that stands for a stream, to the stream.
-        growing: The streams of new rows: no row of theirs ever goes.
-        bounded: Stream to its column with the time that its bounds of event time are about.
-        schema_of: Returns the schema of columns as tasks see them.
+        streams: The RDD number of each empty frame that represents a stream, to the stream.
+        growing: The append-only streams.
+        bounded: Stream to its column with the event time of its watermark.
+        schema_of: Returns the tasks' schema of columns.
         layout_of: Returns the layout of an aggregate.
-        most_iterations: WITH RECURSIVE is refused to have more rounds.
+        most_iterations: WITH RECURSIVE fails with more iterations.
     """
 
     nodes: CatalystPlan
@@ -164,11 +155,9 @@ def loop_of(node: Node, loop_rdd: int, most_iterations: int, keep_every: float, 
     """Return the stages of a loop.
 
     Args:
-        node: The optimised plan of the rows of the next round.
-        loop_rdd: The number of the RDD of the empty frame that stands for the loop's rows.
-        most_iterations: More rounds than this are refused.
-        keep_every: The seconds after which rounds are kept.
-        kit: The session and the streams.
+        node: The optimised plan of the next iteration's rows.
+        loop_rdd: The RDD number of the empty frame that represents the loop's rows.
+        keep_every: The seconds between two loop checkpoints.
 
     Raises:
         InvalidError: `[NOT_INCREMENTAL]` a part of the loop cannot be kept up to date.
@@ -192,7 +181,7 @@ class _Cutting:
         return LoopKit(self._nodes, self._view, self._kit.schema_of, self._layout_of, self.flow)
 
     def loop(self, body: LoopBody, node: Node, place: str) -> StageResult:
-        """Return the stage of a loop, which has the columns of a node."""
+        """Add the stage of a loop, with the columns of a node."""
         inputs, keys = tuple(each.flow for each in body.inputs), ((),) * len(body.inputs)
         output = tuple(self._nodes.output(node))
         stage = Stage(len(self.stages), Form.LOOP, (node,), output, inputs, keys, whole=False, place=place, loop=body)
@@ -215,7 +204,8 @@ class _Cutting:
             case "Aggregate":
                 return self._aggregate(node)
             case "Join":
-                return self._join(node)
+                join = join_form(node, self._nodes)
+                return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
             case "Window":
                 keys = items(node.partitionSpec())
                 place = f"OVER (PARTITION BY {words(keys) or 'nothing'})"
@@ -230,10 +220,6 @@ class _Cutting:
                 body = recursion_body(node, self._kit.most_iterations, self.loop_kit)
                 return self.loop(body, node, "WITH RECURSIVE")
         raise self._refused(self._nodes.in_words(node), "write the query without it")
-
-    def _join(self, node: Node) -> Flow:
-        join = join_form(node, self._nodes)
-        return self._stage((node,), join.keys, join.place, form=join.form, condition=join.condition)
 
     def _aggregate(self, node: Node) -> Flow:
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
@@ -262,7 +248,7 @@ class _Cutting:
         return Linear(self._nodes.project(exact.results, node.child()), (result,))
 
     def _is_one_of(self, key: Expression, ids: AbstractSet[int]) -> bool:
-        """Return whether a grouping key, which may be a constant, is the attribute of one of some ids."""
+        """Return whether a grouping key, which may be a constant, is an attribute with one of these ids."""
         return self._nodes.kind(key) in ("AttributeReference", "Alias") and self._nodes.id(key.toAttribute()) in ids
 
     def _kernel_aggregate(
@@ -281,7 +267,7 @@ class _Cutting:
         return Linear(self._nodes.project(parts.results, node.child()), (result,))
 
     def grows(self, node: Node) -> bool:
-        """Return whether no row of a node ever goes, because none of its inputs' does."""
+        """Return whether a node is append-only, because its inputs are."""
         children = self._nodes.children(node)
         match self._nodes.kind(node):
             case "LogicalRDD":
@@ -313,7 +299,7 @@ class _Cutting:
         return self._first(tuple(nodes), (), place, FirstInOrder(FirstRows(most), order))
 
     def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:
-        """Return a stage that needs the first rows of a key alone, if the kernel knows their order."""
+        """Add a stage that needs only the first rows of a key, if the kernel supports their order."""
         if collated(keys) or not self._nodes.has_place(first.order[0]):
             return self._stage(nodes, (keys,), place)
         return self._stage(nodes, (keys,), place, form=Form.FIRST, first=first)
@@ -333,7 +319,7 @@ class _Cutting:
         condition: Expression | None = None,
         sessions: Expires | None = None,
     ) -> StageResult:
-        if any(map(collated, keys)):  # equal keys may have different bits: all rows are one key
+        if any(map(collated, keys)):  # equal keys may have different bits, so all rows get one key
             keys, form, condition = ((),) * len(keys), Form.GENERAL, None
         below = [*self._nodes.children(nodes[-1]), *items(nodes[-1].subqueries())]
         inputs = tuple(map(self.flow, below))
@@ -355,7 +341,7 @@ class _Cutting:
         return StageResult(stage.number)
 
     def _with_scalars(self, node: Node) -> Flow:
-        """Return a stage for a node with scalar subqueries in its expressions: all rows are one key."""
+        """Add a stage for a node with scalar subqueries in its expressions; all rows have one key."""
         if not self._nodes.can_replace_subqueries(node):
             raise self._refused(f"a subquery within {self._nodes.in_words(node)}", "join with it")
         keys = ((),) * (1 + node.subqueries().size())

@@ -16,8 +16,6 @@ from boatlift.views.flows import Flow, Leaf, Linear, StageResult
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import ChannelInput, FrameInput, channel_name
 
-__all__ = ["StepFrames"]
-
 WeightedPlan = tuple[Node, Expression]
 """A plan, and the attribute with the weights of its rows."""
 
@@ -26,17 +24,15 @@ _BEFORE, _AFTER = 0, 1
 
 @dataclass(frozen=True, slots=True)
 class StepFrames:
-    """The frames of one step, or of all steps to which the same streams and stages bring something.
+    """The frames of one step, or of all steps with rows from the same streams and stages.
 
     Attributes:
-        query: The query.
-        general: The numbers of the stages that have the general form.
-        nodes: Makes nodes.
-        streams: Stream to the change of it, with `_weight`; a stream that brings nothing is left out.
-        channels: The names of the channels that have rows.
-        channel: Returns the frame of a channel, given its columns `c0`, `c1`, …: these, and `_weight`.
-        first: Whether this is the first step that the view executes: static tables come now.
-        divided: Whether rows stand in several partitions.
+        general: The numbers of the stages in general form.
+        streams: Stream to its change, with `_weight`; streams without rows are absent.
+        channels: The names of the channels with rows.
+        channel: Returns the frame of a channel with given columns `c0`, `c1`, … and `_weight`.
+        first: Whether this is the view's first step, which reads the static tables.
+        divided: Whether the rows are in several partitions.
     """
 
     query: Query
@@ -51,7 +47,7 @@ class StepFrames:
     def of(self, given: FrameInput | ChannelInput) -> DataFrame | None:
         """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
 
-        Columns are named by their place, because those of a join may have equal names.
+        Columns are named by position, because columns of a join may have equal names.
         """
         if isinstance(given, ChannelInput):
             return self._left(given)
@@ -107,7 +103,6 @@ class StepFrames:
                 return self.nodes.over(node, [child]), weight
 
     def _union(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan:
-        """Return the union of the inputs that are there, with the attributes of the node."""
         output = self.nodes.output(node)
         children = []
         for each, below in zip(inputs, self.nodes.children(node), strict=True):
@@ -121,7 +116,6 @@ class StepFrames:
         return self.nodes.union([child for child, _ in children]), children[0][1]
 
     def _stage(self, stage: Stage) -> WeightedPlan | None:
-        """Return the change of a stage's result."""
         if stage.number in self.general:
             return self._difference(stage)
         name = channel_name(stage.number)
@@ -131,7 +125,7 @@ class StepFrames:
         return (plan if stage.condition is None else self.nodes.filter(stage.condition, plan)), weight
 
     def _difference(self, stage: Stage) -> WeightedPlan | None:
-        """Return what a stage's nodes give for the touched keys now, less what they gave."""
+        """Return the result of a stage's nodes for the affected keys after the step, minus that before it."""
         beginning = stage.whole and self.first
         names = [channel_name(stage.number, place) for place in range(2 * len(stage.inputs))]
         if not (beginning or self.channels.intersection(names)):
@@ -139,7 +133,7 @@ class StepFrames:
         sides = []
         for side, weight in ((_BEFORE, -1), (_AFTER, 1)):
             if beginning and weight < 0:
-                continue  # nothing was given yet, not even the row of no rows
+                continue  # the view has no result yet, not even the row for no rows
             node = self._applied(stage, side)
             column = self.nodes.alias(self.nodes.long(weight), WEIGHT)
             sides.append((self.nodes.project([*stage.output, column], node), column.toAttribute()))
@@ -148,7 +142,7 @@ class StepFrames:
         return self.nodes.union([side for side, _ in sides]), sides[0][1]
 
     def _applied(self, stage: Stage, side: int) -> Node:
-        """Return the stage's nodes over the rows of the touched keys at one side of the step."""
+        """Return the stage's nodes over the rows of the affected keys, before or after the step."""
         below = [self._rows(stage, number, side) for number in range(len(stage.inputs))]
         *upper, last = stage.nodes
         if self.nodes.kind(last) == "Window":
@@ -166,17 +160,17 @@ class StepFrames:
         return node
 
     def _by_key(self, node: Node, keys: Sequence[Expression], order: Sequence[Expression]) -> Node:
-        """Return rows with those of a key in one partition, one after the other, in an order."""
+        """Return rows with the rows of a key in one partition, consecutive and sorted."""
         child = self.nodes.divided(node, keys) if self.divided else node
         return self._in_order(child, [*map(self.nodes.ascending, keys), *order], whole=False)
 
     def _in_order(self, node: Node, order: Sequence[Expression], *, whole: bool) -> Node:
-        """Return rows in an order; rows that it leaves tied go by their columns."""
+        """Return sorted rows; ties are broken by their columns."""
         content = [self.nodes.ascending(each) for each in self.nodes.output(node) if self.nodes.has_order(each)]
         return self.nodes.sort(node, [*order, *content], whole=whole)
 
     def _rows(self, stage: Stage, number: int, side: int) -> Node:
-        """Return the rows of the touched keys of an input at one side of the step, each as often as its weight says."""
+        """Return an input's rows of the affected keys, before or after the step, repeated by their weight."""
         child, name = stage.children[number], channel_name(stage.number, 2 * number + side)
         attributes = self.nodes.output(child)
         if name not in self.channels:
@@ -186,10 +180,10 @@ class StepFrames:
         return self.nodes.renamed(self._rows_of(name, attributes).select(*columns, times), attributes, [])[0]
 
     def _rows_of(self, name: str, attributes: Sequence[Expression]) -> DataFrame:
-        """Return the rows of a channel, in columns that are never NULL where the query's attributes are not.
+        """Return the rows of a channel, with the nullability of the query's attributes.
 
-        The nodes above refer to these attributes. Were a column less certain, then a struct of it would have another
-        type as soon as the optimiser puts the column in the place of its attribute, and casts of it would be invalid.
+        The nodes above refer to these attributes. If a column could be NULL and its attribute could not, the optimiser
+        would change the type of a struct of it, and casts of that struct would become invalid.
         """
         return self.channel(name, StructType([self.nodes.field(f"c{n}", each) for n, each in enumerate(attributes)]))
 

@@ -1,10 +1,10 @@
-"""The ids of attributes, counted anew for each query, so that Catalyst makes the same plan of it each time.
+"""Attribute ids with the same hashes in each compilation, so that Catalyst always makes the same plan of a query.
 
-Some of Catalyst's rules keep expressions in hash tables, and the hash of an attribute is that of its id, which a
-counter of the JVM gives: the order of several `count(DISTINCT …)` in an optimised plan depends on what the session did
-before. Another order is another form of the state. So the ids of each block have the same hashes, one after the other.
-But no id is given twice: some attributes are made once in a JVM, within whichever block comes first, and are part of
-later plans.
+Some of Catalyst's rules keep expressions in hash tables. The hash of an attribute is the hash of its id, which comes
+from a counter of the JVM. So the order of several `count(DISTINCT …)` in an optimised plan depends on the session's
+history, and another order is another form of the state. Therefore each compilation uses a block of ids with the same
+hashes in the same order. No id is used twice: some attributes are made once per JVM, within the first block that needs
+them, and are part of later plans.
 """
 
 from __future__ import annotations
@@ -18,26 +18,24 @@ from pyspark.sql import SparkSession
 
 from boatlift.errors import InternalError
 
-__all__ = ["same_ids"]
-
 _IDS = 16
-"""A block has 2^16 ids whose hashes do not depend on the block; a plan with more has other ids for the rest."""
+"""A block has 2^16 ids whose hashes do not depend on the block; a larger plan gets other ids for the rest."""
 
 _MOST_BLOCKS = 1 << 31 - _IDS
 
 _BLOCKS = "boatlift.blocks.of.ids"
-"""The property of the JVM that counts its blocks: a JVM may serve several processes, one after the other."""
+"""The JVM property that counts its blocks; a JVM may serve several processes in turn."""
 
 _UNLIMITED = str((1 << 31) - 1)
 _OPERANDS = "spark.sql.analyzer.canonicalization.multiCommutativeOpMemoryOptThreshold"
-"""From so many operands on Catalyst compares a sum or an AND by an object whose hash is another in each process."""
+"""From this number of operands on, Catalyst compares a sum or an AND by an object whose hash differs by process."""
 
 _counting = threading.Lock()
 
 
 @contextmanager
 def same_ids(spark: SparkSession) -> Iterator[None]:
-    """Let the attributes that are made in this block have the same hashes each time, and ids that no other has."""
+    """Give the attributes that are made in this block unique ids with the same hashes each time."""
     jvm: Any = cast("Any", spark)._jvm
     counter = _Counter(jvm)
     with _counting:
@@ -58,15 +56,15 @@ def same_ids(spark: SparkSession) -> Iterator[None]:
 def _first(block: int) -> int:
     """Return the first id of a block.
 
-    Java's hash of a number is the exclusive or of its two halves. Both halves have the number of the block, so it drops
-    out. The ids are above all that a session comes to by itself.
+    Java's hash of a number is the exclusive or of its two halves. Both halves contain the number of the block, which
+    cancels out. These ids are above all ids that a session reaches by counting.
     """
     number = block << _IDS
     return (number | 1 << 8) << 32 | number
 
 
 class _Counter:
-    """The counter of ids: Catalyst keeps it private, and Py4J hands out an `AtomicLong` as a plain number."""
+    """The counter of ids, which is private in Catalyst; Py4J would convert its `AtomicLong` to a plain number."""
 
     def __init__(self, jvm: Any) -> None:
         name = "org.apache.spark.sql.catalyst.expressions.NamedExpression$"
@@ -79,5 +77,5 @@ class _Counter:
         self._swap = handles.collectArguments(swap, 0, handles.publicLookup().unreflectGetter(field))
 
     def swapped(self, value: int) -> int:
-        """Let the next id be a value; return what it would have been. No id that other threads take is lost."""
+        """Set the next id; return the previous next id. This is atomic, so other threads lose no id."""
         return int(self._swap.invokeWithArguments([value]))

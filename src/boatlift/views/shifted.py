@@ -1,4 +1,4 @@
-"""Expressions that are a time with something added: the value of a column, and how far the value may be from it."""
+"""Expressions that equal a time in a column, give or take a known distance."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import Any
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
 
-__all__ = ["ColumnPlace", "Shifted", "has_calendar_days", "interval_in", "shifted"]
-
 SECOND, DAY = 10**6, 86_400 * 10**6
 _ZONE_SHIFT = 2 * 3600 * SECOND
-"""A day of a calendar differs from 24 hours by no more, where a time zone shifts its clocks."""
+"""The most by which a calendar day differs from 24 hours, in a time zone that shifts its clocks."""
 
 _COARSEST = {
     "SECOND": SECOND,
@@ -28,22 +26,21 @@ _COARSEST = {
     "YYYY": 368 * DAY,
     "YY": 368 * DAY,
 }
-"""The unit of `date_trunc` to no less microseconds than a time can lose, time zones with their shifts included."""
+"""The unit of `date_trunc` to an upper limit of the microseconds that it removes, including shifts of time zones."""
 
 _AS_IT_IS = frozenset({"Alias", "KnownNullable", "KnownNotNull", "PreciseTimestampConversion"})
 _FIXED_ZONES = frozenset({"UTC", "Z", "GMT", "Etc/UTC", "Etc/GMT"})
 
 ColumnPlace = tuple[int, int | None]
-"""A column: the id of its attribute; of a field of a struct also its place."""
+"""A column: the id of its attribute, and for a field of a struct also its place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shifted:
-    """A value that follows the time in a column.
+    """A value near the time in a column.
 
     Attributes:
-        column: The column.
-        least, most: How much later than the column the value is at least and at most, in microseconds.
+        least, most: The range of the value minus the column's time, in microseconds.
     """
 
     column: ColumnPlace
@@ -52,16 +49,15 @@ class Shifted:
 
     @property
     def is_column(self) -> bool:
-        """Whether the value is the column's."""
         return not self.least and not self.most
 
     def plus(self, least: int, most: int) -> Shifted:
-        """Return a value that is later by no less and no more than some microseconds."""
+        """Return a value that is later by a range of microseconds."""
         return replace(self, least=self.least + least, most=self.most + most)
 
 
 def shifted(expression: Expression) -> Shifted | None:
-    """Return an expression as a column with something added; None if it does not keep the order of a column."""
+    """Return an expression as a shifted column; None if it does not keep the order of a column."""
     children = items(expression.children())
     match CatalystPlan.kind(expression):
         case "AttributeReference":
@@ -88,20 +84,20 @@ def shifted(expression: Expression) -> Shifted | None:
 
 
 def interval_in(expression: Expression) -> int | None:
-    """Return the microseconds that a `TimestampAddInterval` adds; None of months, and of what differs by row."""
+    """Return the microseconds that a `TimestampAddInterval` adds; None for months, and if they differ by row."""
     interval = items(expression.children())[1]
     added = interval.eval(None) if interval.foldable() else None
     return added if isinstance(added, int) else None
 
 
 def has_calendar_days(expression: Expression, added: int) -> bool:
-    """Return whether a `TimestampAddInterval` adds days of a calendar, in a time zone that shifts its clocks."""
+    """Return whether a `TimestampAddInterval` adds calendar days in a time zone that shifts its clocks."""
     zone = expression.timeZoneId()
     return abs(added) >= DAY and (zone.isEmpty() or str(zone.get()) not in _FIXED_ZONES)
 
 
 def _sum(kind: str, first: Expression, second: Expression) -> Shifted | None:
-    """Return a sum within a window: Spark computes the begin of a window as a time less a remainder."""
+    """Return a sum within a window: Spark computes the begin of a window as a time minus a remainder."""
     if str(first.dataType().catalogString()) != "bigint":
         return None
     if CatalystPlan.kind(second) == "CaseWhen" and kind == "Subtract":
@@ -121,7 +117,7 @@ def _plus(expression: Expression, least: int, most: int) -> Shifted | None:
 
 
 def _literal(expression: Expression) -> Any:
-    """Return the value of a literal, a text in capitals; None of another expression, and of NULL."""
+    """Return the value of a literal, texts in capitals; None for NULL and for other expressions."""
     if CatalystPlan.kind(expression) != "Literal":
         return None
     value = expression.value()
@@ -129,7 +125,7 @@ def _literal(expression: Expression) -> Any:
 
 
 def _first(expression: Expression, kind: str) -> Expression | None:
-    """Return the first expression of a kind within one."""
+    """Return the first expression of a kind within an expression."""
     if CatalystPlan.kind(expression) == kind:
         return expression
     found = (_first(child, kind) for child in items(expression.children()))

@@ -1,4 +1,4 @@
-"""A plan with gaps: made once, and filled at each step with the rows of the step's sources."""
+"""A plan with gaps, made once and filled with the rows of sources at each step."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from pyspark.sql import DataFrame
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
-
-__all__ = ["Template"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +25,10 @@ class _Branch:
 
 
 class Template:
-    """A plan, some of whose leaves are gaps.
+    """A plan whose leaves may be gaps.
 
     Args:
-        frame: The plan.
-        gaps: The number of the RDD of each empty frame that stands for a source, to the source.
-        nodes: Makes nodes.
+        gaps: The RDD number of each empty frame that represents a source, to the source.
     """
 
     def __init__(self, frame: DataFrame, gaps: Mapping[int, str], nodes: CatalystPlan) -> None:
@@ -41,7 +37,6 @@ class Template:
 
     @property
     def has_gaps(self) -> bool:
-        """Whether there are any gaps."""
         return isinstance(self._root, _Branch | _Gap)
 
     def filled(self, frames: Mapping[str, DataFrame]) -> DataFrame:
@@ -53,7 +48,7 @@ class Template:
         return self._nodes.frame_of(self._fill(self._root, frames))
 
     def _read(self, node: Node) -> _Branch | _Gap | Node:
-        """Return a node; only those above gaps are looked at again."""
+        """Read a node; nodes without gaps below are kept whole."""
         if self._nodes.kind(node) == "LogicalRDD" and (source := self._gaps.get(int(node.rdd().id()))):
             return _Gap(source, tuple((each.name(), each.exprId()) for each in self._nodes.output(node)))
         children = tuple(map(self._read, self._nodes.children(node)))

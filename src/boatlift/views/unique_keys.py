@@ -1,4 +1,4 @@
-"""Which columns tell the rows of a query apart, as far as its plan shows it."""
+"""Which columns identify the rows of a query, as far as its plan shows."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.joins import collated
 from boatlift.views.shifted import ColumnPlace
 from boatlift.views.window_ends import WindowEnds
-
-__all__ = ["unique_ids", "unique_keys"]
 
 Key = frozenset[ColumnPlace]
 """Columns, and fields of structs: no two rows have equal values in all of them."""
@@ -31,26 +29,24 @@ _EXACT = re.compile(
     r"(tinyint|smallint|int|bigint)>(smallint|int|bigint|decimal\(.*\)|string)|(tinyint|smallint)>float"
     r"|(tinyint|smallint|int|float)>double|decimal\(.*\)>decimal\(.*\)|(boolean|date)>string"
 )
-"""Casts that give different values for different ones, if nothing overflows: not so of a time, which a zone shifts."""
+"""Injective casts, if nothing overflows; a cast of a time depends on its zone."""
 
 _MOST_KEYS = 64
-"""So many ways to tell the rows of a node apart are looked at."""
+"""The largest number of keys of a node that are considered."""
 
 _MOST_PAIRS = 4
-"""So many equal columns of a join stand for each other."""
+"""The largest number of equal column pairs of a join that are exchanged in keys."""
 
 
 def unique_keys(
     node: Node, nodes: CatalystPlan, streams: Mapping[int, Sequence[frozenset[str]]]
 ) -> tuple[frozenset[str], ...]:
-    """Return sets of columns, none of which two rows have equal values in; () if the plan shows none.
+    """Return sets of columns in which no two rows are equal; () if the plan shows none.
 
-    An empty set says that there is one row at most.
+    An empty set means that there is at most one row.
 
     Args:
-        node: The optimised plan.
-        nodes: Reads nodes.
-        streams: Such sets of each stream, by the number of the RDD of the frame that stands for it.
+        streams: Such sets of each stream, by the RDD number of the frame that represents it.
     """
     names = {nodes.id(attribute): str(attribute.name()) for attribute in nodes.output(node)}
     known = sorted(unique_ids(node, nodes, streams), key=lambda key: (len(key), sorted(key)))
@@ -58,7 +54,7 @@ def unique_keys(
 
 
 def unique_ids(node: Node, nodes: CatalystPlan, streams: Mapping[int, Sequence[frozenset[str]]]) -> set[frozenset[int]]:
-    """Return the sets of `unique_keys` as ids of attributes, which the node need not give."""
+    """Return the sets of `unique_keys` as attribute ids, which need not be in the node's output."""
     found = _Reading(nodes, streams).keys(node)
     return {frozenset(each for each, _ in key) for key in found if all(field is None for _, field in key)}
 
@@ -87,7 +83,7 @@ class _Reading:
         return {key for key in made if not any(other < key for other in made)}
 
     def fixed(self, node: Node) -> frozenset[int]:
-        """Return the attributes that have one value in all rows."""
+        """Return the attributes with one value in all rows."""
         kind = self._nodes.kind(node)
         below = frozenset[int]().union(*map(self.fixed, self._passing(node, kind)))
         if kind == "Filter":
@@ -98,7 +94,7 @@ class _Reading:
         return frozenset(self._nodes.id(column.toAttribute()) for column in columns if self._is_fixed(column, below))
 
     def _passing(self, node: Node, kind: str) -> list[Node]:
-        """Return the nodes below whose columns have no other values above."""
+        """Return the children whose columns keep their values in the node's output."""
         children = self._nodes.children(node)
         if kind == "Join":
             how = self._nodes.join_type(node)
@@ -117,7 +113,7 @@ class _Reading:
         return {frozenset((ids[name], None) for name in key) for key in known if key <= ids.keys()}
 
     def _aggregate(self, node: Node) -> Iterable[Key]:
-        """Return the grouping keys; of each window one end decides the other, of a session beside the other keys."""
+        """Yield keys from the grouping keys; each end of a fixed window implies the other, but not of a session."""
         below, columns = self.fixed(node.child()), items(node.aggregateExpressions())
         grouping = [key for key in items(node.groupingExpressions()) if not self._is_fixed(key, below)]
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
@@ -147,11 +143,10 @@ class _Reading:
         return self._is_pair(key) or str(key.dataType().catalogString()).startswith("timestamp")
 
     def _is_pair(self, key: Expression) -> bool:
-        """Return whether a key is a struct of two fields, as windows are."""
         return self._nodes.kind(key.dataType()) == "StructType" and int(key.dataType().length()) == 2
 
     def _passed(self, columns: Iterable[Expression]) -> Mapping[ColumnPlace, Sequence[int]]:
-        """Return what columns pass on, so that different values stay different, to the ids of these columns."""
+        """Return the places whose values some columns pass on injectively, to the ids of these columns."""
         passed = defaultdict(list)
         for column in columns:
             place = self._place(self._nodes.unnamed(column))
@@ -160,7 +155,7 @@ class _Reading:
         return passed
 
     def _place(self, value: Expression) -> ColumnPlace | None:
-        """Return the column, or the field of a struct, that a value tells apart; None of another expression."""
+        """Return the column, or field of a struct, of which a value is an injective function; None if there is none."""
         value = self._compared(value)
         while self._nodes.kind(value) == "Cast" and self._is_exact(value):
             value = value.child()
@@ -183,7 +178,7 @@ class _Reading:
         return self.keys(node.child())
 
     def _fixed_by(self, condition: Expression) -> Iterable[int]:
-        """Return the attributes that a condition holds to one value."""
+        """Yield the attributes that a condition fixes to one value."""
         for part in self._nodes.conjuncts(condition):
             if self._nodes.kind(part) in ("EqualTo", "EqualNullSafe"):
                 one, other = items(part.children())
@@ -208,7 +203,7 @@ class _Reading:
         )
 
     def _compared(self, key: Expression) -> Expression:
-        """Return a key without what the optimiser puts around it to give equal floats equal bits."""
+        """Return a key without the optimiser's normalisation of floats."""
         while self._nodes.kind(key) in _NORMALISING:
             key = key.child()
         return key
@@ -232,7 +227,7 @@ class _Reading:
         return self._exchanged(found, pairs) if how == "Inner" else found
 
     def _exchanged(self, keys: set[Key], pairs: Iterable[Sequence[ColumnPlace | None]]) -> set[Key]:
-        """Return keys, and those with an equal column of the other side in the place of one."""
+        """Return keys, and also these keys with a column replaced by its equal of the other side."""
         both = [(one, other) for one, other in pairs if one is not None and other is not None]
         for one, other in both[:_MOST_PAIRS]:
             for here, there in ((one, other), (other, one)):
@@ -241,7 +236,7 @@ class _Reading:
 
 
 def _outside(place: ColumnPlace, passed: Mapping[ColumnPlace, Collection[int]]) -> list[ColumnPlace]:
-    """Return the columns above, and fields of structs, that have the values of a place."""
+    """Return the output columns, and fields of structs, that have the values of a place."""
     column, field = place
     whole = [(own, field) for own in passed.get((column, None), ())]
     return whole if field is None else [*whole, *((own, None) for own in passed.get(place, ()))]

@@ -1,7 +1,8 @@
-"""A job of a view's step: the rows that come in, the nodes that one task runs, and what they leave or hand out."""
+"""The jobs of a view's step: the input rows, the nodes that one task runs, and their output."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -13,11 +14,8 @@ from boatlift.kernels.network.node import Node
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.bounds import Bound
 from boatlift.views.catalyst_plan import CatalystPlan, Expression
-from boatlift.views.flows import Flow, Leaf, Linear
-from boatlift.views.form import Form
+from boatlift.views.flows import Flow, Form, Leaf, Linear
 from boatlift.views.query import Query
-
-__all__ = ["ChannelInput", "FrameInput", "PlacedNode", "ViewJob", "all_of", "channel_name", "in_words", "layout_lines"]
 
 
 def channel_name(stage: int, result: int = 0) -> str:
@@ -27,12 +25,11 @@ def channel_name(stage: int, result: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FrameInput:
-    """Rows of a job's input that Spark computes.
+    """Input rows of a job that Spark computes.
 
     Attributes:
-        flow: What is computed.
         columns: The columns, over the flow's result.
-        schema: Their schema, named by their place.
+        schema: Their schema, named by position.
     """
 
     flow: Flow
@@ -42,12 +39,11 @@ class FrameInput:
 
 @dataclass(frozen=True, slots=True)
 class ChannelInput:
-    """Rows of a job's input that a node of an earlier job has left.
+    """Input rows of a job that a node of an earlier job has written.
 
     Attributes:
-        name: The channel.
         whole: The schema of the channel.
-        columns: The places of the columns that are taken.
+        columns: The places of the columns that are read.
     """
 
     name: str
@@ -56,7 +52,7 @@ class ChannelInput:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of the columns that are taken, named by their place."""
+        """The schema of the columns that are read, named by position."""
         return pa.schema([self.whole.field(column).with_name(f"c{n}") for n, column in enumerate(self.columns)])
 
 
@@ -66,10 +62,9 @@ class PlacedNode:
 
     Attributes:
         stage: The stage that it computes.
-        node: The node.
-        feeds: Where its inputs come from: a source from 0 is an input of the job; −1 is its first node, −2 its second.
-        key: The columns of its result that have the key by which several tasks divide its rows; None if not all have.
-        expiries: Part of its state to the column by which its rows expire, and the bound by which they have.
+        feeds: Its inputs: a source from 0 on is an input of the job; −1 is the job's first node, −2 its second.
+        key: The columns of its result that contain the key by which tasks divide its rows; None if some are missing.
+        expiries: Part of its state to the column by which its rows expire, and the bound that passes it.
     """
 
     stage: int
@@ -84,10 +79,10 @@ class ViewJob:
     """A job of a step.
 
     Attributes:
-        inputs: The rows that it is handed.
-        nodes: Its nodes, each after those that it takes from.
-        leaves: The stages whose results are left for later jobs.
-        result: The columns that are handed out, in the job that does; see `PlacedNode.feeds`.
+        inputs: The rows that it reads.
+        nodes: Its nodes, each after those that it reads.
+        leaves: The stages whose results it writes for later jobs.
+        result: The columns of the view's result, in the job that emits it; see `PlacedNode.feeds`.
     """
 
     inputs: tuple[FrameInput | ChannelInput, ...]
@@ -97,15 +92,16 @@ class ViewJob:
 
     @property
     def reads_streams(self) -> bool:
-        """Whether rows of streams come in, and not only what earlier jobs have left."""
+        """Whether it reads rows of streams, and not only results of earlier jobs."""
         return any(isinstance(given, FrameInput) and _reads_streams(given.flow) for given in self.inputs)
 
     def apart(self) -> list[ViewJob]:
-        """Return jobs of one node each, and one that hands out, in the place of this one."""
-        jobs = [
-            ViewJob(tuple(map(self._input, placed.feeds)), (_alone(placed),), leaves=(placed.stage,))
-            for placed in self.nodes
-        ]
+        """Return jobs of one node each, and one that emits the result, instead of this one."""
+        jobs = []
+        for placed in self.nodes:
+            feeds = tuple(Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
+            inputs = tuple(map(self._input, placed.feeds))
+            jobs.append(ViewJob(inputs, (replace(placed, feeds=feeds),), leaves=(placed.stage,)))
         if self.result is not None and self._divided_by_result():
             last = jobs.pop()
             jobs.append(ViewJob(last.inputs, last.nodes, result=Feed(-1, self.result.columns)))
@@ -115,7 +111,7 @@ class ViewJob:
         return jobs
 
     def _divided_by_result(self) -> bool:
-        """Return whether the last node's tasks can hand out: equal rows of the result have one key, so one task."""
+        """Return whether the last node's tasks can emit the result: equal rows have one key, so one task has them."""
         if not self.nodes or self.result is None or self.result.source != -len(self.nodes):
             return False
         key = self.nodes[-1].key
@@ -124,7 +120,7 @@ class ViewJob:
     def _input(self, feed: Feed) -> FrameInput | ChannelInput:
         if feed.source >= 0:
             given = self.inputs[feed.source]
-            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its one reader"
+            assert feed.columns == tuple(range(len(given.schema))), "an input has the columns of its only reader"
             return given
         placed = self.nodes[-1 - feed.source]
         (schema,) = placed.node.schemas
@@ -142,7 +138,7 @@ def _reads_streams(flow: Flow) -> bool:
 
 
 def in_words(job: ViewJob, query: Query) -> str:
-    """Return what a job computes, for people: its stages, and whether it hands out."""
+    """Return a description of a job for people: its stages, and whether it emits the result."""
     parts = []
     for placed in job.nodes:
         stage = query.stages[placed.stage]
@@ -150,15 +146,15 @@ def in_words(job: ViewJob, query: Query) -> str:
         if stage.sessions is not None:
             until = {"the end of their session"}
         some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
-        ends = f", {some}until the bound of event time passes {', '.join(sorted(until))}" if placed.expiries else ""
+        ends = f", {some}until the watermark passes {', '.join(sorted(until))}" if placed.expiries else ""
         parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
     if job.result is not None:
-        parts.append("hand out the change")
+        parts.append("emit the change")
     return ", then ".join(parts)
 
 
 def layout_lines(job: ViewJob) -> Iterator[str]:
-    """Return what the state of a job's nodes is made of, line by line, with the ids of the expressions that come in."""
+    """Return the composition of the state of a job's nodes, line by line, with the ids of the input expressions."""
     for given in job.inputs:
         if isinstance(given, ChannelInput):
             yield f"takes {given.columns} of {given.name}"
@@ -166,12 +162,23 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
             yield f"takes {[str(column.toString()) for column in given.columns]} {given.schema.types}"
     for placed in job.nodes:
         node = placed.node
-        if isinstance(node, LoopNode):  # these have no part in what is kept
+        if isinstance(node, LoopNode):  # these fields do not affect the state
             node = replace(node, most_iterations=0, keep_every=0.0)
         ends = [(part, placed.expiries[part][0]) for part in sorted(placed.expiries)]
-        yield f"{placed.stage} keeps {node!r} of {placed.feeds} by {placed.key} until {ends}"
+        form = _IDENTITY_NAMES.sub(lambda name: _IN_IDENTITIES[name[0]], repr(node))
+        yield f"{placed.stage} keeps {form} of {placed.feeds} by {placed.key} until {ends}"
     yield f"leaves {job.leaves}, hands out {job.result}"
 
+
+_IN_IDENTITIES = {
+    "RecomputeKeysNode(": "TouchedNode(",
+    "TopNNode(": "FirstNode(",
+    "most_iterations=": "most_rounds=",
+    "Result.ALL_ITERATIONS": "Result.ALL_ROUNDS",
+}
+"""Names in the text of a node to the names in the identities that stores have recorded."""
+
+_IDENTITY_NAMES = re.compile("|".join(map(re.escape, _IN_IDENTITIES)))
 
 _KEPT = {
     Form.JOIN: "kernel: keeps both inputs by key",
@@ -181,14 +188,9 @@ _KEPT = {
     Form.DISTINCT: "kernel: keeps the rows",
     Form.AGGREGATE: "kernel: keeps exact sums by key",
     Form.FIRST: "kernel: keeps its input in order",
-    Form.LOOP: "all rounds in one job: keeps the rows of its operators by round",
+    Form.LOOP: "all iterations in one job: keeps the rows of its operators by iteration",
     Form.GENERAL: "general form: keeps its inputs by key",
 }
-
-
-def _alone(placed: PlacedNode) -> PlacedNode:
-    feeds = (Feed(number, tuple(range(len(feed.columns)))) for number, feed in enumerate(placed.feeds))
-    return replace(placed, feeds=tuple(feeds))
 
 
 def all_of(source: int, schema: pa.Schema) -> Feed:

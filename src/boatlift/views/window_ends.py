@@ -1,4 +1,4 @@
-"""Which columns of a query are ends of one window: its start decides its end, and its end its start."""
+"""Which columns of a query are the two ends of a window, so that each determines the other."""
 
 from __future__ import annotations
 
@@ -8,29 +8,24 @@ from itertools import count
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.shifted import ColumnPlace
 
-__all__ = ["Moment", "WindowEnds"]
-
 Moment = tuple[int, int]
-"""The number of a time, whatever it is in a row, and what is added to it: one number, and one decides the other."""
+"""A number for a time that rows have, and a constant that is added to it: two equal numbers differ by a constant."""
 
 _AS_IT_IS = frozenset({"KnownNullable", "KnownNotNull", "PreciseTimestampConversion"})
-"""Expressions whose value decides that of their child; the last one is in windows alone."""
+"""Expressions that keep the value of their child; the last one occurs only in windows."""
 
 _PASSING = frozenset({
     "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "GlobalLimit", "LocalLimit", "Offset",
     "RebalancePartitions", "Repartition", "RepartitionByExpression", "Sort", "Window", "WindowGroupLimit",
 })  # fmt: skip
-"""Nodes that pass on the columns that they take."""
+"""Nodes that pass on the columns of their input."""
 
 
 class WindowEnds:
-    """Reads out of a plan which columns, and fields of structs, are a common time with a constant added.
+    """Finds the columns, and fields of structs, that are a common time plus a constant.
 
-    Fixed windows are computed so: the end is the start and the length. Where a row has several windows, or a union has
-    windows of several queries, both ends must be as far apart in all of them. An outer join has NULL for both or none.
-
-    Args:
-        nodes: Reads nodes.
+    The end of a fixed window is its start plus its length. If a row has several windows, or a union has windows of
+    several queries, the distance must be the same in all of them. In an outer join both ends are NULL or none is.
     """
 
     def __init__(self, nodes: CatalystPlan) -> None:
@@ -81,7 +76,7 @@ class WindowEnds:
     def _moments(
         self, value: Expression, known: Mapping[ColumnPlace, Moment], seen: list[tuple[Expression, int]]
     ) -> dict[int | None, Moment]:
-        """Return what is known of a value, and of its fields."""
+        """Return the moments of a value, and of its fields."""
         match self._nodes.kind(value):
             case "AttributeReference":
                 return {place[1]: each for place, each in known.items() if place[0] == self._nodes.id(value)}
@@ -98,7 +93,7 @@ class WindowEnds:
                 return {}
 
     def _sum(self, value: Expression) -> tuple[Expression, int]:
-        """Return the expression that a value is, and the constant that is added to it."""
+        """Return a value as an expression plus a constant."""
         kind, children = self._nodes.kind(value), items(value.children())
         if kind in _AS_IT_IS:
             return self._sum(children[0])
@@ -117,12 +112,12 @@ class WindowEnds:
         return seen[-1][1]
 
     def _common(self, ways: Sequence[Mapping[ColumnPlace, Moment]]) -> dict[ColumnPlace, Moment]:
-        """Return what holds of rows each of which is made in one of several ways."""
+        """Return the moments that are common to rows that are made in one of several ways."""
         numbers: dict[object, int] = {}
         made: dict[ColumnPlace, Moment] = {}
         for place, (_, added) in ways[0].items():
             if all(place in way for way in ways):
-                # Two places are as far apart in all ways if, from the first way to each other, both move as far.
+                # Two places have the same distance in all ways if they move by the same amount from way to way.
                 moved = tuple((way[place][0], way[place][1] - added) for way in ways)
                 made[place] = numbers.setdefault(moved, next(self._numbers)), added
         return made

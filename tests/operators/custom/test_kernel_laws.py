@@ -15,7 +15,7 @@ from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.custom import group_state
 from boatlift.operators.custom.group_state import DELTAS_KEPT, Entry, GroupState
 from boatlift.operators.custom.kernel import CustomKernel
-from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 KEYS = (("a", pa.int64()), ("b", pa.string()))

@@ -16,7 +16,7 @@ import boatlift as bl
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import plan
 from boatlift.errors import DivergedError
-from boatlift.kernels.answers import Answers
+from boatlift.kernels.step_state import Answers
 from boatlift.runtime.inspect.program import plan_of
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs import planner

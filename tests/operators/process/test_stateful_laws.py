@@ -17,8 +17,8 @@ from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.stateful.program import StatefulProgram
 from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder
+from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from operators.process.test_kernel_laws import KEYS, ROWS, columns_of, some_row
-from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Hash, batch_maker, crowded_hash, same_hash, spread_hash
 from support.keyed_state import Row as Made
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from boatlift.kernels.aggregate import AggregateColumn, Layout
 from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.window.kernel import FinalWindowKernel
-from spark.keyed.kernel_laws import KernelCase, KernelLaws, Step
+from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 TIME = pa.timestamp("us", "UTC")

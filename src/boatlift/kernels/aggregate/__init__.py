@@ -1,7 +1,7 @@
-"""The kernels of aggregations: exact sums, kept as runs of the sums that each step added.
+"""Kernels of aggregates: exact sums, stored as runs of the sums that each step added.
 
-`AggregateKernel`, `ReduceKernel` and `AggregateNode` are the ways in. The parts, in the order of a step: `step_input`,
-`previous`, `change`, `codec`. No Spark in here.
+The entry points are `AggregateKernel`, `ReduceKernel` and `AggregateNode`. The order of a step is `step_input`,
+`change`, `codec`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The output of a step: for every key touched, its row before with weight −1 and its row after with weight +1."""
+"""The output of a step: for every affected key, its row before with weight −1 and its row after with weight +1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,31 +10,25 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.kernels.aggregate.layout import Layout
-from boatlift.kernels.aggregate.order_code import Extreme, merge_ranked
-from boatlift.kernels.aggregate.output import KeyedOutput, OutputRows
-from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
-from boatlift.kernels.aggregate.previous import Previous
-from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.layout import ROWS, Layout
+from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, merge_ranked
+from boatlift.kernels.aggregate.partials import PartialAggregates, StoredPartials, settle_sums
+from boatlift.kernels.aggregate.results import KeyedOutput, OutputRows, results_of
 from boatlift.state.column import Column, shown
+from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
-
-__all__ = ["Around", "Change", "Named", "change_of", "merged"]
+from boatlift.state.segment import matching_rows
 
 Mask = npt.NDArray[np.bool_]
 
 Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
-"""Minima and maxima before a step and after it, by (`min` or `max`, argument's number)."""
+"""Minima and maxima before and after a step, by (`min` or `max`, argument's number)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """The names that errors of an aggregation have.
-
-    Attributes:
-        processor: The processor.
-        keys: Its keys.
-    """
+    """Names for an aggregation's errors."""
 
     processor: str
     keys: tuple[str, ...]
@@ -42,12 +36,11 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A step's output, each part sorted as the step's keys are.
+    """A step's output, each part in the order of the step's keys.
 
     Attributes:
-        replaced: The rows before, of keys that have a row after.
-        ended: The rows before, of keys whose last row was taken back.
-        after: The rows after.
+        replaced: The rows before, for keys with a row after.
+        ended: The rows before, for keys whose last row was retracted.
     """
 
     replaced: OutputRows
@@ -64,19 +57,18 @@ def change_of(
     upserts: bool = False,
     first_values: Around | None = None,
 ) -> Change:
-    """Return the rows that a step changes. A key whose row stays the same, bit for bit, has none among them.
+    """Return the rows that a step changes; a key whose row stays bitwise equal has none.
 
     Args:
-        layout: The aggregates.
         delta: The partial aggregates that the step adds, by key.
         previous: The partial aggregates of those keys before.
-        named: The processor and its keys, for errors.
-        upserts: Leave out the rows that are replaced.
-        first_values: The minima and maxima that partial aggregates do not have; those before are added to `previous`.
+        named: Names for errors.
+        upserts: Whether to leave out replaced rows.
+        first_values: The minima and maxima that partial aggregates lack; those before are added to `previous`.
 
     Raises:
-        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type, and
-            is not to be NULL. `[NEGATIVE_WEIGHT]` the step takes back rows that were never there.
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type and
+            must not be NULL. `[NEGATIVE_WEIGHT]` the step retracts rows that do not exist.
     """
     total = merged(layout, previous.partials, delta.values)
     for pair, (before_step, after_step) in (first_values or {}).items():
@@ -102,7 +94,7 @@ def change_of(
 
 
 def merged(layout: Layout, left: PartialAggregates, right: PartialAggregates) -> PartialAggregates:
-    """Return the sum of two partial aggregates of the same keys, row by row."""
+    """Return the row-wise sum of partial aggregates of the same keys."""
     addends = dict(left.addends)
     for addend, values in right.addends.items():
         known = addends.get(addend)
@@ -131,7 +123,7 @@ def _changed(before: Sequence[Column], after: Sequence[Column], goes_on: Mask | 
 
 
 def _check_counts(layout: Layout, keys: Sequence[Column], total: PartialAggregates, named: Named) -> None:
-    """Refuse what no rows add up to: rows were taken back that are not there."""
+    """Refuse counts and sums that are impossible, because rows were retracted that do not exist."""
     wrong = total.rows < 0
     for number in range(len(layout.arguments)):
         counts = total.counts(number)
@@ -158,3 +150,75 @@ def _both(left: Mask | None, right: Mask | None) -> Mask | None:
     if left is None or right is None:
         return left if right is None else right
     return left & right
+
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class Previous:
+    """The state of some keys before a step.
+
+    Attributes:
+        found: Which keys are in a run.
+        everyone: Whether all are.
+        partials: Their partial aggregates, one row per key; zeros, without extremes, for keys in no run.
+    """
+
+    found: Mask
+    everyone: bool
+    partials: PartialAggregates
+
+
+def previous_of(
+    layout: Layout, delta: KeyedRows[PartialAggregates], runs: Iterable[OpenRun[StoredPartials]]
+) -> Previous:
+    """Return the sum of the partial aggregates that runs have for the keys of a step.
+
+    Args:
+        runs: May have other key groups as well, or only some.
+    """
+    codec = PartialsCodec(layout)
+    length = len(delta)
+    found = np.zeros(length, np.bool_)
+    everyone = False
+    partials = PartialAggregates(length, {}, {})
+    for run in runs:
+        for segment in run.segments:
+            asked, rows = matching_rows(delta, segment)
+            if len(asked):
+                _add(partials, asked, segment.read(codec, rows))
+                if not everyone:
+                    found[asked] = True
+                    everyone = len(asked) == length
+    if ROWS not in partials.addends:
+        partials.addends[ROWS] = np.zeros(length, np.int64)
+    settle_sums(layout, partials)
+    return Previous(found, everyone or bool(found.all()), partials)
+
+
+def _add(partials: PartialAggregates, asked: Ints, hits: PartialAggregates) -> None:
+    everyone = hits.length == partials.length
+    for addend, values in hits.addends.items():
+        before = partials.addends.get(addend)
+        if before is None and everyone:
+            partials.addends[addend] = values
+        elif everyone and before is not None:
+            before += values
+        else:
+            if before is None:
+                before = partials.addends[addend] = np.zeros(partials.length, np.int64)
+            before[asked] += values
+    for (which, argument), extreme in hits.extremes.items():
+        known = partials.extremes.get((which, argument))
+        if isinstance(extreme, pa.Array):
+            places = np.zeros(partials.length, np.int64)
+            places[asked] = np.arange(hits.length)
+            missing = np.ones(partials.length, np.bool_)
+            missing[asked] = False
+            spread = extreme.take(pa.array(places, mask=missing))
+            partials.extremes[which, argument] = spread if known is None else merge_ranked(which, known, spread)
+        else:
+            if known is None:
+                known = partials.extremes[which, argument] = np.full(partials.length, ABSENT[which])
+            known[asked] = (np.minimum if which == "min" else np.maximum)(known[asked], extreme)

@@ -1,4 +1,4 @@
-"""How partial aggregates are stored in a run: docs/formats/run.md describes the columns."""
+"""The codec of partial aggregates in a run (docs/formats/run.md)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from boatlift.kernels.aggregate.partials import PartialAggregates, StoredPartial
 from boatlift.state.column import StoredValues
 from boatlift.state.group import grouped_sum
 
-__all__ = ["PartialsCodec"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Extent = tuple[int, int]
@@ -31,28 +29,21 @@ class PartialsCodec:
     """The codec of a layout's partial aggregates (`boatlift.state.codec.ValueCodec`)."""
 
     layout: Layout
-
-    @property
-    def kind(self) -> str:
-        """The kind of runs."""
-        return "aggregate"
+    kind = "aggregate"
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each key column."""
         return self.layout.keys
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The layout, as JSON."""
         return self.layout.description
 
     def of_older(self, description: Mapping[str, Any]) -> None:
-        """Return None: rows have one form."""
+        """Return None, because rows have only one form."""
         del description
 
     def fields_of(self, values: PartialAggregates) -> list[pa.Field]:
-        """Return the narrowest columns that hold these rows."""
         addends = {addend: _extent([column]) for addend, column in values.addends.items()}
         codes = {
             (which, argument): _extent([_without_absent(values, argument, column)])
@@ -62,7 +53,7 @@ class PartialsCodec:
         return self._fields(addends, codes)
 
     def fields_of_merged(self, runs: Sequence[Sequence[StoredPartials]]) -> list[pa.Field]:
-        """Return columns that are wide enough for all sums of one row a run, from what the runs really hold."""
+        """Return columns that are wide enough for all sums of one row per run, given the runs' actual values."""
         addends: dict[Addend, Extent] = {}
         codes: dict[tuple[str, int], Extent] = {}
         for run in runs:
@@ -80,11 +71,9 @@ class PartialsCodec:
         return self._fields(addends, codes)
 
     def encode(self, values: PartialAggregates, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Return the columns of these rows."""
         return [_encoded(values, field) for field in fields]
 
     def decode(self, columns: Mapping[str, pa.Array]) -> StoredPartials:
-        """Return the partial aggregates of a record batch."""
         addends: dict[Addend, StoredValues] = {}
         extremes: dict[tuple[str, int], StoredValues | pa.Array] = {}
         for name, array in columns.items():
@@ -96,11 +85,9 @@ class PartialsCodec:
         return StoredPartials(addends, extremes)
 
     def read(self, stored: StoredPartials, rows: Ints | slice) -> PartialAggregates:
-        """Return some rows of a record batch."""
         return stored.read(rows)
 
     def take(self, values: PartialAggregates, rows: Ints) -> PartialAggregates:
-        """Return some rows."""
         addends = {addend: column[rows] for addend, column in values.addends.items()}
         extremes: dict[tuple[str, int], Extreme] = {
             pair: column.take(pa.array(rows)) if isinstance(column, pa.Array) else column[rows]
@@ -109,7 +96,6 @@ class PartialsCodec:
         return PartialAggregates(len(rows), addends, extremes)
 
     def merge(self, pieces: Sequence[PartialAggregates], order: Ints, starts: Ints) -> PartialAggregates:
-        """Add up partial aggregates of equal keys."""
         merged = PartialAggregates(len(starts), {}, {})
         for addend in {addend for piece in pieces for addend in piece.addends}:
             columns = [piece.addends.get(addend) for piece in pieces]
@@ -127,7 +113,7 @@ class PartialsCodec:
         return merged
 
     def is_zero(self, values: PartialAggregates, *, oldest: bool = False) -> Mask | None:
-        """Return which rows are zero throughout, as only rows that were taken back leave them."""
+        """Return which rows are zero throughout, which happens only after retractions."""
         del oldest
         if not self.layout.weighted:
             return None
@@ -139,7 +125,7 @@ class PartialsCodec:
         return zero if zero.any() else None
 
     def _fields(self, addends: Mapping[Addend, Extent], codes: Mapping[tuple[str, int], Extent]) -> list[pa.Field]:
-        """Return the columns for these extents: an additive column that is zero everywhere is left out."""
+        """Return the columns for these extents; an additive column that is zero everywhere is left out."""
         fields = [
             pa.field(addend.field, _narrowest(*extent), nullable=False)
             for addend, extent in sorted(addends.items())
@@ -153,7 +139,7 @@ class PartialsCodec:
 
 
 def _extreme_of(name: str) -> tuple[str, int] | None:
-    """Return the minimum or maximum that a column holds; None if it is an additive one."""
+    """Return the minimum or maximum of a column; None for an additive one."""
     which, _, argument = name.partition(".")
     return (which, int(argument)) if which in ("min", "max") else None
 
@@ -173,7 +159,7 @@ def _encoded(partials: PartialAggregates, field: pa.Field) -> pa.Array:
 
 
 def _without_absent(partials: PartialAggregates, argument: int, codes: Ints) -> Ints:
-    """Return codes with 0 where there is no value: the sentinels would make the column wide."""
+    """Return codes with 0 for missing values, because their sentinels would widen the column."""
     if partials.addend("nulls", argument) is None:
         return codes
     return np.where(partials.counts(argument) == 0, 0, codes)
@@ -186,7 +172,7 @@ def _merged_extreme(which: str, values: Sequence[Extreme], order: Ints, starts: 
 
 
 def _carry_extents(kind: str, argument: int, addends: dict[Addend, Extent]) -> None:
-    """Widen the extents of limbs by what settling can carry into them."""
+    """Widen the extents of limbs by possible carries."""
     limbs = sorted(addend.limb for addend in addends if addend.kind == kind and addend.argument == argument)
     up = down = 0
     limb = limbs[0] if limbs else 0
@@ -209,7 +195,7 @@ def _extent(columns: Iterable[StoredValues | None]) -> Extent:
 
 
 def _narrowest(low: int, high: int) -> pa.DataType:
-    """Return the narrowest signed integer type that holds a range."""
+    """Return the narrowest signed integer type for a range."""
     for bits, kind in ((8, pa.int8()), (16, pa.int16()), (32, pa.int32())):
         if -(1 << (bits - 1)) <= low and high < 1 << (bits - 1):
             return kind

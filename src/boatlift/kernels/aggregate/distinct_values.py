@@ -1,4 +1,4 @@
-"""Aggregates of distinct values: each value of a key counts once, as long as it stands in the input at all."""
+"""Aggregates of distinct values: each value of a key counts once, as long as its weight is positive."""
 
 from __future__ import annotations
 
@@ -17,33 +17,30 @@ from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.ordered import weights_held
 from boatlift.state.opened import OpenRun
-from boatlift.state.probe import matching_rows
 from boatlift.state.rows import KeyedRows
-from boatlift.state.segment import Segment
-
-__all__ = ["DistinctValues", "counted_once", "distinct_codec", "distinct_part"]
+from boatlift.state.segment import Segment, matching_rows
 
 Ints = npt.NDArray[np.int64]
 
 
 def distinct_part(number: int) -> str:
-    """Return the name of the part of the state with the values of an argument."""
+    """Return the part of the state with the values of an argument."""
     return f"distinct.{number}"
 
 
 def distinct_codec(layout: Layout, number: int) -> ArrangementCodec:
-    """Return the form of the values of an argument: the columns of the key, then the value."""
+    """Return the codec of the values of an argument: the columns of the key, then the value."""
     return ArrangementCodec(pa.schema([*layout.keys, layout.arguments[number]]))
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctValues:
-    """The values of an argument that a step brings and takes.
+    """The values of an argument that a step adds and retracts.
 
     Attributes:
         moved: With their weights, arranged by the aggregation's key.
         left: The weight of each after the step.
-        signs: 1: the value comes, −1: it goes, 0: it stays.
+        signs: 1: the value appears, −1: it disappears, 0: neither.
     """
 
     moved: Arranged
@@ -57,12 +54,10 @@ class DistinctValues:
         change: tuple[Sequence[pa.Array], pa.Array, Ints],
         runs: Iterable[OpenRun[ArrangedRows]],
     ) -> DistinctValues:
-        """Return the values that a step moves.
+        """Return the values that a step adds and retracts.
 
         Args:
-            codec: The form of the values.
             change: The step's rows: the columns of their keys, their values, their weights.
-            runs: The values before the step.
         """
         keys, values, weights = change
         known = np.flatnonzero(values.is_valid().to_numpy(zero_copy_only=False))
@@ -76,13 +71,10 @@ class DistinctValues:
 
 
 def counted_once(layout: Layout, delta: KeyedRows[PartialAggregates], number: int, values: DistinctValues) -> None:
-    """Add the aggregates of an argument's distinct values to what a step adds.
+    """Add the aggregates of an argument's distinct values to those that a step adds.
 
     Args:
-        layout: The aggregation.
-        delta: The partial aggregates that the step adds, without those of the argument. They are changed.
-        number: The argument.
-        values: Its values that the step moves.
+        delta: The partial aggregates that the step adds, without those of the argument; changed in place.
     """
     count = np.zeros(len(delta), np.int64)
     part = _aggregated(layout, number, values)
@@ -98,7 +90,7 @@ def counted_once(layout: Layout, delta: KeyedRows[PartialAggregates], number: in
 
 
 def _aggregated(layout: Layout, number: int, values: DistinctValues) -> KeyedRows[PartialAggregates] | None:
-    """Return the partial aggregates of the values that come and go."""
+    """Return the partial aggregates of the values that appear and disappear."""
     moved = np.flatnonzero(values.signs)
     if not len(moved):
         return None

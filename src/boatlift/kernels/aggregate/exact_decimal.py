@@ -1,7 +1,7 @@
 """Exact sums and averages of decimals: unscaled integers in the limbs of `exact_sum`, rounded as Spark rounds them.
 
 The result types are Spark's: sum(decimal(p, s)) is decimal(p + 10, s) and avg(decimal(p, s)) is decimal(p + 4, s + 4),
-where neither number passes 38. The true total decides about overflow, so that neither order nor splitting can be seen.
+both capped at 38. The true total decides about overflow, so that neither order nor division of rows matters.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from boatlift.kernels.aggregate.exact_sum import Limbs, to_integer
 from boatlift.state.column import DECIMAL, StoredValues
-
-__all__ = ["average_of_decimals", "average_type", "cut_decimals", "fit_integers", "sum_of_decimals", "sum_type"]
 
 Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
@@ -30,24 +28,24 @@ _ONE = np.uint64(1)
 
 
 def sum_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Spark gives a sum of decimals."""
+    """Return Spark's type for a sum of decimals."""
     return pa.decimal128(min(_MOST_DIGITS, kind.precision + _MORE_DIGITS_OF_SUM), kind.scale)
 
 
 def average_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that Spark gives an average of decimals."""
+    """Return Spark's type for an average of decimals."""
     more = _MORE_DIGITS_OF_AVERAGE
     return pa.decimal128(min(_MOST_DIGITS, kind.precision + more), min(_MOST_DIGITS, kind.scale + more))
 
 
 def fit_integers(values: StoredValues) -> bool:
-    """Return whether all unscaled values are int64, so that the low words alone are the values."""
+    """Return whether all unscaled values are int64, so that their low words are the values."""
     low = values["low"].view(np.int64)
     return bool((values["high"] == low >> np.int64(63)).all())
 
 
 def cut_decimals(values: StoredValues) -> dict[int, Ints]:
-    """Cut unscaled 128-bit values into the limbs 0 to 3, which are not balanced yet."""
+    """Split unscaled 128-bit values into the limbs 0 to 3, which are not balanced yet."""
     low, high = values["low"], values["high"]
     return {
         0: (low & _LOW).view(np.int64),
@@ -58,12 +56,10 @@ def cut_decimals(values: StoredValues) -> dict[int, Ints]:
 
 
 def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[StoredValues, Mask]:
-    """Return settled sums as the storage of decimals, and which of them overflow.
+    """Return sums as the storage of decimals, and which of them overflow.
 
     Args:
         limbs: Settled limbs of the sums of unscaled values.
-        length: Number of sums.
-        kind: The type of the values.
     """
     digits = sum_type(kind).precision
     total, misfit = to_integer(limbs, length)
@@ -76,12 +72,11 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Store
 def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return averages as the storage of decimals, rounded once, half away from zero, and which of them overflow.
 
-    An average overflows where its sum does, as in Spark, and where its own digits are too many.
+    As in Spark, an average overflows if its sum does, or if it has too many digits.
 
     Args:
         limbs: Settled limbs of the sums of unscaled values.
-        counts: How many values each sum has; 0 counts as 1.
-        kind: The type of the values.
+        counts: The number of values of each sum; 0 counts as 1.
     """
     result, of_sum = average_type(kind), sum_type(kind).precision
     counts = np.maximum(counts, 1)
@@ -107,7 +102,7 @@ def _of_integers(values: Ints) -> StoredValues:
 
 
 def _beyond(values: Ints, digits: int) -> Mask:
-    """Return which values have more decimal digits than these."""
+    """Return which values have more decimal digits."""
     if digits > 18:
         return np.zeros(len(values), np.bool_)
     bound = np.int64(10**digits)
@@ -115,9 +110,9 @@ def _beyond(values: Ints, digits: int) -> Mask:
 
 
 def _magnitudes(limbs: Limbs, length: int) -> tuple[Ints, list[Words]]:
-    """Return the sign of each sum, and its magnitude in digits of 32 bits from the lowest."""
+    """Return the sign of each sum, and its magnitude in 32-bit digits from the lowest."""
     sign = np.zeros(length, np.int64)
-    for limb in sorted(limbs):  # balanced limbs: the highest that is not zero has the sum's sign
+    for limb in sorted(limbs):  # for balanced limbs, the highest one that is not zero has the sum's sign
         sign = np.where(limbs[limb] == 0, sign, np.sign(limbs[limb]))
     magnitude: list[Words] = []
     carry = np.zeros(length, np.int64)
@@ -129,7 +124,7 @@ def _magnitudes(limbs: Limbs, length: int) -> tuple[Ints, list[Words]]:
 
 
 def _times(magnitude: list[Words], factor: int) -> list[Words]:
-    """Return magnitudes multiplied by a factor of at most 32 bits."""
+    """Return magnitudes times a factor of at most 32 bits."""
     product: list[Words] = []
     carry = np.zeros_like(magnitude[0])
     for digit in magnitude:
@@ -151,7 +146,7 @@ def _divided(magnitude: list[Words], counts: Ints) -> list[Words]:
     for place, digit in enumerate(quotient):
         value = digit + carry
         quotient[place], carry = value & _LOW, value >> _BITS
-    many = np.flatnonzero(divisor >> _BITS)  # the rest of such a division needs more than 64 bits with the next digit
+    many = np.flatnonzero(divisor >> _BITS)  # these remainders with the next digit exceed 64 bits
     for row in many.tolist():
         whole, count = sum(int(digit[row]) << (32 * place) for place, digit in enumerate(magnitude)), int(counts[row])
         rounded = (2 * whole + count) // (2 * count)
@@ -161,7 +156,7 @@ def _divided(magnitude: list[Words], counts: Ints) -> list[Words]:
 
 
 def _exceeds(magnitude: list[Words], digits: int) -> Mask:
-    """Return which magnitudes have more decimal digits than these."""
+    """Return which magnitudes have more decimal digits."""
     high, low = np.uint64(10**digits >> 64), np.uint64(10**digits & ((1 << 64) - 1))
     upper, lower = _words(magnitude)
     beyond: Mask = (upper > high) | ((upper == high) & (lower >= low))
@@ -175,7 +170,7 @@ def _words(magnitude: list[Words]) -> tuple[Words, Words]:
 
 
 def _signed(sign: Ints, magnitude: list[Words]) -> StoredValues:
-    """Return the storage of decimals, in two's complement; of what exceeds 128 bits, the lower bits."""
+    """Return the storage of decimals in two's complement, truncated to 128 bits."""
     upper, lower = _words(magnitude)
     negative = sign < 0
     storage: npt.NDArray[Any] = np.empty(len(sign), DECIMAL)

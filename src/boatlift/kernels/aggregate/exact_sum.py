@@ -1,9 +1,9 @@
-"""Exact sums: integers in limbs of 32 bits, so that neither the order nor the division of the values can be seen.
+"""Exact sums: integers in limbs of 32 bits, independent of the order and the division of the values.
 
-A sum is Σ l_i · 2^(32 i) with limbs i = -34 … 34: the whole range of doubles, with room above. Limbs are int64 columns
-while they are added up (adding is integer addition: associative, commutative, exact, and it can be undone) and
-*balanced* when they are settled: -2^31 <= l_i < 2^31. Balanced limbs are unique for a value, a limb that is absent is
-zero whatever the sign, and each fits into 32 bits. Only limbs that occur are kept: see docs/decisions/0004.
+A sum is Σ l_i · 2^(32 i) with limbs i = -34 … 34: the whole range of doubles, with room above. Limbs are int64 columns.
+Addition of limbs is integer addition: associative, commutative, exact and reversible. Settled limbs are *balanced*:
+-2^31 <= l_i < 2^31. Balanced limbs are unique for a value, missing limbs are zero, and each limb fits into 32 bits.
+Only limbs that are not zero everywhere are stored: see docs/decisions/0004.
 """
 
 from __future__ import annotations
@@ -13,12 +13,10 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Limbs", "limbs_of_floats", "limbs_of_integers", "settle", "to_double", "to_integer"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Limbs = Mapping[int, Ints]
-"""Limb number to its values, one for each sum; all of one length."""
+"""Limb number to one value per sum; all of one length."""
 
 LOWEST = -34  # the lowest bit of a double has weight 2^-1074, which lies in limb -34
 _BITS = 32
@@ -26,10 +24,10 @@ _HALF = np.int64(1 << 31)
 
 
 def limbs_of_floats(values: Floats) -> Iterator[tuple[int, Floats]]:
-    """Cut finite doubles into limbs, from the highest: whole numbers t_i with |t_i| < 2^32 and Σ t_i·2^(32 i) = value.
+    """Split finite doubles into limbs, from the highest: integers t_i with |t_i| < 2^32 and Σ t_i·2^(32 i) = value.
 
-    Exact: each limb is the rest, truncated, and the new rest has fewer bits each time. Yield only limbs that
-    are not zero everywhere.
+    This is exact: each limb is the truncated rest, and the new rest has fewer bits. Only limbs that are not zero
+    everywhere are yielded.
     """
     if not len(values):
         return
@@ -55,7 +53,7 @@ def limbs_of_integers(values: Ints) -> dict[int, Ints]:
 
 
 def settle(limbs: Limbs) -> dict[int, Ints]:
-    """Carry, so that every limb is balanced: the same value always has the same limbs; zero limbs are left out.
+    """Balance limbs by carries, so that equal values have equal limbs; limbs that are zero everywhere are left out.
 
     Args:
         limbs: Of magnitude below 2^62 each.
@@ -87,7 +85,7 @@ def settle(limbs: Limbs) -> dict[int, Ints]:
 def to_double(limbs: Limbs, length: int) -> Floats:
     """Round settled sums to the nearest double, ties to even; beyond the largest double to infinity.
 
-    A sum of doubles is a multiple of 2^-1074, so one in the range of subnormals is exact and is never rounded twice.
+    A sum of doubles is a multiple of 2^-1074, so a subnormal sum is exact and never rounded twice.
     """
     if not limbs:
         return np.zeros(length)
@@ -107,7 +105,7 @@ def to_double(limbs: Limbs, length: int) -> Floats:
             # result + error is the upper two limbs exactly; |error| <= 2^10, so error * 2^32 + low is exact as well
             error = middle - (result - scaled)
             rest += error * 2.0**_BITS
-        result = result * 2.0**_BITS + rest  # the one rounding that counts
+        result = result * 2.0**_BITS + rest  # the only rounding
         base -= 1
     with np.errstate(over="ignore"):
         return _scale(result, _BITS * base)
@@ -117,7 +115,7 @@ def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return settled sums of integers as int64, and which of them do not fit."""
     zero = np.zeros(length, np.int64)
     low, high, carry = limbs.get(0, zero), limbs.get(1, zero), limbs.get(2, zero)
-    result = low + (high << _BITS)  # wraps where limb 2 says so
+    result = low + (high << _BITS)  # wraps if limb 2 is needed
     borrows = (high == -_HALF) & (low < 0)
     misfit = carry != borrows.astype(np.int64)
     for limb, values in limbs.items():
@@ -127,7 +125,7 @@ def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
 
 
 def _scale(values: Floats, exponent: int) -> Floats:
-    """Return values times a power of two, in two factors where the power itself is no double."""
+    """Return values times a power of two, in two factors if the power is no double."""
     if exponent == 0:
         return values.copy()
     if -1000 < exponent < 1000:
@@ -139,15 +137,15 @@ def _scale(values: Floats, exponent: int) -> Floats:
 def _wide_to_double(limbs: Limbs, length: int) -> Floats:
     """Round each row from the three limbs that begin with its highest, and the sign of the rest below them.
 
-    The three hold at least 63 bits, of which 53 count. The rest is little more than half a unit of the third limb. In
-    quarters of that unit its sign decides just as its value would: no midpoint of 53 bits lies that close.
+    The three limbs have at least 63 bits, and 53 are needed. The rest is at most a little more than half a unit of the
+    third limb. Its sign, as a quarter of that unit, has the same effect: no midpoint of 53 bits is that close.
     """
     result = np.zeros(length)
     zero = np.zeros(length, np.int64)
     rows = np.arange(length)
     lowest_first = sorted(limbs)
     for limb in range(lowest_first[-1], lowest_first[0] + 1, -1):
-        if limb == lowest_first[0] + 2:  # nothing is below these three, so a highest limb of zero does no harm
+        if limb == lowest_first[0] + 2:  # nothing is below these three, so a highest limb of zero is harmless
             here, rows = rows, rows[:0]
         elif limb in limbs:
             leads = limbs[limb][rows] != 0
@@ -161,7 +159,7 @@ def _wide_to_double(limbs: Limbs, length: int) -> Floats:
         for lower in lowest_first:
             if lower < limb - 2:
                 sign = np.sign(limbs[lower][here])
-                below = np.where(sign == 0, below, sign)  # the highest that is not zero has the last word
+                below = np.where(sign == 0, below, sign)  # the highest one that is not zero decides
         scaled: Floats = first.astype(np.float64) * 2.0**_BITS
         upper = scaled + second
         rest = (second - (upper - scaled)) * 2.0 ** (_BITS + 2) + (4 * third + below)

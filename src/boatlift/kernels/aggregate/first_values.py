@@ -1,7 +1,7 @@
-"""Minima and maxima over changes: the first of a key's values in an order in which all of them are kept.
+"""Minima and maxima over changes: the first value of a key in a sorted arrangement of all its values.
 
-A value that is taken back may have been the least, and then the next one is. So all values of a key are kept in an
-arrangement, ordered, with their weights. A step reads the first of them, and costs what it changes.
+If the least value is retracted, the next one becomes the least. So all values of a key are stored, sorted, with their
+weights. A step reads only the first of them, and costs what it changes.
 """
 
 from __future__ import annotations
@@ -18,14 +18,11 @@ from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, codes_of, gro
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.order import Order, order_codes
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.column import Column
 from boatlift.state.merge import filtered
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
-
-__all__ = ["FirstValues", "part_of", "values_codec"]
 
 Ints = npt.NDArray[np.int64]
 
@@ -33,19 +30,18 @@ _FIRST = FirstRows(1)
 
 
 def part_of(pair: tuple[str, int]) -> str:
-    """Return the name of the part of the state with the values of a minimum or maximum."""
+    """Return the part of the state with the values of a minimum or maximum."""
     return f"{pair[0]}.{pair[1]}"
 
 
 def values_codec(layout: Layout, pair: tuple[str, int], expiring: int | None = None) -> ArrangementCodec:
-    """Return the form of the values of a minimum or maximum: the value, then the column of the key that expires.
+    """Return the codec of the values of a minimum or maximum: the value, then the key column that expires.
 
-    A row has hashes of its key and not the key, so it has the one column by which it expires.
+    A row has hashes of its key but not the key itself, so it needs the column by which it expires.
 
     Args:
-        layout: The aggregation.
         pair: `min` or `max`, and the number of the argument.
-        expiring: The place of that column in the key; None: values are kept for ever, and have no such column.
+        expiring: The place of that column in the key; None: values never expire.
     """
     columns = [layout.arguments[pair[1]], *([] if expiring is None else [layout.keys[expiring]])]
     return ArrangementCodec(pa.schema(columns), ordered=True)
@@ -53,13 +49,12 @@ def values_codec(layout: Layout, pair: tuple[str, int], expiring: int | None = N
 
 @dataclass(frozen=True, slots=True)
 class FirstValues:
-    """The least or greatest value of some keys, before a step and after it.
+    """The least or greatest values of some keys, before and after a step.
 
     Attributes:
-        moved: The values that the step brings and takes.
-        gone: Those of them that it takes.
-        left: The weight of each of these after the step.
-        before, after: One a key.
+        moved: The values that the step adds and retracts.
+        gone: The retracted ones.
+        left: The weight of each retracted one after the step.
     """
 
     moved: Arranged
@@ -81,11 +76,8 @@ class FirstValues:
         """Return the first values of keys.
 
         Args:
-            layout: The aggregation.
             pair: `min` or `max`, and the number of the argument.
-            keys: The keys.
             change: The step's rows: the columns of their keys, which are among `keys`; their values; their weights.
-            runs: The values before the step.
             expiring: The place in the key of the column by which values expire; see `values_codec`.
         """
         which, _ = pair
@@ -113,18 +105,15 @@ class FirstValues:
 
 
 def _words(keys: list[pa.Array], rows: int) -> tuple[npt.NDArray[np.uint64], Ints]:
-    """Return two hashes of each key."""
     return key_hashes(keys, rows), key_words(keys, rows)
 
 
 def _spread(layout: Layout, pair: tuple[str, int], asked: KeyWords, order: Ints, pieces: list[Arranged]) -> Extreme:
-    """Return the first value of each key, of the values that may be it.
+    """Return the first value of each key, given candidates.
 
     Args:
-        layout, pair: As above.
-        asked: The keys.
-        order: The place of each of these among the keys of the step.
-        pieces: The values that come first in the order, of which several may be one number there.
+        order: The place of each key of `asked` among the step's keys.
+        pieces: The first values in the order; several may have equal codes.
     """
     which, number = pair
     kind = layout.arguments[number][1]

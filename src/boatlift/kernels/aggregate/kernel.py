@@ -1,4 +1,4 @@
-"""One task's part of one step of an aggregation: rows in; a run, and the change of the results, out."""
+"""The kernels of aggregates: input rows become a run, and the change of the results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.kernels.aggregate.change import Around, Named, change_of
+from boatlift.kernels.aggregate.change import Around, Named, change_of, previous_of
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.layout import Layout
-from boatlift.kernels.aggregate.output import KeyedOutput
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.previous import previous_of
-from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
@@ -22,40 +20,26 @@ from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["AggregateKernel", "LayoutKernel", "ReduceKernel"]
-
 
 @dataclass(frozen=True, slots=True)
 class LayoutKernel:
-    """The part that all kernels of aggregations share of `boatlift.kernels.kernel.KeyedKernel`.
-
-    Attributes:
-        layout: The keys and aggregates.
-        processor: The processor's name, for runs and messages.
-    """
+    """The common part of the kernels of aggregates; see `boatlift.kernels.kernel.KeyedKernel`."""
 
     layout: Layout
     processor: str
+    records_answers = False
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each key column."""
         return self.layout.keys
 
     @property
     def time(self) -> KernelTime:
-        """None."""
         return KernelTime.NONE
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """None."""
         return {}
-
-    @property
-    def records_answers(self) -> bool:
-        """False."""
-        return False
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -65,17 +49,17 @@ class LayoutKernel:
 
 @dataclass(frozen=True, slots=True)
 class AggregateKernel(LayoutKernel):
-    """A running aggregation: the state of a key is the sum of what all steps added to it.
+    """A running aggregation: the state of a key is the sum of what all steps have added.
 
-    A key exists as long as it has rows. Rows of a weighted input may be taken back; a key whose last row is taken back
-    gives its row with weight −1 and no other. Without keys all rows are one group: its first row of results comes with
-    the first row of input, and without input there is none, as in Spark's streaming aggregations.
+    A key exists as long as it has rows. Rows of a weighted input may be retracted; if its last row is retracted, a key
+    emits its row with weight −1 and no other. Without keys all rows are one group: its first result follows its first
+    input row, as in Spark's streaming aggregations.
 
     Attributes:
-        key_names: The names of the keys in errors; without it, those of the layout.
+        key_names: The names of the keys in errors; by default those of the layout.
         part: The name of its part of the state.
-        window_end: The place of the key with the end of a window, where no row comes for a window that has ended; None:
-            there is no such key.
+        window_end: The place of the key with the end of a window, if no row comes for a window that has ended; else
+            None.
     """
 
     key_names: tuple[str, ...] | None = None
@@ -84,22 +68,19 @@ class AggregateKernel(LayoutKernel):
 
     @property
     def time(self) -> KernelTime:
-        """The bound, if there are windows that end by it."""
         return KernelTime.NONE if self.window_end is None else KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The end of a window, if windows end."""
         return {} if self.window_end is None else {self.part: ExpiryColumn("keys", self.window_end)}
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """Partial aggregates; a key that is zero throughout vanishes when runs are merged."""
+        """Partial aggregates; merges drop a key that is zero throughout."""
         return {self.part: PartialsCodec(self.layout)}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of changes: keys, results, `_weight`."""
         return self.layout.output_schema
 
     def step(
@@ -109,11 +90,11 @@ class AggregateKernel(LayoutKernel):
         *,
         upserts: bool = False,
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Execute a step in a task; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are taken back that are not
-                there; a run is missing, damaged or of another program.
+            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are retracted that do not
+                exist; a run is missing, damaged or of another program.
         """
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
@@ -136,9 +117,7 @@ class AggregateKernel(LayoutKernel):
         """Add partial aggregates to the state.
 
         Args:
-            delta: What the step adds.
-            state, upserts: As for `step`.
-            first_values: The minima and maxima of its keys that partial aggregates do not have: before and after.
+            first_values: The minima and maxima that partial aggregates lack, before and after.
 
         Raises:
             DataError: as `step`.
@@ -178,12 +157,10 @@ class ReduceKernel(LayoutKernel):
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """None: there is no state."""
         return {}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of the rows: keys, results."""
         return self.layout.result_schema
 
     def step(
@@ -193,7 +170,7 @@ class ReduceKernel(LayoutKernel):
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; no run is read or written.
+        """Execute a step in a task, without reading or writing runs.
 
         Raises:
             DataError: `[OVERFLOW]` a result does not fit its type.

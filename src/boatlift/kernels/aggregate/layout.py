@@ -1,7 +1,7 @@
-"""The definition of an aggregation: its keys, its aggregates, and the state that these need.
+"""The definition of an aggregation: its keys, its aggregates, and their state.
 
-State is kept by *argument*, not by aggregate: `sum(x)` and `avg(x)` share one exact sum and one count of x.
-Every additive column of state is named by an `Addend`; docs/formats/run.md describes the columns of a run.
+State belongs to *arguments*, not to aggregates: `sum(x)` and `avg(x)` share one exact sum and one count of x. Every
+additive column of state has the name of an `Addend`; docs/formats/run.md describes the columns of a run.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate.exact_decimal import average_type, sum_type
 from boatlift.state.column import fits_codes, is_supported
 
-__all__ = ["ROWS", "SUMS", "VARIANCES", "Addend", "AggregateColumn", "Function", "Layout"]
-
 Function = Literal["count_all", "count", "sum", "avg", "min", "max", "var_pop", "var_samp", "stddev_pop", "stddev_samp"]
 VARIANCES = ("var_pop", "var_samp", "stddev_pop", "stddev_samp")
 """Functions of the exact sums of an argument and of its squares.
@@ -32,11 +30,11 @@ SUMS = ("sum", "square")
 
 
 class Addend(NamedTuple):
-    """One column of state that is merged by adding: a count of rows, or a limb of an exact sum.
+    """An additive column of state: a count of rows, or a limb of an exact sum.
 
-    The counts are `rows`, and of an argument `nulls`, `nan`, `inf`, `-inf`, and `huge`: values whose square is beyond
-    all doubles. The limbs of its `sum` and of the sum of its squares (`square`) are numbered (`exact_sum`). A column
-    that is zero in all rows of a run is not stored.
+    The counts are `rows`, and for an argument `nulls`, `nan`, `inf`, `-inf` and `huge`: values whose square exceeds all
+    doubles. The limbs of its `sum` and of the sum of its squares (`square`) are numbered (`exact_sum`). A column that
+    is zero in all rows of a run is not stored.
     """
 
     kind: str
@@ -53,7 +51,7 @@ class Addend(NamedTuple):
 
     @classmethod
     def parse(cls, field: str) -> Addend:
-        """Return the addend that a column of a run holds."""
+        """Return the addend of a column of a run."""
         kind, *rest = field.split(".")
         return cls(kind, *(int(text) for text in rest))
 
@@ -63,16 +61,15 @@ ROWS = Addend("rows")
 
 @dataclass(frozen=True)
 class AggregateColumn:
-    """One column of the result: a function of the rows of a key.
+    """A result column: a function of the rows of a key.
 
     Attributes:
-        function: `count_all` is count(*), which has no argument; all others ignore NULL.
+        function: `count_all` is count(*), without an argument; all others ignore NULL.
         argument: The value column in the input batches; None for `count_all`.
-        name: The result column.
         input_type: The argument's type; None for `count_all`.
         output_type: The result's type: int64 for counts and sums of integers, float64 for sums of floating point, for
-            averages and variances, the input's type for min and max; sums and averages of decimals have the types of
-            `exact_decimal`.
+            averages and variances, the input's type for min and max; the types of `exact_decimal` for sums and averages
+            of decimals.
         distinct: Whether equal values of a key count once; all aggregates of one argument agree on it.
     """
 
@@ -122,21 +119,21 @@ class AggregateColumn:
 
 @dataclass(frozen=True)
 class Layout:
-    """Keys and aggregates of one processor: all that its tasks need to know. Immutable and picklable.
+    """Keys and aggregates of one processor, for its tasks. Immutable and picklable.
 
     Attributes:
         keys: Name and type of each key column, in order; without keys all rows are one group.
         aggregates: The result columns, in order.
         null_on_overflow: Whether a sum or average of decimals that overflows is NULL (Spark without ANSI) and no error.
-        weighted: Whether the input is changes: each row counts as often as its `_weight` says, and one with a negative
-            weight takes rows back.
-        grows: Whether no weight is negative: then minima and maxima are a value a key.
-        ordered: Whether other minima and maxima are kept too: as the first of all values, in an order beside the
-            partial aggregates (`boatlift.kernels.aggregate.first_values`).
+        weighted: Whether the input is changes: each row counts as often as its `_weight`, and a negative weight
+            retracts rows.
+        grows: Whether no weight is negative, so that a minimum or maximum is one value per key.
+        ordered: Whether other minima and maxima are supported: the first of all values, in a sorted arrangement beside
+            the partial aggregates (`boatlift.kernels.aggregate.first_values`).
 
     Raises:
-        InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate at all, or a minimum or maximum over changes;
-            `[SCHEMA_MISMATCH]` names or types do not go together.
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate, or a minimum or maximum over changes;
+            `[SCHEMA_MISMATCH]` contradictory names or types.
     """
 
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -162,8 +159,8 @@ class Layout:
                 raise InvalidError(
                     "UNSUPPORTED_AGGREGATE",
                     f"{aggregate.name}: {aggregate.function} over the changes of another aggregate is not kept as "
-                    "state, because a value that is taken back leaves no trace of the next one: write a view with "
-                    f"flow.sql, which keeps all values, or take the {aggregate.function} of rows that only come",
+                    "state, because a retracted value leaves no trace of the next one: write a view with flow.sql, "
+                    f"which keeps all values, or take the {aggregate.function} of append-only rows",
                 )
             if aggregate.argument in distinct and distinct[aggregate.argument] != aggregate.distinct:
                 raise InvalidError("SCHEMA_MISMATCH", f"column {aggregate.argument} counts once and more than once")
@@ -180,12 +177,12 @@ class Layout:
 
     @cached_property
     def summed(self) -> tuple[int, ...]:
-        """Numbers of the arguments that have an exact sum."""
+        """Numbers of the arguments with an exact sum."""
         return self._numbers("sum", "avg", *VARIANCES)
 
     @cached_property
     def squared(self) -> tuple[int, ...]:
-        """Numbers of the arguments that have an exact sum of squares."""
+        """Numbers of the arguments with an exact sum of squares."""
         return self._numbers(*VARIANCES)
 
     @cached_property
@@ -195,12 +192,12 @@ class Layout:
 
     @cached_property
     def extremes(self) -> tuple[tuple[str, int], ...]:
-        """The pairs (`min` or `max`, argument's number) that partial aggregates have a value of."""
+        """The pairs (`min` or `max`, argument's number) that are part of the partial aggregates."""
         return () if self._loses_extremes else self._pairs
 
     @cached_property
     def first_values(self) -> tuple[tuple[str, int], ...]:
-        """The pairs (`min` or `max`, argument's number) that need all values of a key in an order."""
+        """The pairs (`min` or `max`, argument's number) that need all values of a key, sorted."""
         return self._pairs if self._loses_extremes else ()
 
     @cached_property
@@ -210,7 +207,7 @@ class Layout:
 
     @property
     def _loses_extremes(self) -> bool:
-        """Whether a value that is the least now may go."""
+        """Whether the current least value may be retracted."""
         return self.weighted and not self.grows
 
     @property
@@ -219,13 +216,13 @@ class Layout:
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
-        """The columns that the input has: keys, arguments, `_weight` if it is weighted, `_hash`."""
+        """The columns of the input: keys, arguments, `_weight` if it is weighted, `_hash`."""
         weight = (WEIGHT,) if self.weighted else ()
         return (*(name for name, _ in self.keys), *(name for name, _ in self.arguments), *weight, HASH)
 
     @cached_property
     def result_schema(self) -> pa.Schema:
-        """The schema of the rows that hold: keys, results."""
+        """The schema of result rows: keys, results."""
         fields = [pa.field(name, kind) for name, kind in self.keys]
         return pa.schema([*fields, *(pa.field(a.name, a.output_type) for a in self.aggregates)])
 
@@ -239,12 +236,12 @@ class Layout:
         return [name for name, _ in self.arguments].index(str(argument))
 
     def by_code(self, number: int) -> bool:
-        """Return whether min and max of an argument are kept as 64-bit codes (else as values of its own type)."""
+        """Return whether min and max of an argument are 64-bit codes, rather than values of its own type."""
         return fits_codes(self.arguments[number][1])
 
     @cached_property
     def description(self) -> Mapping[str, Any]:
-        """The state's layout as JSON: two layouts with equal descriptions have the same state."""
+        """The state's layout as JSON: layouts with equal descriptions have the same state."""
         description: dict[str, Any] = {
             "keys": [[name, str(kind)] for name, kind in self.keys],
             "arguments": [[name, str(kind)] for name, kind in self.arguments],

@@ -1,8 +1,8 @@
 """Variances from exact sums of values and of their squares.
 
-The square of a double is two doubles, exactly; so sums of squares are exact as sums of values are, in any order and any
-division, and a value that is taken back leaves nothing behind. The variance of n values is (S2 − S1²/n)/n. It is
-computed with twice the digits of a double, and with all digits where these cancel out.
+The square of a double is exactly two doubles. So sums of squares are as exact as sums of values, in any order and
+division, and a retracted value leaves no trace. The variance of n values is (S2 − S1²/n)/n. It is computed with twice
+the digits of a double, and with all digits if these cancel out.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ import numpy.typing as npt
 
 from boatlift.kernels.aggregate.exact_sum import LOWEST, Limbs, limbs_of_floats, settle, to_double
 
-__all__ = ["LARGEST_ROOT", "exact_product", "variances"]
-
 Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]
-"""Numbers as the sum of two doubles, the second of which is below half a unit of the first."""
+"""Numbers as sums of two doubles, where the second is below half a unit of the first."""
 
 LARGEST_ROOT = 2.0**511
-"""The square of a larger value is taken for infinite."""
+"""The square of a larger value counts as infinite."""
 
 _SPLIT = 2.0**27 + 1
 _CANCELLED = 2.0**-20
@@ -32,10 +30,10 @@ _CANCELLED = 2.0**-20
 
 
 def exact_product(left: Floats, right: Floats) -> Pair:
-    """Return the product of doubles as two doubles, exactly.
+    """Return the exact product of doubles as two doubles.
 
     Args:
-        left, right: Of magnitude up to 2^511. Below 2^-485 the second double may lack digits; it is the same each time.
+        left, right: Of magnitude up to 2^511. Below 2^-485 the second double may lack digits, always in the same way.
     """
     product = left * right
     high_left, low_left = _halves(left)
@@ -51,7 +49,7 @@ def variances(values: Limbs, squares: Limbs, counts: Ints, less: int) -> Floats:
         values: The settled sums of the values.
         squares: The settled sums of their squares.
         counts: The number of values, at least `less` + 1 each.
-        less: The number that is taken from the count before it divides: 0 or 1.
+        less: The number that is subtracted from the count before the division: 0 or 1.
     """
     length = len(counts)
     number = counts.astype(np.float64)
@@ -69,14 +67,14 @@ def variances(values: Limbs, squares: Limbs, counts: Ints, less: int) -> Floats:
 
 
 def _are_equal(values: Limbs, squares: Limbs, counts: Ints, mean: Floats) -> npt.NDArray[np.bool_]:
-    """Return for which keys all values are a number: n of them, and n squares of it, are the sums."""
+    """Return for which keys all n values are equal: the sums are n times the mean, and n times its square."""
     few = np.abs(np.where(np.isfinite(mean), mean, np.inf)) <= LARGEST_ROOT
     one = np.where(few & (counts < 1 << 30), mean, 0.0)
     return few & _is_multiple(values, (one,), counts) & _is_multiple(squares, exact_product(one, one), counts)
 
 
 def _is_multiple(limbs: Limbs, parts: Iterable[Floats], counts: Ints) -> npt.NDArray[np.bool_]:
-    """Return which sums are so many times a number, given as a sum of doubles."""
+    """Return which sums are a count times a number, which is given as a sum of doubles."""
     rest = dict(limbs)
     for part in parts:
         for limb, whole in limbs_of_floats(part):
@@ -90,7 +88,7 @@ def _is_multiple(limbs: Limbs, parts: Iterable[Floats], counts: Ints) -> npt.NDA
 
 
 def _exact(values: Limbs, squares: Limbs, row: int, count: int) -> float:
-    """Return S2 − S1²/n, rounded once; beyond all doubles it is infinite."""
+    """Return S2 − S1²/n, rounded once; infinite beyond all doubles."""
     total, square = _integer(values, row), _integer(squares, row)
     moment = ((count * square) << _PLACES) - total * total  # in units of 2^(-2 · _PLACES)
     try:

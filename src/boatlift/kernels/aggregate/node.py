@@ -1,4 +1,4 @@
-"""The node of an aggregate: the kernel of aggregations, over changes that another node may have given."""
+"""The node of an aggregate: the aggregate kernel over changes, which may come from other nodes."""
 
 from __future__ import annotations
 
@@ -24,15 +24,12 @@ from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.partials import settle_sums
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.storage.records.records import RunRef
-
-__all__ = ["AggregateNode"]
 
 PARTIALS = "partials"
 DISTINCT = "DISTINCT"
@@ -42,12 +39,11 @@ DISTINCT = "DISTINCT"
 class AggregateNode:
     """Aggregates of changes by key.
 
-    Without keys the result always has one row; that of no rows has counts of 0, and NULL for sums and averages.
+    Without keys the result always has one row; for no rows, counts are 0, and sums and averages are NULL.
 
     Attributes:
-        processor: The processor, as runs and errors name it.
         layout: The keys and functions, weighted.
-        key_names: The names that the query has for the keys.
+        key_names: The query's names for the keys.
         expiring: The place in the key of the column by which the state expires; None: it never does.
     """
 
@@ -55,27 +51,21 @@ class AggregateNode:
     layout: Layout
     key_names: tuple[str, ...]
     expiring: int | None = None
-
-    @property
-    def inputs(self) -> int:
-        """One."""
-        return 1
+    inputs = 1
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
-        """The partial aggregates of each key; and the values of arguments that functions need one by one."""
+        """The partial aggregates of each key; and the values of arguments whose functions need single values."""
         distinct = {distinct_part(number): distinct_codec(self.layout, number) for number in self.layout.distinct}
         ordered = {part_of(pair): self._values_codec(pair) for pair in self.layout.first_values}
         return {PARTIALS: PartialsCodec(self.layout), **distinct, **ordered}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The keys, then the results."""
         return (self.layout.result_schema,)
 
     @property
     def whole(self) -> bool:
-        """Whether there are no keys."""
         return not self.layout.keys
 
     def keys(self, number: int) -> tuple[int, ...]:
@@ -84,7 +74,7 @@ class AggregateNode:
         return tuple(range(len(self.layout.keys)))
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
             DataError: as `AggregateKernel.step`.
@@ -107,9 +97,9 @@ class AggregateNode:
     def _beside_values(
         self, kernel: AggregateKernel, change: ZSet, state: StepState, runs: dict[str, RunRef]
     ) -> StepOutput:
-        """Take a step of functions that need the values of a key one by one; add the runs of these.
+        """Execute a step with functions that need single values, and add the runs of these values.
 
-        A key whose partial aggregates stay as they are may have another least value, so no key is left out.
+        No key is left out, because a key with unchanged partial aggregates may have another least value.
         """
         layout = self.layout
         if self.expiring is not None:
@@ -142,10 +132,10 @@ class AggregateNode:
         return kernel.add(delta, state, first_values=first_values)
 
     def _consolidated(self, change: ZSet) -> ZSet:
-        """Return a change with each row once, and without rows that come as often as they go.
+        """Return a change without duplicate rows and without rows that cancel out.
 
-        The general form takes back what it gives again, also of keys that are over. Of the state of such a key merges
-        may have dropped some of the rows, so what is left of it is not read.
+        The general form retracts and emits equal rows, also for keys that are over. Merges may have dropped some rows
+        of such a key's state, so its state must not be read.
         """
         schema = pa.schema([(f"c{place}", column.type) for place, column in enumerate(change.columns)])
         hashes = key_hashes([change.columns[place] for place in self.keys(0)], len(change))
@@ -156,7 +146,7 @@ class AggregateNode:
         return values_codec(self.layout, pair, self.expiring)
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
-        """Return a change as the kernel takes rows."""
+        """Return a change as input of the kernel."""
         keys = [change.columns[place] for place in self.keys(0)]
         hashes = key_hashes(keys, len(change)).view(np.int64)
         arguments = change.columns[len(keys) :]
@@ -165,9 +155,9 @@ class AggregateNode:
         return pa.RecordBatch.from_arrays(columns, names=names)
 
     def _no_rows(self, pieces: Sequence[ZSet], *, first: bool) -> list[ZSet]:
-        """Return the change of the row that stands for no rows, given that of the row that stands for some."""
+        """Return the change of the row for no rows, given the change of the row for some rows."""
         weights = np.concatenate([piece.weights for piece in pieces]) if pieces else np.zeros(0, np.int64)
-        weight = int(first) - int(weights.sum())  # 1: the row of some rows begins, −1: it ends
+        weight = int(first) - int(weights.sum())  # 1: the row for no rows appears, −1: it disappears
         if weight == 0:
             return []
         row = [

@@ -1,7 +1,7 @@
-"""Order-preserving codes: min and max of any type as min and max of 64-bit integers.
+"""Order-preserving codes: min and max of many types as min and max of 64-bit integers.
 
 The order is total: NaN is the largest number, as in Spark, and -0.0 comes before 0.0. Types whose order does not fit
-into 64 bits (strings, binary, long decimals) are ranked among themselves, by Arrow's order of bytes or numbers.
+into 64 bits (text, binary, long decimals) are ranked by Arrow's order of bytes or numbers.
 """
 
 from __future__ import annotations
@@ -15,21 +15,19 @@ import pyarrow.compute as pc
 
 from boatlift.state.column import Column, StoredValues, storage_of
 
-__all__ = ["ABSENT", "Extreme", "codes_of", "from_codes", "grouped_extreme", "grouped_ranked", "merge_ranked"]
-
 Ints = npt.NDArray[np.int64]
 Extreme = Ints | pa.Array
 """A minimum or maximum per key: codes, or an Arrow array (NULL: no value yet)."""
 
 _LIMITS = np.iinfo(np.int64)
 ABSENT = {"min": np.int64(_LIMITS.max), "max": np.int64(_LIMITS.min)}
-"""The code of "no value yet", which loses against every value. (The count says whether there is a value.)"""
+"""The code for no value, which loses against every value. (The count tells whether there is a value.)"""
 
 _PICK: dict[str, Any] = {"min": np.minimum, "max": np.maximum}
 
 
 def codes_of(column: Column) -> Ints:
-    """Return each value's code; the code of a NULL means nothing."""
+    """Return each value's code; the code of a NULL has no meaning."""
     bits = column.values
     if pa.types.is_floating(column.type):
         signed = bits.view(f"<i{bits.itemsize}")
@@ -44,7 +42,7 @@ def codes_of(column: Column) -> Ints:
 
 
 def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -> Column:
-    """Return the values of codes; NULL where none is present."""
+    """Return the values of codes; NULL if none is present."""
     storage = storage_of(kind)
     if storage is None:
         raise TypeError(f"{kind} has no codes")
@@ -69,10 +67,7 @@ def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | Non
     """Return the least or greatest code of each group.
 
     Args:
-        which: `min` or `max`.
-        codes: One a row, rows of a group side by side.
-        absent: Rows without a value.
-        starts: Where each group begins.
+        codes: One per row; the rows of a group are consecutive.
     """
     if absent is not None:
         codes = np.where(absent, ABSENT[which], codes)
@@ -83,7 +78,7 @@ def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | Non
 
 
 def grouped_ranked(which: str, values: pa.Array, starts: Ints) -> pa.Array:
-    """Return the least or greatest value of each group, of a type that has no codes; NULL where a group has none."""
+    """Return the least or greatest value of each group, for a type without codes; NULL for a group without values."""
     encoded = values.dictionary_encode()
     by_rank = np.asarray(pc.sort_indices(encoded.dictionary)).astype(np.int64)
     rank = np.empty(len(by_rank), np.int64)
@@ -98,12 +93,12 @@ def grouped_ranked(which: str, values: pa.Array, starts: Ints) -> pa.Array:
 
 
 def merge_ranked(which: str, left: pa.Array, right: pa.Array) -> pa.Array:
-    """Return the lesser or greater of each pair, of a type that has no codes; NULL loses."""
+    """Return the lesser or greater of each pair, for a type without codes; NULL loses."""
     return pc.min_element_wise(left, right) if which == "min" else pc.max_element_wise(left, right)
 
 
 def _flip(signed: StoredValues) -> StoredValues:
-    """Return a float's bits, as an integer, in the order of values, and back: negative ones are reversed."""
+    """Map a float's bits, as an integer, to an integer in the order of values, and back."""
     mask = np.array(np.iinfo(signed.dtype).max, signed.dtype)
     flipped: StoredValues = signed ^ ((signed >> (8 * signed.itemsize - 1)) & mask)
     return flipped

@@ -1,4 +1,4 @@
-"""Partial aggregates: those that a step adds, those that a run holds, and those that keys had before."""
+"""Partial aggregates: of a step, of a run, or of keys before a step."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
 from boatlift.kernels.aggregate.order_code import ABSENT, Extreme
 from boatlift.state.column import StoredValues
 
-__all__ = ["PartialAggregates", "StoredPartials", "settle_sums"]
-
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
 class PartialAggregates:
-    """Partial aggregates in full width, one a row; the keys of the rows stand elsewhere.
+    """Partial aggregates in full width, one per row, without the keys of the rows.
 
     Attributes:
-        length: Number of rows.
-        addends: The columns that are merged by adding; a column that is missing is zero for every row.
-        extremes: The columns that are merged by taking the less or the greater, by (`min` or `max`, argument's number).
+        addends: The columns that merge by addition; a missing column is zero for every row.
+        extremes: The columns that merge by minimum or maximum, by (`min` or `max`, argument's number).
     """
 
     length: int
@@ -34,7 +31,7 @@ class PartialAggregates:
     extremes: dict[tuple[str, int], Extreme]
 
     def addend(self, kind: str, argument: int) -> Ints | None:
-        """Return an additive column, or None if it is zero everywhere."""
+        """Return an additive column; None if it is zero everywhere."""
         return self.addends.get(Addend(kind, argument))
 
     @property
@@ -43,12 +40,12 @@ class PartialAggregates:
         return self.addends[ROWS]
 
     def counts(self, argument: int) -> Ints:
-        """Return how many values that are not NULL each key has."""
+        """Return the number of values of each key, without NULLs."""
         nulls = self.addend("nulls", argument)
         return self.rows if nulls is None else self.rows - nulls
 
     def limbs(self, argument: int, kind: str = "sum") -> dict[int, Ints]:
-        """Return the limbs of an exact sum of an argument: one of `SUMS`."""
+        """Return the limbs of an exact sum of an argument; `kind` is one of `SUMS`."""
         return {a.limb: values for a, values in self.addends.items() if a.kind == kind and a.argument == argument}
 
 
@@ -57,8 +54,8 @@ class StoredPartials:
     """The partial aggregates of one record batch of a run: views of the mapped file.
 
     Attributes:
-        addends: Additive columns, as narrow as they are stored.
-        extremes: Codes as narrow as they are stored (0 where there is no value), or Arrow arrays.
+        addends: Additive columns, in their stored width.
+        extremes: Codes in their stored width (0 for no value), or Arrow arrays.
     """
 
     addends: Mapping[Addend, StoredValues]
@@ -84,7 +81,7 @@ class StoredPartials:
 
 
 def settle_sums(layout: Layout, partials: PartialAggregates) -> None:
-    """Bring all exact sums into their one canonical form, and leave out limbs that are zero everywhere."""
+    """Settle all exact sums, and leave out limbs that are zero everywhere."""
     for kind, argument in layout.sums:
         limbs = partials.limbs(argument, kind)
         settled = settle(limbs)

@@ -1,8 +1,9 @@
-"""The result columns of partial aggregates."""
+"""The result columns of partial aggregates, and output rows with their digest."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -16,8 +17,7 @@ from boatlift.kernels.aggregate.moments import variances
 from boatlift.kernels.aggregate.order_code import ABSENT, from_codes
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.state.column import Column
-
-__all__ = ["results_of"]
+from boatlift.state.digest import add_column, add_constant, finish
 
 Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
@@ -27,10 +27,9 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
     """Return the result columns of some keys.
 
     Args:
-        layout: The aggregates.
         partials: With settled sums.
-        refuses: Whether decimals that overflow are an error, unless the layout lets them be NULL. The rows before a
-            step are those that an earlier step gave, perhaps under the other rule.
+        refuses: Whether decimals that overflow are an error, unless the layout makes them NULL. The rows before a step
+            may come from an earlier step under the other rule.
 
     Raises:
         DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type.
@@ -76,7 +75,7 @@ def results_of(layout: Layout, partials: PartialAggregates, *, refuses: bool = T
 def _decimal(
     layout: Layout, partials: PartialAggregates, aggregate: AggregateColumn, present: Mask, refuses: bool
 ) -> Column:
-    """Return a sum or average of decimals; NULL without a value, or where it overflows and is not refused."""
+    """Return a sum or average of decimals; NULL without values, or if it overflows without being refused."""
     number = layout.number(aggregate.argument)
     kind, limbs = layout.arguments[number][1], partials.limbs(number)
     if aggregate.function == "sum":
@@ -99,13 +98,13 @@ def _decimal(
 
 
 def _variance(partials: PartialAggregates, aggregate: AggregateColumn, number: int) -> Column:
-    """Return a variance or its root: NULL of too few values, NaN with a NaN or an infinite value among them."""
+    """Return a variance or its root: NULL for too few values, NaN if a value is NaN or infinite."""
     counts = partials.counts(number)
     less = int(aggregate.function.endswith("_samp"))
     present = counts > less
     huge = partials.addend("huge", number)
     finite = np.ones(len(counts), np.bool_) if huge is None else huge == 0
-    # Beside a value without a finite square no sums are looked at.
+    # With a value without a finite square, the sums have no meaning.
     values, squares = (
         {limb: np.where(finite, column, 0) for limb, column in partials.limbs(number, kind).items()} for kind in SUMS
     )
@@ -145,3 +144,45 @@ def _extreme(layout: Layout, partials: PartialAggregates, which: str, number: in
         return Column.from_arrow(pa.nulls(partials.length, kind) if extreme is None else extreme, kind)
     codes = np.full(partials.length, ABSENT[which]) if extreme is None else extreme
     return from_codes(codes, present, kind)
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRows:
+    """Output rows and their digest (docs/formats/digest.md); no batch without rows."""
+
+    batches: tuple[pa.RecordBatch, ...] = ()
+    digest: int = 0
+
+
+class KeyedOutput:
+    """Makes the output rows of some keys; the digest words of the keys are computed once."""
+
+    def __init__(self, schema: pa.Schema, keys: Sequence[Column], length: int) -> None:
+        self._schema, self._keys, self._length = schema, list(keys), length
+        self._words = np.zeros(length, np.uint64)
+        for place, key in enumerate(self._keys):
+            add_column(self._words, place, key)
+
+    def rows(self, results: Sequence[Column], mask: npt.NDArray[np.bool_] | None, *, weight: int | None) -> OutputRows:
+        """Return the rows of some keys.
+
+        Args:
+            mask: The keys; None: all.
+            weight: The weight of all rows; None: the schema has none.
+        """
+        places = None if mask is None else np.flatnonzero(mask)
+        count = self._length if places is None else len(places)
+        if not count:
+            return OutputRows()
+        columns = [*self._keys, *results]
+        if places is None:
+            words = self._words.copy()
+        else:
+            columns, words = [column.take(places) for column in columns], self._words[places]
+        for place in range(len(self._keys), len(columns)):
+            add_column(words, place, columns[place])
+        arrays = [column.to_arrow() for column in columns]
+        if weight is not None:
+            words = add_constant(words, len(columns), weight)
+            arrays.append(pa.array(np.full(count, weight, np.int64)))
+        return OutputRows((pa.RecordBatch.from_arrays(arrays, schema=self._schema),), finish(words))

@@ -1,41 +1,34 @@
-"""One step's partial aggregates: from input rows in any order to one row a key, sorted."""
+"""One step's partial aggregates: from input rows in any order to one row per key, sorted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.errors import InvalidError
+from boatlift.errors import DataError, InvalidError
 from boatlift.kernels.aggregate.exact_decimal import cut_decimals, fit_integers
-from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, limbs_of_integers, settle
+from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, limbs_of_integers, settle, to_integer
 from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
 from boatlift.kernels.aggregate.moments import LARGEST_ROOT, exact_product
 from boatlift.kernels.aggregate.order_code import codes_of, grouped_extreme, grouped_ranked
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.weights import Unweighted, Weighted, Weights
 from boatlift.state.column import Column, StoredValues
-from boatlift.state.group import Grouping, group
+from boatlift.state.group import Grouping, group, grouped_sum
 from boatlift.state.rows import KeyedRows
-
-__all__ = ["aggregate"]
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[PartialAggregates] | None:
-    """Aggregate input rows by key. The result is the same, bit for bit, in any order and any division into batches.
-
-    Args:
-        layout: The aggregates.
-        batches: With the columns `layout.columns`.
+    """Aggregate input rows by key. The result is bitwise equal for any order and any division into batches.
 
     Returns:
-        One row a key, or None if there are no rows. Of a weighted input a key's row may be zero throughout.
+        One row per key, or None without rows. With a weighted input, a key's row may be zero throughout.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` a column is missing or has another type, or a weight is NULL.
@@ -127,7 +120,7 @@ def _sum_floats(
 
 
 def _sum_of_squares(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
-    """Return the limbs of the sums of an argument's squares, and count the values that have no finite square."""
+    """Return the limbs of the sums of an argument's squares, and count values without a finite square."""
     with np.errstate(invalid="ignore"):
         values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
     values = np.where(np.isfinite(values), values, 0.0)
@@ -163,3 +156,99 @@ def _column(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array:
     if len(batches) == 1:
         return batches[0].column(name)
     return pa.chunked_array([batch.column(name) for batch in batches]).combine_chunks()
+
+
+_BITS = 32
+_LOW = np.int64(0xFFFFFFFF)
+_HALF = np.int64(1 << 31)
+_ROOM = 1 << 62  # sums of magnitude below this can be settled (`exact_sum.settle`)
+
+
+class Unweighted:
+    """Rows of an append-only input: every row counts once, without multiplications.
+
+    Args:
+        starts: The begin of each group; the rows of a group are consecutive.
+    """
+
+    def __init__(self, starts: Ints, length: int) -> None:
+        self._starts = starts
+        self.rows = np.diff(starts, append=length)
+        self._most = int(self.rows.max())
+
+    def count(self, where: Mask) -> Ints:
+        """Return the number of each group's rows in a mask."""
+        return grouped_sum(where.astype(np.int64), self._starts)
+
+    def sum_small(self, values: Ints, largest: int) -> Ints | None:
+        """Return the sum of each group's values; None if it may not fit into 62 bits.
+
+        Args:
+            largest: The largest magnitude of a value.
+        """
+        return grouped_sum(values, self._starts) if largest * self._most < _ROOM else None
+
+    def sum_limbs(self, limbs: Iterable[tuple[int, Ints]]) -> dict[int, Ints]:
+        """Return the settled limbs of the sum of each group's values.
+
+        Args:
+            limbs: Limb number, and that limb of each row's value: whole numbers of magnitude below 2^32.
+        """
+        return settle({limb: grouped_sum(values, self._starts) for limb, values in limbs})
+
+
+class Weighted:
+    """Rows of changes: every row counts as often as its weight.
+
+    Args:
+        weights: One per row; the rows of a group are consecutive.
+
+    Raises:
+        DataError: `[OVERFLOW]` the weights of a group add up to 2^62 or more.
+    """
+
+    def __init__(self, weights: Ints, starts: Ints) -> None:
+        self._weights, self._starts = weights, starts
+        self._most = max(int(weights.max()), -int(weights.min())) * int(np.diff(starts, append=len(weights)).max())
+        self.rows = self._total(weights)
+
+    def count(self, where: Mask) -> Ints:
+        """Return the sum of the weights of each group's rows in a mask.
+
+        Raises:
+            DataError: `[OVERFLOW]` as above.
+        """
+        return self._total(np.where(where, self._weights, 0))
+
+    def sum_small(self, values: Ints, largest: int) -> Ints | None:
+        """Return the sum of each group's values times weights; None if it may not fit into 62 bits."""
+        return grouped_sum(values * self._weights, self._starts) if largest * self._most < _ROOM else None
+
+    def sum_limbs(self, limbs: Iterable[tuple[int, Ints]]) -> dict[int, Ints]:
+        """Return the settled limbs of the sum of each group's values times weights; see `Unweighted.sum_limbs`."""
+        if self._most << _BITS < _ROOM:
+            return settle({limb: grouped_sum(values * self._weights, self._starts) for limb, values in limbs})
+        low = ((self._weights + _HALF) & _LOW) - _HALF
+        high = (self._weights >> _BITS) + (low < 0)  # a weight is low + 2^32 · high, both within 2^31
+        totals: dict[int, Ints] = {}
+        for limb, values in limbs:
+            for place, half in ((limb, low), (limb + 1, high)):
+                product = values * half
+                for number, part in ((place, product & _LOW), (place + 1, product >> _BITS)):
+                    total = grouped_sum(part, self._starts)
+                    totals[number] = totals[number] + total if number in totals else total
+        return settle(totals)
+
+    def _total(self, weights: Ints) -> Ints:
+        if self._most < _ROOM:
+            return grouped_sum(weights, self._starts)
+        halves = {0: grouped_sum(weights & _LOW, self._starts), 1: grouped_sum(weights >> _BITS, self._starts)}
+        total, misfit = to_integer(settle(halves), len(self._starts))
+        # With less than 2^62 per step, a count that exceeds 64 bits becomes negative in the same step.
+        misfit |= (total >= _ROOM) | (total <= -_ROOM)
+        if misfit.any():
+            raise DataError("OVERFLOW", f"the weights of one step add up to 2^62 or more for {int(misfit.sum())} keys")
+        return total
+
+
+Weights = Unweighted | Weighted

@@ -1,1 +1,5 @@
-"""Loops: operators on changes within a fixed point, round by round."""
+"""Loops: operators on changes inside a fixed point, iteration by iteration.
+
+Read `node` (the loop), `circuit` and `expressions` (its body), `iterations` (an operator inside a loop and the formula
+of its changes), then `by_iteration`, `in_order` and `changes` (the state and the changes of such an operator).
+"""

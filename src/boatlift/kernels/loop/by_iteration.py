@@ -1,4 +1,4 @@
-"""State by round: the rows of an operator's state, each with the round of the loop at which it came."""
+"""State by iteration: the rows of an operator's state, each with the iteration that added it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["HeldRows", "IterationCodec", "as_run", "at_iteration", "iterations_in", "taken", "without_iterations"]
-
 V = TypeVar("V")
 S = TypeVar("S")
 
@@ -31,74 +29,61 @@ _ITERATION = "_round"
 
 @dataclass(frozen=True, slots=True)
 class IterationCodec(Generic[V, S]):
-    """The codec of state by round: the keys of another codec, then the round; its values are the other's.
-
-    Attributes:
-        inner: The other codec.
-    """
+    """The codec of state by iteration: the keys of another codec, then the iteration; the other's values."""
 
     inner: ValueCodec[V, S]
 
     @property
     def kind(self) -> str:
-        """The kind of runs."""
         return self.inner.kind
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The keys, then the round."""
+        """The keys, then the iteration."""
         return (*self.inner.keys, (_ITERATION, pa.int64()))
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the other codec says, and that rows have a round."""
+        """The other codec's description, and a mark for rows with an iteration."""
         return {**self.inner.description, "rounds": True}
 
     def of_older(self, description: Mapping[str, Any]) -> None:
-        """Return None: rows have one form."""
+        """Return None, because rows have only one form."""
         del description
 
     def fields_of(self, values: V) -> list[pa.Field]:
-        """Return the columns of the values."""
         return self.inner.fields_of(values)
 
     def fields_of_merged(self, runs: Sequence[Sequence[S]]) -> list[pa.Field]:
-        """Return columns that are wide enough for all that merging can give."""
         return self.inner.fields_of_merged(runs)
 
     def encode(self, values: V, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Return the columns of the values, one for each field."""
         return self.inner.encode(values, fields)
 
     def decode(self, columns: Mapping[str, pa.Array]) -> S:
-        """Return the values of a record batch."""
         return self.inner.decode(columns)
 
     def read(self, stored: S, rows: Ints | slice) -> V:
-        """Return the values of some rows of a record batch."""
         return self.inner.read(stored, rows)
 
     def take(self, values: V, rows: Ints) -> V:
-        """Return the values of some of the rows."""
         return self.inner.take(values, rows)
 
     def merge(self, pieces: Sequence[V], order: Ints, starts: Ints) -> V:
-        """Merge rows of equal keys and rounds."""
         return self.inner.merge(pieces, order, starts)
 
     def is_zero(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
-        """Return which rows may be left out of a merged run."""
         return self.inner.is_zero(values, oldest=oldest)
 
 
 def at_iteration(rows: KeyedRows[V], number: int) -> KeyedRows[V]:
-    """Return rows of a state, all of them of one round, as state by round has them."""
+    """Return rows that one iteration adds, as state by iteration."""
     iterations = Column(pa.int64(), np.full(len(rows), number, np.int64))
     return KeyedRows(rows.hash, [*rows.keys, iterations], rows.values, rows.collides)
 
 
 def as_run(codec: ValueCodec[V, S], rows: KeyedRows[V]) -> OpenRun[S]:
-    """Return rows in memory as a node reads a run."""
+    """Return rows in memory as a run, for a node to read."""
     fields = codec.fields_of(rows.values)
     columns = zip(fields, codec.encode(rows.values, fields), strict=True)
     values = codec.decode({field.name: column for field, column in columns})
@@ -107,12 +92,11 @@ def as_run(codec: ValueCodec[V, S], rows: KeyedRows[V]) -> OpenRun[S]:
 
 @dataclass(slots=True)
 class HeldRows(Generic[V]):
-    """The rows of the keys that a step touches, in a part of the state as it was before the step, by round.
+    """The rows of touched keys in a part of the state before the step, by iteration.
 
     Attributes:
-        codec: The form of the part, by round.
-        runs: The runs of the part.
-        last: The last round of the rows that were read; -1 if there are none.
+        codec: The codec of the part, by iteration.
+        last: The last iteration of the rows that were read; -1 without rows.
     """
 
     codec: IterationCodec[V, Any]
@@ -141,20 +125,20 @@ class HeldRows(Generic[V]):
         self._rows = rows if self._rows is None else _interleaved(self.codec, self._rows, rows)
 
     def hashes_at(self, number: int) -> list[Hashes]:
-        """Return the hashes of the keys that have rows at a round, in arrays without order."""
+        """Return the hashes of the keys with rows at an iteration, in unsorted arrays."""
         return self._hashes.get(number, [])
 
     def until(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
-        """Return the sum of the rows of some keys up to a round, as the part would hold it without rounds."""
+        """Return the sum of the rows of some keys up to an iteration, as the part would be without iterations."""
         return self._sum(keys, number, exactly=False)
 
     def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
-        """Return the rows of some keys up to a round, as a node reads runs."""
+        """Return the rows of some keys up to an iteration, as runs."""
         rows = self.until(keys, number)
         return [] if rows is None else [as_run(self.codec.inner, rows)]
 
     def exactly(self, keys: Hashes, number: int) -> KeyedRows[V] | None:
-        """Return the rows of some keys at one round."""
+        """Return the rows of some keys at one iteration."""
         return self._sum(keys, number, exactly=True)
 
     def _sum(self, keys: Hashes, number: int, *, exactly: bool) -> KeyedRows[V] | None:
@@ -178,7 +162,7 @@ def taken(codec: ValueCodec[V, Any], rows: KeyedRows[V], places: Ints) -> KeyedR
 
 
 def iterations_in(rows: KeyedRows[Any]) -> Ints:
-    """Return the round of each row of state by round."""
+    """Return the iteration of each row of state by iteration."""
     iterations: Ints = rows.keys[-1].values
     return iterations
 
@@ -193,7 +177,7 @@ def _interleaved(codec: ValueCodec[V, Any], one: KeyedRows[V], other: KeyedRows[
 
 
 def without_iterations(codec: ValueCodec[V, Any], rows: KeyedRows[V]) -> KeyedRows[V]:
-    """Return the sum of rows over all rounds: rows that differ by their round alone are neighbours."""
+    """Return the sum of rows over all iterations; rows that differ only by their iteration are neighbours."""
     keys = rows.keys[:-1]
     begins = np.ones(len(rows), np.bool_)
     at = np.arange(1, len(rows))

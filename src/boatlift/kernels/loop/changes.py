@@ -1,4 +1,4 @@
-"""The changes of a step within a loop, of all rounds so far."""
+"""The changes of a step within a loop, over all iterations so far."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from boatlift.state.group import ranges
 from boatlift.state.merge import merge_rows
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["KeyedSum", "StepChanges", "consolidated", "negated"]
-
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 
 def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
-    """Return a change with each row once, none with weight 0, in an order of its content; None if nothing is left."""
+    """Return a change without duplicates and without weights of 0, in an order of its content; None if it is empty."""
     if change is None or not len(change):
         return None
     codec = ArrangementCodec(schema)
@@ -36,23 +34,19 @@ def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
 
 
 def negated(change: ZSet) -> ZSet:
-    """Return the change that takes a change back."""
+    """Return the change that retracts a change."""
     return ZSet(change.columns, -change.weights)
 
 
 @dataclass(slots=True)
 class KeyedSum(Generic[V]):
-    """A sum of rows that grows, found by key.
-
-    Attributes:
-        codec: The form of the rows.
-    """
+    """A growing sum of rows, indexed by key."""
 
     codec: ValueCodec[V, Any]
     _pieces: list[KeyedRows[V]] = field(default_factory=list)
 
     def add(self, rows: KeyedRows[V]) -> None:
-        """Add rows; pieces of the sum are merged so that there are few, and each row is seldom written again."""
+        """Add rows. Pieces of the sum are merged so that there are few, and a row is rarely rewritten."""
         while self._pieces and len(rows) and len(self._pieces[-1]) < 2 * len(rows):
             rows = merge_rows(self.codec, [self._pieces.pop(), rows])
         if len(rows):
@@ -74,9 +68,9 @@ class KeyedSum(Generic[V]):
 
 @dataclass(slots=True)
 class StepChanges:
-    """The changes of one input of an operator in a step, up to the round that is computed: a sum, found by key.
+    """The changes of one input of an operator in a step, up to the current iteration: a sum, indexed by key.
 
-    Iterations are computed in order, so that of earlier rounds the sum of the changes is enough.
+    Iterations are computed in order, so the sum of the changes of earlier iterations is enough.
     """
 
     _earlier: list[Arranged] = field(default_factory=list)
@@ -84,12 +78,7 @@ class StepChanges:
     _codec: ArrangementCodec | None = None
 
     def begin(self, change: ZSet | None, hashes: Hashes) -> None:
-        """Begin the next round.
-
-        Args:
-            change: The change of the round.
-            hashes: The hash of each row's key.
-        """
+        """Begin the next iteration."""
         if self._newest is not None and self._codec is not None:
             rows, self._newest = self._newest, None
             while self._earlier and len(rows) and len(self._earlier[-1]) < 2 * len(rows):
@@ -106,7 +95,7 @@ class StepChanges:
 
     @property
     def sum(self) -> tuple[ArrangementCodec, Arranged] | None:
-        """The rows of all rounds so far, with their form; None if there are none."""
+        """The rows of all iterations so far, with their codec; None if there are none."""
         pieces = [*self._earlier, *([] if self._newest is None else [self._newest])]
         if self._codec is None or not pieces:
             return None
@@ -114,11 +103,11 @@ class StepChanges:
         return (self._codec, rows) if len(rows) else None
 
     def restore(self, codec: ArrangementCodec, rows: Arranged) -> None:
-        """Take the rows of rounds that were kept."""
+        """Set the rows of a loop checkpoint."""
         self._codec, self._earlier = codec, [rows]
 
     def changed_before(self, keys: Hashes) -> npt.NDArray[np.bool_]:
-        """Return which of some keys earlier rounds have changed.
+        """Return which of some keys earlier iterations have changed.
 
         Args:
             keys: The hashes of the keys, ascending, each once.
@@ -129,15 +118,15 @@ class StepChanges:
         return found
 
     def before(self, keys: Hashes) -> ZSet | None:
-        """Return the rows of some keys of all earlier rounds."""
+        """Return the rows of some keys of all earlier iterations."""
         return self._of(keys, self._earlier)
 
     def newest(self, keys: Hashes) -> ZSet | None:
-        """Return the rows of some keys of this round."""
+        """Return the rows of some keys of this iteration."""
         return self._of(keys, [] if self._newest is None else [self._newest])
 
     def now(self, keys: Hashes) -> ZSet | None:
-        """Return the rows of some keys of all rounds up to this one."""
+        """Return the rows of some keys of all iterations up to this one."""
         return self._of(keys, [*self._earlier, *([] if self._newest is None else [self._newest])])
 
     def _of(self, keys: Hashes, chunks: Sequence[Arranged]) -> ZSet | None:

@@ -1,4 +1,4 @@
-"""The body of a loop, as a task computes it: operators, each over the results of those before it."""
+"""The body of a loop in a task: operators, each over the results of earlier ones."""
 
 from __future__ import annotations
 
@@ -7,21 +7,17 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from boatlift.kernels.exchange import ALONE, Exchange
 from boatlift.kernels.loop.expressions import InTask, true_of
 from boatlift.kernels.loop.iterations import Iterations
 from boatlift.kernels.network.node import Node, ZSet, concat
-
-__all__ = ["Apply", "Circuit", "KeyedOperation", "Operation", "Sum"]
+from boatlift.kernels.step_state import ALONE, Exchange
 
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Columns computed from the columns of each row, of the rows for which a condition is true.
+    """Computes columns of each row that fulfils a condition.
 
     Attributes:
-        source: The place of the rows.
-        columns: The columns.
         condition: The condition; None: of all rows.
     """
 
@@ -30,7 +26,7 @@ class Apply:
     condition: InTask | None = None
 
     def of(self, change: ZSet) -> ZSet | None:
-        """Return the change of the result: the operator is linear."""
+        """Return the change of the result; the operator is linear."""
         if self.condition is not None:
             change = change.take(true_of(self.condition, change.columns, len(change)))
         if not len(change):
@@ -40,11 +36,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """The rows of several places with the same columns, together.
-
-    Attributes:
-        sources: The places.
-    """
+    """The union of the rows of places with the same columns."""
 
     sources: tuple[int, ...]
 
@@ -56,7 +48,6 @@ class KeyedOperation:
     Attributes:
         name: Its name within the circuit.
         node: The operator, with one result.
-        sources: The places of its inputs.
     """
 
     name: str
@@ -74,11 +65,11 @@ class Circuit:
     Places are numbered: first the inputs, then the loop's rows, then the results of the operations.
 
     Attributes:
-        inputs: The columns of each input, which are the same at each round.
-        once: The inputs that are there at round 0 only.
+        inputs: The columns of each input, which is the same in each iteration.
+        once: The inputs that only iteration 0 has.
         variable: The columns of the loop's rows.
-        operations: The operations, each after those that it takes from.
-        result: The place of the loop's rows of the next round.
+        operations: The operations, each after those that it reads.
+        result: The place of the loop's rows of the next iteration.
     """
 
     inputs: tuple[pa.Schema, ...]
@@ -89,7 +80,6 @@ class Circuit:
 
     @property
     def keyed(self) -> tuple[KeyedOperation, ...]:
-        """The operators with state."""
         return tuple(each for each in self.operations if isinstance(each, KeyedOperation))
 
     def round(
@@ -100,14 +90,12 @@ class Circuit:
         iterations: Mapping[str, Iterations],
         exchange: Exchange = ALONE,
     ) -> ZSet | None:
-        """Return the change that the next round's rows of the loop differ by, at a round.
+        """Return the change of the next iteration's loop rows at an iteration.
 
         Args:
-            number: The round.
-            inputs: The change of each input at the round.
-            looped: The change of the loop's rows at the round.
-            iterations: The operators with state, by name.
-            exchange: The way to the other tasks of the step.
+            inputs: The change of each input at the iteration.
+            looped: The change of the loop's rows at the iteration.
+            exchange: The exchange with the other tasks of the step.
         """
         places: list[ZSet | None] = [*inputs, looped]
         for operation in self.operations:

@@ -1,7 +1,8 @@
-"""Expressions over the columns of rows, computed in a task with the meaning that Spark gives them.
+"""Expressions over the columns of rows, computed in a task with Spark's semantics.
 
-They are the few that bodies of loops need between their operators: a job a round costs fifty times as much. A part of
-an expression is computed for the rows alone that need it, as in Spark: `if(b <> 0, a / b, 0)` divides by no 0.
+They are the few that bodies of loops need between their operators: a Spark job per iteration would cost fifty times as
+much. As in Spark, a part of an expression is computed only for rows that need it: `if(b <> 0, a / b, 0)` never divides
+by 0.
 """
 
 from __future__ import annotations
@@ -16,10 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.errors import DataError
-from boatlift.state.arrangement.order import Order, order_codes
+from boatlift.state.arrangement.ordered import Order, order_codes
 from boatlift.state.column import canonical_bits
-
-__all__ = ["FUNCTIONS", "Both", "Constant", "FirstTrue", "FunctionCall", "InTask", "Place", "true_of"]
 
 Ints = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array]
@@ -31,10 +30,6 @@ class InTask(Protocol):
     def of(self, columns: Columns, rows: int) -> pa.Array:
         """Return the value of each row.
 
-        Args:
-            columns: The columns of the rows.
-            rows: Their number.
-
         Raises:
             DataError: `[OVERFLOW]`.
         """
@@ -42,34 +37,23 @@ class InTask(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A column.
-
-    Attributes:
-        number: Its place.
-    """
+    """A column."""
 
     number: int
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
-        """Return the column."""
         del rows
         return columns[self.number]
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A value.
-
-    Attributes:
-        value: The value, of Python or of Arrow; None is NULL.
-        type: Its type.
-    """
+    """A value of Python or of Arrow; None is NULL."""
 
     value: Any
     type: pa.DataType
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
-        """Return the value for each row."""
         del columns
         scalar = self.value if isinstance(self.value, pa.Scalar) else pa.scalar(self.value, self.type)
         return _canonical(pa.repeat(scalar, rows))
@@ -77,20 +61,13 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class FunctionCall:
-    """A function of values.
-
-    Attributes:
-        function: Its name among `FUNCTIONS`.
-        arguments: The values.
-        type: The type of the result.
-    """
+    """A function of values."""
 
     function: str
     arguments: tuple[InTask, ...]
     type: pa.DataType
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
-        """Return the result for each row."""
         values = [each.of(columns, rows) for each in self.arguments]
         try:
             made = FUNCTIONS[self.function](*values) if self.function != "cast" else _cast(values[0], self.type)
@@ -101,17 +78,13 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """AND. What follows is computed for the rows for which what comes before is not false.
-
-    Attributes:
-        first, second: The conditions.
-    """
+    """AND; the second condition is computed only for rows for which the first one is not false."""
 
     first: InTask
     second: InTask
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
-        """Return whether both are true, in logic with NULL."""
+        """Return whether both are true, in three-valued logic."""
         first = self.first.of(columns, rows)
         needed = np.flatnonzero(pc.fill_null(first, True).to_numpy(zero_copy_only=False))
         if not len(needed):
@@ -122,12 +95,10 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class FirstTrue:
-    """CASE WHEN: of several values the first whose condition is true.
+    """CASE WHEN: the first value whose condition is true.
 
     Attributes:
-        branches: Conditions and values.
         otherwise: The value if no condition is true; None: NULL.
-        type: The type of the values.
     """
 
     branches: tuple[tuple[InTask, InTask], ...]
@@ -135,7 +106,6 @@ class FirstTrue:
     type: pa.DataType
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
-        """Return the value of each row."""
         left = np.arange(rows)
         pieces: list[tuple[Ints, pa.Array]] = []
         for condition, value in self.branches:
@@ -152,7 +122,7 @@ class FirstTrue:
 
 
 def true_of(condition: InTask, columns: Columns, rows: int) -> Ints:
-    """Return the rows for which a condition is true, and neither false nor NULL."""
+    """Return the rows for which a condition is true, neither false nor NULL."""
     values = pc.fill_null(condition.of(columns, rows), False)
     return np.flatnonzero(values.to_numpy(zero_copy_only=False))
 
@@ -163,7 +133,7 @@ def _taken(columns: Columns, rows: Ints) -> list[pa.Array]:
 
 
 def _spread(rows: int, pieces: Sequence[tuple[Ints, pa.Array]], kind: pa.DataType) -> pa.Array:
-    """Return values at their places among rows; the others are NULL."""
+    """Return values at their places among rows; other rows are NULL."""
     places = np.full(rows, -1, np.int64)
     before = 0
     for at, values in pieces:
@@ -190,7 +160,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _compared(compare: Callable[[Any, Any], pa.Array]) -> Callable[[pa.Array, pa.Array], pa.Array]:
-    """Return a comparison: NaN equals NaN and is greater than any number, and texts are compared by their bytes."""
+    """Return a comparison in which NaN equals NaN and exceeds all numbers, and texts are compared by bytes."""
 
     def compared(one: pa.Array, other: pa.Array) -> pa.Array:
         if not pa.types.is_floating(one.type):
@@ -210,14 +180,14 @@ def _equal_or_both_null(one: pa.Array, other: pa.Array) -> pa.Array:
 
 
 def _list_of(*values: pa.Array) -> pa.Array:
-    """Return a list of one value of each array, for each row."""
+    """Return for each row a list of one value of each array."""
     rows = len(values[0])
     places = np.arange(rows * len(values)).reshape(len(values), rows).T.reshape(-1)
     return _lists(np.full(rows, len(values)), pa.concat_arrays(values).take(pa.array(places)), None)
 
 
 def _joined(*lists: pa.Array) -> pa.Array:
-    """Return the elements of several lists of a row as one list; NULL if one of them is."""
+    """Return for each row the concatenation of several lists; NULL if one of them is."""
     null = np.any([each.is_null().to_numpy(zero_copy_only=False) for each in lists], axis=0)
     counts = np.array([_lengths(each) for each in lists])
     elements = [each.flatten() for each in lists]
@@ -241,7 +211,7 @@ def _lists(lengths: Ints, elements: pa.Array, null: npt.NDArray[np.bool_] | None
 
 
 def _contains(lists: pa.Array, values: pa.Array) -> pa.Array:
-    """Return whether a list has a value: NULL if either is, or if it has NULLs and not the value."""
+    """Return whether a list has a value: NULL if either is, or if the list has NULLs but not the value."""
     rows = np.repeat(np.arange(len(lists)), _lengths(lists))
     equal = FUNCTIONS["="](lists.flatten(), values.take(pa.array(rows)))
     there = np.bincount(rows[pc.fill_null(equal, False).to_numpy(zero_copy_only=False)], minlength=len(lists)) > 0
@@ -274,4 +244,4 @@ FUNCTIONS: Mapping[str, Callable[..., pa.Array]] = {
     "contains": _contains,
     "concat": lambda *values: pc.binary_join_element_wise(*values, pa.scalar("", values[0].type)),
 }
-"""The functions by name; `cast` is one more. Those with `wrapping` do as Spark does without ANSI."""
+"""The functions by name, besides `cast`. Those with `wrapping` behave as Spark does without ANSI."""

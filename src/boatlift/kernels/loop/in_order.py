@@ -1,6 +1,6 @@
-"""State by round whose rows stand in an order: of a key, rows are read as far as an operator asks for them.
+"""State by iteration with sorted rows: the rows of a key are read only as far as an operator needs them.
 
-The least value of a key rests on its first rows, whatever follows them: of a key with many rows, few are read.
+The least value of a key depends only on its first rows. So few rows of a large key are read.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["RowsInOrder"]
-
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -34,19 +32,18 @@ _NO_ITERATIONS = np.zeros(0, np.int64)
 
 @dataclass(slots=True)
 class RowsInOrder:
-    """The rows of the keys that a step touches, in an ordered part of the state as it was before the step, by round.
+    """The rows of touched keys in a sorted part of the state before the step, by iteration.
 
-    An operator reads the rows up to a round, each time from the runs. Note is taken of the rows of later rounds that it
-    meets. So `hashes_at` gives the keys of which it has met rows of the round, and no others that have such rows.
+    An operator reads the rows up to an iteration from the runs each time. Rows of later iterations that it meets are
+    remembered. So `hashes_at` returns the keys with remembered rows of the iteration, and no other keys with such rows.
 
     Laws:
-        - An operator is a function of what it reads. So it would read the same rows of a key at the next round, and
-          come to the same result, unless it has met rows of that round, or other changes come for the key.
+        - An operator is a function of the rows that it reads. So it would read the same rows of a key in the next
+          iteration, with the same result, unless it has met rows of that iteration, or the key gets other changes.
 
     Attributes:
-        codec: The form of the part, by round.
-        runs: The runs of the part.
-        last: The last round of the rows that were met; -1 if there are none.
+        codec: The codec of the part, by iteration.
+        last: The last iteration of the rows that were met; -1 without rows.
     """
 
     codec: ByIteration
@@ -72,7 +69,7 @@ class RowsInOrder:
             found.first, found.last = np.insert(found.first, places, first), np.insert(found.last, places, last)
 
     def hashes_at(self, number: int) -> list[Hashes]:
-        """Return the hashes of keys of which rows of a round were met, in arrays without order."""
+        """Return the hashes of keys with remembered rows of an iteration, in unsorted arrays."""
         if not self._met:
             return []
         hashes, iterations = (np.concatenate(each) for each in zip(*self._met, strict=True))
@@ -81,22 +78,21 @@ class RowsInOrder:
         return [hashes[iterations == number]]
 
     def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[ArrangedRows]]:
-        """Return the rows up to a round, as a node reads runs.
+        """Return the rows up to an iteration, as runs.
 
         Args:
-            keys: The hashes of the keys that the node reads, which were found.
-            number: The round.
+            keys: The hashes of the keys that the node reads, which were found earlier.
         """
         del keys
         return [OpenRun("", 0, {}, [_UntilIteration(self, found, number) for found in self._segments or ()])]
 
     def stretches(self, found: _Found, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end in a segment."""
+        """Return the begin and the end of the rows of each hash in a segment."""
         places = self._keys.searchsorted(wanted)
         return found.first[places], found.last[places]
 
     def meet(self, hashes: Hashes, iterations: Ints, number: int) -> npt.NDArray[np.bool_]:
-        """Take note of rows of later rounds than one; return which rows are of no later one."""
+        """Remember rows of iterations after `number`; return which rows are of no later iteration."""
         later = iterations > number
         if later.any():
             own = iterations[later]
@@ -107,7 +103,7 @@ class RowsInOrder:
 
 @dataclass(slots=True)
 class _Found:
-    """A segment, and where in it the rows of each key that was found begin and end."""
+    """A segment, and the begin and the end of each found key's rows in it."""
 
     segment: Segment[ArrangedRows]
     first: Ints
@@ -115,13 +111,7 @@ class _Found:
 
 
 class _UntilIteration(Segment[ArrangedRows]):
-    """A segment of state by round, of which the rows up to a round are read. Its places are those of all rounds.
-
-    Args:
-        held: Where the segment is from.
-        found: The segment.
-        number: The round.
-    """
+    """The rows of a segment up to an iteration; its places are those of the whole segment."""
 
     def __init__(self, held: RowsInOrder, found: _Found, number: int) -> None:
         self._held, self._found, self._segment, self._number = held, found, found.segment, number
@@ -131,22 +121,18 @@ class _UntilIteration(Segment[ArrangedRows]):
         return len(self._segment)
 
     def stretches(self, wanted: Hashes) -> tuple[Ints, Ints]:
-        """Return where the rows of each of some hashes begin and end; those of the hashes were found."""
         return self._held.stretches(self._found, wanted)
 
     def key_values(self, number: int) -> RowValues:
-        """Return the values of a key column, to be read at some rows."""
         return self._segment.key_values(number)
 
     def read(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> V:
-        """Return the values of some rows; those of later rounds have weight 0."""
         values: Any = self._segment.read(codec, places)
         iterations = self._segment.key_values(len(codec.keys))[places]
         early = self._held.meet(self._segment.hashes_at(places), iterations, self._number)
         return cast("V", ArrangedRows(values.weights * early, values.rows))
 
     def take(self, codec: ValueCodec[V, ArrangedRows], places: Ints) -> KeyedRows[V]:
-        """Return the sums of some rows over the rounds, each row once."""
         rows: KeyedRows[Any] = self._segment.take(self._held.codec, places)
         early = self._held.meet(rows.hash, iterations_in(rows), self._number)
         return without_iterations(codec, filtered(self._held.codec, rows, early))

@@ -1,14 +1,14 @@
-"""The rounds of one operator within a loop: its change at a round, from the changes of its inputs.
+"""The iterations of an operator within a loop: its change at an iteration, given the changes of its inputs.
 
-A change has a time (step e, round i), and a collection at (e, i) is the sum of all changes at times (e', i') with
-e' ≤ e and i' ≤ i: of both coordinates. So the state has rows by round, each with the sum over all steps so far. The
-result of an operator F at a round is F of the rows up to that round. So its change at (e, i) is
+A change has a time (step e, iteration i), and a collection at (e, i) is the sum of all changes at times (e', i') with
+e' ≤ e and i' ≤ i. So the state has rows by iteration, each with the sum over all steps so far. The result of an
+operator F at an iteration is F of the rows up to that iteration. So its change at (e, i) is
 
     (F(new up to i) − F(new up to i−1)) − (F(old up to i) − F(old up to i−1))
 
-where old is before the step. It is computed key by key, for the keys that have rows at exactly this round: among the
-changes of the step, or in the state if an earlier round of the step has touched the key. Without the second, rows that
-go come out wrong: the result of the old rows at a later round rests on rows that the step has taken away before.
+where old is before the step. It is computed for each key with rows at exactly this iteration: among the changes of the
+step, or in the state if an earlier iteration of the step has touched the key. The second case is needed for
+retractions: the old result at a later iteration depends on rows that the step has retracted earlier.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
 from boatlift.kernels.loop.by_iteration import HeldRows, IterationCodec, as_run, at_iteration
 from boatlift.kernels.loop.changes import KeyedSum, StepChanges, consolidated, negated
 from boatlift.kernels.loop.in_order import RowsInOrder
-from boatlift.kernels.loop_checkpoint import NamedRows, SavedIterations, rows_of_share
 from boatlift.kernels.network.distinct import DistinctNode
 from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
 from boatlift.kernels.network.node import Node, ZSet, concat
 from boatlift.kernels.network.sides import arranged_side, by_nullity
-from boatlift.kernels.step_state import Runs, StepState
+from boatlift.kernels.step_state import NamedRows, Runs, SavedIterations, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import Arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import join_change
@@ -45,42 +44,37 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Iterations", "iteration_parts", "iterations_of"]
-
 Hashes = npt.NDArray[np.uint64]
 
 _NO_HASHES = np.zeros(0, np.uint64)
 
 
 class Iterations(Protocol):
-    """An operator within a step's rounds."""
+    """An operator within the iterations of a step."""
 
     @property
     def last(self) -> int:
-        """The last round at which the state has rows of the keys that the step has touched; -1 if it has none."""
+        """The last iteration at which the state has rows of the touched keys; -1 if it has none."""
 
     @property
     def added(self) -> Mapping[str, Sequence[KeyedRows[Any]]]:
-        """Part to the rows that the step adds to it, by round."""
+        """Part to the rows that the step adds to it, by iteration."""
 
     def kept(self) -> NamedRows:
-        """Return what a task needs to go on after the last round."""
+        """Return the rows that a loop checkpoint needs."""
 
     def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
-        """Go on after rounds that were kept.
+        """Continue from a loop checkpoint.
 
         Args:
-            saved: The rounds.
-            name: The name of the operator in them.
-            share: The key groups of this task.
+            name: The name of the operator in it.
         """
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
-        """Return the change of the result at a round; rounds come in order, from 0.
+        """Return the change of the result at an iteration; iterations come in order, from 0.
 
         Args:
-            number: The round.
-            changes: The change of each input at the round.
+            changes: The change of each input at the iteration.
         """
 
 
@@ -90,10 +84,10 @@ def iteration_parts(node: Node) -> Mapping[str, IterationCodec[Any, Any]]:
 
 
 def iterations_of(node: Node, runs: Mapping[str, Runs]) -> Iterations:
-    """Return the rounds of a node.
+    """Return the iterations of a node.
 
     Args:
-        node: The node: its state is a sum over its inputs, and each part of it has the keys of the inputs.
+        node: A node whose state is a sum over its inputs, with the keys of the inputs in each part.
         runs: Part to its runs before the step.
     """
     parts = iteration_parts(node)
@@ -103,27 +97,27 @@ def iterations_of(node: Node, runs: Mapping[str, Runs]) -> Iterations:
 
 
 class _Held(Protocol):
-    """The rows of the keys that a step touches, in a part of the state as it was before the step, by round."""
+    """The rows of touched keys in a part of the state before the step, by iteration."""
 
     codec: IterationCodec[Any, Any]
     last: int
 
     def read(self, wanted: Hashes) -> None:
-        """Touch more keys.
+        """Read the rows of more keys.
 
         Args:
             wanted: The hashes of keys that were not touched yet, ascending, each once.
         """
 
     def hashes_at(self, number: int) -> list[Hashes]:
-        """Return the hashes of the keys whose rows at a round may change a result, in arrays without order.
+        """Return the hashes of the keys whose rows at an iteration may change a result, in unsorted arrays.
 
         Args:
-            number: The round; rounds are asked for in order.
+            number: The iteration; calls come in order of iterations.
         """
 
     def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
-        """Return the rows of some touched keys up to a round, as a node reads runs."""
+        """Return the rows of some touched keys up to an iteration, as runs."""
 
 
 def _held(codec: IterationCodec[Any, Any], runs: Runs) -> _Held:
@@ -133,7 +127,7 @@ def _held(codec: IterationCodec[Any, Any], runs: Runs) -> _Held:
 
 @dataclass(frozen=True, slots=True)
 class _Captured(StepState):
-    """A state in memory, which keeps what a node would write."""
+    """A state in memory, which collects the rows that a node would write."""
 
     added: dict[str, KeyedRows[Any]] = field(default_factory=dict)
 
@@ -154,7 +148,7 @@ def _in_memory(_part: str) -> Path:
 
 @dataclass(slots=True)
 class _Touched:
-    """The keys that a step has touched, and the rows of the state that they have.
+    """The keys that a step has touched, and their rows in the state.
 
     Attributes:
         held: The parts of the state.
@@ -169,7 +163,7 @@ class _Touched:
         return max((each.last for each in self.held.values()), default=-1)
 
     def add(self, hashes: Sequence[Hashes]) -> Hashes:
-        """Touch keys; return their hashes, ascending, each once."""
+        """Touch keys; return their hashes, ascending, without duplicates."""
         touched = each_once(np.concatenate(hashes))
         fresh = touched[self.seen.searchsorted(touched, "left") == self.seen.searchsorted(touched, "right")]
         if len(fresh):
@@ -180,11 +174,9 @@ class _Touched:
 
 
 class _OperatorIterations:
-    """What the rounds of all operators have: the changes so far, and the rows of the keys that these touch.
+    """The common part of all operators' iterations: the changes so far, and the state of the touched keys.
 
     Args:
-        node: The operator.
-        held: Part to its rows.
         touched: For each input the keys that its changes touch, with the parts that are read for these.
     """
 
@@ -223,19 +215,18 @@ class _OperatorIterations:
                 self.added[part] = [found[1]]
 
     def _at(self, number: int, parts: Sequence[str], touched: Hashes) -> Hashes:
-        """Return the hashes of keys that are touched, or have rows at a round in one of some parts."""
+        """Return the hashes of keys that are touched, or have rows at an iteration in one of some parts."""
         again = [hashes for part in parts for hashes in self._parts[part].hashes_at(number)]
         return each_once(np.concatenate([touched, *again])) if again else touched
 
 
 class _Sums:
-    """What the rounds so far have made of each key: the change of the result, and what the step adds to the state.
+    """The iterations so far by key: the change of the result, and the step's additions to the state.
 
-    Of a key that nothing changes at a round they are the same at that round as before it. So the sums up to a round
-    need not be computed again at the next one.
+    These sums stay the same for a key that does not change at an iteration, so they are not computed again.
 
     Args:
-        node: A node whose result has the columns of the key at the places at which its input has them.
+        node: A node whose result has the key columns at the same places as its input.
     """
 
     def __init__(self, node: AggregateNode | DistinctNode) -> None:
@@ -243,25 +234,24 @@ class _Sums:
         self._added = {part: KeyedSum(codec) for part, codec in node.parts.items()}
 
     def add(self, made: ZSet | None, hashes: Hashes | None, added: Mapping[str, KeyedRows[Any]]) -> None:
-        """Add what a round makes.
+        """Add the result of an iteration.
 
         Args:
-            made: The change of the result.
-            hashes: The hash of the key of each of its rows.
-            added: Part to what the step adds to it at the round.
+            hashes: The key hash of each row.
+            added: Part to the rows that the step adds to it at the iteration.
         """
         self._made.begin(made, _NO_HASHES if hashes is None else hashes)
         for part, rows in added.items():
             self._added[part].add(rows)
 
     def of(self, keys: Hashes) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
-        """Return the sums for some keys: the hashes of these are ascending."""
+        """Return the sums for some keys, whose hashes ascend."""
         sums = {part: each.of(keys) for part, each in self._added.items()}
         return self._made.now(keys), {part: rows for part, rows in sums.items() if rows is not None}
 
 
 class _KeyedIterations(_OperatorIterations):
-    """The rounds of a node whose result for a key is a function of the rows of that key."""
+    """The iterations of a node whose result for a key is a function of the rows of that key."""
 
     def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
         keys = _Touched(held)
@@ -272,7 +262,7 @@ class _KeyedIterations(_OperatorIterations):
     def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
         super().restore(saved, name, share)
         keys = self._keys.seen
-        if len(keys):  # the node meets again the rows that it had met
+        if len(keys):  # the node reads the same rows as before the checkpoint
             made, added = self._until(keys, saved.number, [each.now(keys) for each in self._changes])
             if self._sums is not None:
                 self._sums.add(made, None if made is None else self._hashes(0, made), added)
@@ -312,12 +302,10 @@ class _KeyedIterations(_OperatorIterations):
     def _until(
         self, keys: Hashes, number: int, changes: Sequence[ZSet | None]
     ) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
-        """Return the change of the result up to a round, and what the step adds to the state for it.
+        """Return the change of the result up to an iteration, and the additions to the state for it.
 
         Args:
-            keys: The hashes of some keys.
-            number: The round.
-            changes: The changes of the inputs up to the round, for these keys.
+            changes: The changes of the inputs up to the iteration, for these keys.
         """
         if all(change is None for change in changes):
             return None, {}
@@ -328,10 +316,10 @@ class _KeyedIterations(_OperatorIterations):
 
 
 class _JoinIterations(_OperatorIterations):
-    """The rounds of an inner join: bilinear, so that the rows of a round meet the rows up to it on the other side."""
+    """The iterations of an inner join, which is bilinear: rows of an iteration join the other side's rows up to it."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
-        left, right = JOIN_PARTS  # a row of one side is read for the changes of the other
+        left, right = JOIN_PARTS  # rows of one side are read for changes of the other
         touched = [_Touched({right: held[right]}), _Touched({left: held[left]})]
         super().__init__(node, held, touched)
         self._held = held
@@ -354,14 +342,12 @@ class _JoinIterations(_OperatorIterations):
         return consolidated(concat(pieces), self._schema)
 
     def _meet(self, number: int, place: int, fresh: Hashes) -> list[ZSet]:
-        """Return the pairs of one side's rows at a round with the other side's up to it.
+        """Return the pairs of one side's rows at an iteration with the other side's rows up to it.
 
-        Pairs of two rows of the round are among those of the left side's rows.
+        Pairs of two rows of the iteration are among those of the left side.
 
         Args:
-            number: The round.
-            place: The side.
-            fresh: The hashes of the keys that the step changes at the round on this side.
+            fresh: The hashes of the keys that the step changes on this side at the iteration.
         """
         keys = self._at(number, [JOIN_PARTS[place]], fresh)
         if not len(keys):
@@ -393,7 +379,7 @@ def _saved_rows(saved: SavedIterations, name: str, share: Share) -> tuple[ValueC
 def _less(
     codec: ValueCodec[Any, Any], rows: KeyedRows[Any] | None, others: KeyedRows[Any] | None
 ) -> KeyedRows[Any] | None:
-    """Return rows less others."""
+    """Return rows minus others."""
     pieces = [each for each in (rows, None if others is None else _negated(codec, others)) if each is not None]
     if not pieces:
         return None
@@ -402,13 +388,13 @@ def _less(
 
 
 def _negated(codec: ValueCodec[Any, Any], rows: KeyedRows[Any]) -> KeyedRows[Any]:
-    """Return the rows that take rows back: the state of a node is a sum."""
+    """Return the rows that retract rows; the state of a node is a sum."""
     values: ArrangedRows | PartialAggregates
     if isinstance(codec, ArrangementCodec):
         values = ArrangedRows(-rows.values.weights, rows.values.rows)
     else:
         assert isinstance(codec, PartialsCodec)
-        assert not rows.values.extremes, "minima and maxima over changes are kept value by value"
+        assert not rows.values.extremes, "minima and maxima over changes have single values"
         addends = {addend: -column for addend, column in rows.values.addends.items()}
         values = PartialAggregates(rows.values.length, addends, {})
         settle_sums(codec.layout, values)

@@ -1,4 +1,4 @@
-"""The node of a loop: a circuit of operators, whose result goes round until nothing changes."""
+"""The node of a loop: a circuit of operators that iterates until nothing changes."""
 
 from __future__ import annotations
 
@@ -15,46 +15,41 @@ from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
 from boatlift.kernels.loop.changes import consolidated, negated
 from boatlift.kernels.loop.circuit import Circuit, KeyedOperation
 from boatlift.kernels.loop.iterations import Iterations, iteration_parts, iterations_of
-from boatlift.kernels.loop_checkpoint import rows_of_share
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.step_state import StepState
+from boatlift.kernels.step_state import StepState, rows_of_share
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import shown
 from boatlift.state.merge import merge_rows
 
-__all__ = ["LoopNode", "Result"]
-
 _MOVED = "moved"
-"""The name of the changes of the loop's rows in rounds that are kept."""
+"""The name of the changes of the loop's rows in a loop checkpoint."""
 
 
 class Result(Enum):
-    """Which rows are the result of a loop, of the rows L(0), L(1), … of its rounds."""
+    """The result of a loop with the rows L(0), L(1), … of its iterations."""
 
     FIXED_POINT = "fixed point"
-    """Those of the last round, after which no round changes any."""
+    """The rows of the last iteration, after which nothing changes."""
     ALL_ITERATIONS = "all rounds"
-    """The sum of those of all rounds, after the last of which a round has none: WITH RECURSIVE."""
+    """The sum of all iterations' rows, until an iteration has none: WITH RECURSIVE."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopNode:
-    """A loop: L(0) has no rows, and L(i+1) is what the circuit makes of L(i) and of the inputs.
+    """A loop: L(0) is empty, and L(i+1) is the circuit's result for L(i) and the inputs.
 
     Laws, beside those of `Node`:
         - After each step the state is that of a loop over the sums of the inputs, whatever the steps were: its rows at
-          a round are what the rows of that round differ by from those of the round before.
-        - The cost of a step is that of the rows that it changes, over all rounds, and of the rows of their keys.
+          an iteration are the difference between that iteration and the one before.
+        - The cost of a step is that of the rows that it changes, over all iterations, and of the rows of their keys.
 
     Attributes:
-        processor: The processor, as runs and errors name it.
         place: The place in the query, for errors.
-        circuit: The operators.
-        result: Which rows are the result.
-        most_iterations: More rounds than this are refused.
-        keep_every: So many seconds after a step began its rounds are kept, and so long after that again.
+        result: The kind of the result.
+        most_iterations: A step with more iterations fails.
+        keep_every: The seconds between the begin of the step or a loop checkpoint and the next loop checkpoint.
     """
 
     processor: str
@@ -63,15 +58,14 @@ class LoopNode:
     result: Result
     most_iterations: int
     keep_every: float = 10.0
+    whole = False
 
     @property
     def inputs(self) -> int:
-        """The inputs of the circuit."""
         return len(self.circuit.inputs)
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
-        """The parts of all operators of the circuit, by round."""
         return {
             _part(each, part): codec
             for each in self.circuit.keyed
@@ -80,20 +74,14 @@ class LoopNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of the loop's rows."""
         return (self.circuit.variable,)
 
-    @property
-    def whole(self) -> bool:
-        """False: no rows in, no rows out."""
-        return False
-
     def keys(self, number: int) -> None:
-        """Return None: rows are divided by all columns, and then among operators by the keys of these."""
+        """Return None: rows are divided by all columns, and then among operators by their keys."""
         del number
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a step: all rounds; see `Node.step`.
+        """Execute a step with all its iterations; see `Node.step`.
 
         Raises:
             DataError: `[LOOP_TOO_LONG]`; as the operators of the circuit.
@@ -118,7 +106,7 @@ class LoopNode:
     def _iterations(
         self, changes: Sequence[ZSet | None], iterations: Mapping[str, Iterations], state: StepState
     ) -> list[ZSet | None]:
-        """Return the changes of the loop's rows: of round 0, 1, …."""
+        """Return the changes of the loop's rows of iteration 0, 1, …."""
         once = self.circuit.once
         moved = self._restored(iterations, state) or [None]
         while True:
@@ -143,7 +131,7 @@ class LoopNode:
 
     @property
     def kept_codecs(self) -> Mapping[str, ValueCodec[Any, Any]]:
-        """The forms of rows of rounds that are kept, but for the changes of operators' inputs."""
+        """The codecs of a loop checkpoint's rows, except those of the changes of operators' inputs."""
         moved: ValueCodec[Any, Any] = IterationCodec(ArrangementCodec(self.circuit.variable))
         return {_MOVED: moved} | {
             f"{each.name}/added.{part}": codec
@@ -152,7 +140,7 @@ class LoopNode:
         }
 
     def _keep(self, moved: Sequence[ZSet | None], iterations: Mapping[str, Iterations], state: StepState) -> None:
-        """Keep all rounds so far."""
+        """Write a loop checkpoint of all iterations so far."""
         rows = {f"{name}/{part}": kept for name, each in iterations.items() for part, kept in each.kept().items()}
         codec = ArrangementCodec(self.circuit.variable)
         pieces = [
@@ -169,11 +157,11 @@ class LoopNode:
         state.iterations.written(number)
 
     def _restored(self, iterations: Mapping[str, Iterations], state: StepState) -> list[ZSet | None] | None:
-        """Return the changes of the loop's rows of rounds that were kept; None if the step begins with round 0."""
+        """Return the changes of the loop's rows of a loop checkpoint; None if the step begins with iteration 0."""
         saved = state.iterations.read()
         number = -1 if saved is None else saved.number
         greatest, least = state.exchange.greatest([number, -number])
-        if saved is None or greatest != -least:  # a task cannot read them, or has read others
+        if saved is None or greatest != -least:  # a task cannot read it, or has read another one
             return None
         for name, each in iterations.items():
             each.restore(saved, name, state.share)
@@ -189,12 +177,11 @@ class LoopNode:
         return moved
 
     def _result(self, moved: Sequence[ZSet | None], state: StepState) -> ZSet | None:
-        """Return the change of the result."""
         last = consolidated(concat([each for each in moved if each is not None]), self.circuit.variable)
         if self.result is Result.FIXED_POINT:
             return last
         (endless,) = state.exchange.greatest([last is not None])
-        if endless:  # the same rows come at every further round
+        if endless:  # every further iteration would repeat the same rows
             raise self._too_long(last, state)
         there = [
             ZSet(each.columns, each.weights * (len(moved) - number))
@@ -204,20 +191,19 @@ class LoopNode:
         return consolidated(concat(there), self.circuit.variable)
 
     def _too_long(self, coming: ZSet | None, state: StepState) -> DataError:
-        """Return the error of a task; the first task that has an example is the one that fails first.
+        """Return the error of a task; the first task with an example fails first.
 
         Args:
             coming: The rows of this task that still change.
-            state: The state of the step.
         """
         own = state.share.residue
         first, *_ = state.exchange.greatest([-own if coming is not None else -state.share.modulus])
         if -first != own:
-            state.exchange.greatest([])  # until that task has left
+            state.exchange.greatest([])  # wait until that task has ended
         example = "" if coming is None else f", such as {_first_row(coming, self.circuit.variable)}"
         return DataError(
             "LOOP_TOO_LONG",
-            f"{self.place} of {self.processor} still changes rows after {self.most_iterations} rounds{example}",
+            f"{self.place} of {self.processor} still changes rows after {self.most_iterations} iterations{example}",
         )
 
 

@@ -1,1 +1,1 @@
-"""Operators on changes as they run inside a task, one after the other: nodes, and the feeds between them."""
+"""Operators on changes inside a task: nodes, and the feeds between them. Read `node` first, then `network`."""

@@ -1,4 +1,4 @@
-"""The node of DISTINCT: each row once, as long as it stands in the input at all."""
+"""The node of DISTINCT: each row once, as long as its weight is positive."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.network.node import NodeOutput, ZSet, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
-from boatlift.state.probe import matching_rows
-
-__all__ = ["COUNTS", "DistinctNode"]
+from boatlift.state.segment import matching_rows
 
 COUNTS = "counts"
 
 
 @dataclass(frozen=True, slots=True)
 class DistinctNode:
-    """The sign of the weight of each row.
+    """Emits the sign of the weight of each row.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: The columns of the rows.
     """
@@ -33,36 +29,26 @@ class DistinctNode:
     processor: str
     place: str
     rows: pa.Schema
-
-    @property
-    def inputs(self) -> int:
-        """One."""
-        return 1
+    inputs = 1
+    whole = False
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of the rows."""
         return (self.rows,)
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The arrangement of the input."""
         return {COUNTS: ArrangementCodec(self.rows)}
-
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
 
     def keys(self, number: int) -> None:
         """Return None: a row is its own key."""
         del number
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         (change,) = changes
         if change is None:

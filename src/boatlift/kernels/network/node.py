@@ -1,4 +1,4 @@
-"""The contract of a node: an operator on changes, as a task runs it."""
+"""The contract of a node: an operator on changes inside a task."""
 
 from __future__ import annotations
 
@@ -10,22 +10,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.errors import DataError
 from boatlift.kernels.step_state import StepState
 from boatlift.state.codec import ValueCodec
+from boatlift.state.column import shown
 from boatlift.storage.records.records import RunRef
-
-__all__ = ["Node", "NodeOutput", "ZSet", "concat"]
 
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ZSet:
-    """Rows with weights: a Z-set, in which a row may stand several times.
+    """Rows with weights: a Z-set, which may have a row several times.
 
     Attributes:
-        columns: The columns, of one length.
-        weights: The weights; none of them is 0 where it costs nothing to know.
+        weights: The weights; weights of 0 are left out where that is cheap.
     """
 
     columns: tuple[pa.Array, ...]
@@ -35,13 +34,12 @@ class ZSet:
         return len(self.weights)
 
     def take(self, rows: Ints) -> ZSet:
-        """Return some of the rows."""
         at = pa.array(rows)
         return ZSet(tuple(column.take(at) for column in self.columns), self.weights[rows])
 
 
 def concat(changes: Sequence[ZSet]) -> ZSet | None:
-    """Return the sum of changes with the same columns; None if there are no rows."""
+    """Return the sum of changes with the same columns; None without rows."""
     there = [change for change in changes if len(change)]
     if len(there) < 2:
         return there[0] if there else None
@@ -51,11 +49,11 @@ def concat(changes: Sequence[ZSet]) -> ZSet | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutput:
-    """The result of a node's part of a step.
+    """The result of a step of a node in a task.
 
     Attributes:
-        changes: The change of each result; None where there is none. Empty: there is none at all.
-        runs: Part to the run that the step adds; a part that stays as it is is left out.
+        changes: The change of each result; None: no change. Empty: no change at all.
+        runs: Part to the run that the step adds; unchanged parts are absent.
     """
 
     changes: tuple[ZSet | None, ...] = ()
@@ -65,14 +63,14 @@ class NodeOutput:
 class Node(Protocol):
     """An operator on changes. Immutable, and pickled into tasks.
 
-    Laws, with the sum of changes as the state of a stream:
-        - After each step the sum of all changes that the node gave is its function of the sums of its inputs. (A node
-          that gives the rows of touched keys, for Spark to compute the change from, says so.)
-        - Replay: a step over the same changes and the same state gives the same rows and runs, bit for bit.
-        - Division: the sum of what all tasks give depends on the changes alone, not on the number of tasks.
-        - Merging: it does not depend on how runs were merged either.
-        - Rest: a step without rows gives nothing, and opens no run; but the first step of a node that has a row for no
-          rows gives that row.
+    Laws, where the state of a stream is the sum of its changes:
+        - After each step the sum of all output changes is the node's function of the sums of its inputs. (A node that
+          emits the rows of touched keys, from which Spark computes the change, says so.)
+        - Replay: a step over equal changes and equal state has equal rows and runs, bit for bit.
+        - Division: the sum of all tasks' output depends only on the changes, not on the number of tasks.
+        - Merging: it does not depend on merges of runs either.
+        - Rest: a step without rows has no output, and opens no run; but the first step of a node with a row for no rows
+          emits that row.
     """
 
     @property
@@ -81,32 +79,46 @@ class Node(Protocol):
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
-        """The named parts of its state, each with the form of its rows."""
+        """The named parts of its state, each with its codec."""
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns of each of its results, of which most nodes have one."""
+        """The columns of each of its results; most nodes have one."""
 
     @property
     def whole(self) -> bool:
-        """Whether it has a row for no rows at all, as an aggregate without keys.
-
-        Such a node takes the first step in any case.
-        """
+        """Whether it has a row for no rows at all, as an aggregate without keys; it always runs the first step."""
 
     def keys(self, number: int) -> tuple[int, ...] | None:
         """Return the places of the columns of an input by whose hash rows are divided among tasks.
 
-        No columns: all rows are one task's. None: by all columns.
+        Empty: one task has all rows. None: by all columns.
         """
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step.
+        """Execute a step in a task.
 
         Args:
-            changes: The change of each input; None where there is none.
-            state: The state before the step.
+            changes: The change of each input; None: no change.
 
         Raises:
             DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]`.
         """
+
+
+def refuse_negative(
+    columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], schema: pa.Schema, place: str, processor: str
+) -> None:
+    """Refuse rows that would have a negative weight after a step.
+
+    Args:
+        weights: The weight of each row after the step.
+        place, processor: The place in the query, and the view.
+
+    Raises:
+        DataError: `[NEGATIVE_WEIGHT]`.
+    """
+    below = np.flatnonzero(weights < 0)
+    if len(below):
+        row = {field.name: shown(column[int(below[0])]) for field, column in zip(schema, columns, strict=True)}
+        raise DataError("NEGATIVE_WEIGHT", f"{place} of {processor} loses {row} more often than it came")

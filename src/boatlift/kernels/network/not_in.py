@@ -1,4 +1,4 @@
-"""The node of NOT IN: an anti join in which a NULL equals nothing and differs from nothing."""
+"""The node of NOT IN: an anti join with SQL's three-valued logic of NULL."""
 
 from __future__ import annotations
 
@@ -9,19 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.kernels.network.key_counts import Presence
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.sides import arranged_side, by_partner, held_rows
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
+from boatlift.kernels.network.sides import Presence, arranged_side, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
-from boatlift.state.segment import Segment
-
-__all__ = ["NotInNode"]
 
 ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
 
@@ -34,15 +29,14 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class NotInNode:
-    """Rows of the left input whose value is not among those of the right input, by SQL's logic of NULL.
+    """Rows of the left input whose value is not among the values of the right input, in three-valued logic.
 
-    If the right input has no rows, every row comes out. If it has a NULL, none does. Else a row comes out if its value
-    is not NULL and not among those of the right input. One task takes all rows, because a single NULL concerns all.
-    A step costs its changed rows. A step that brings the first row or NULL of the right input, or takes the last one,
+    If the right input is empty, every row is emitted. If it has a NULL, none is. Otherwise a row is emitted if its
+    value is not NULL and not among the right input's values. One task has all rows, because a single NULL affects all.
+    A step costs its changed rows; but if the right input gets its first row or NULL, or loses its last one, the step
     reads all rows of the left input.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         left: The left side; its key is the value.
         values: The column of the right input.
@@ -52,11 +46,8 @@ class NotInNode:
     place: str
     left: Side
     values: pa.Schema
-
-    @property
-    def inputs(self) -> int:
-        """Two."""
-        return 2
+    inputs = 2
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
@@ -65,24 +56,18 @@ class NotInNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept, named by their place."""
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(self.left.kept_types)]),)
 
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return no columns: all rows are one task's."""
+        """Return no columns: one task has all rows."""
         del number
         return ()
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         if changes[0] is None and changes[1] is None:
             return NodeOutput()
@@ -117,10 +102,10 @@ class NotInNode:
         before: Mask,
         after: Mask,
     ) -> list[ZSet]:
-        """Return the held rows that begin or cease to come out, and the changed rows that come out now."""
+        """Return the stored rows that begin or cease to be emitted, and the changed rows that are emitted now."""
         codec = self.left.codec
         segments = [segment for run in held for segment in run.segments]
-        there = [_rows_of(codec, segment) for segment in segments if len(segment)]
+        there = [segment.cut(codec, 0, len(segment)) for segment in segments if len(segment)]
         pieces = []
         if there:
             rows = merge_rows(codec, there)
@@ -132,7 +117,7 @@ class NotInNode:
         return pieces
 
     def _comes_out(self, rows: Arranged, kinds: Mask, present: Callable[[Sequence[pa.Array], int], Mask]) -> Mask:
-        """Return which rows come out, given the kinds and the values of the right input."""
+        """Return which rows are emitted, given the kinds and the values of the right input."""
         if not kinds.any():
             return np.ones(len(rows), np.bool_)
         if kinds[_NULL]:
@@ -157,8 +142,3 @@ def _kinds_of(change: ZSet | None) -> ZSet | None:
 def _has_value(side: Side, rows: Arranged) -> Mask:
     known: Mask = rows.values.rows[side.keys[0]].is_valid().to_numpy(zero_copy_only=False)
     return known
-
-
-def _rows_of(codec: ArrangementCodec, segment: Segment[ArrangedRows]) -> Arranged:
-    """Return all rows of a segment."""
-    return segment.cut(codec, 0, len(segment))

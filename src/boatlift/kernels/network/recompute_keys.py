@@ -1,8 +1,8 @@
-"""The node of the general form: the rows of the keys that a step touches, as they were and as they are.
+"""Recomputation by key: emits the rows of every affected key before and after the step.
 
-What a query makes of a key follows from the rows of that key alone. So the change of its result is what Spark makes of
-the rows as they are, less what it makes of the rows as they were. Keys are told apart by their hash: keys with equal
-hashes are touched together, which changes nothing in the difference.
+The query's result for a key depends only on the rows of that key. So Spark computes the change of the result from both:
+the result after minus the result before. Keys are identified by their hash: keys with equal hashes are affected
+together, which does not change the difference.
 """
 
 from __future__ import annotations
@@ -14,25 +14,21 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.network.node import NodeOutput, ZSet, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, rows_of_keys
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.merge import merge_rows
 
-__all__ = ["RecomputeKeysNode"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecomputeKeysNode:
-    """Arranges its inputs, and gives for each of them two results: the rows of the touched keys before, and after.
+    """Arranges its inputs, and emits for each of them the rows of the affected keys before, and after.
 
-    An input has the columns of its rows, then those of its key, which are not kept. A row that has expired before the
-    step is not read: of the changes that brought and took it, a merge may have dropped one.
+    An input has the columns of its rows, then those of its key, which are not stored. A row that has expired before the
+    step is not read, because a merge may have dropped one of the changes that added and retracted it.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: For each input the columns of its rows.
         key_count: The number of columns of the key.
@@ -42,10 +38,10 @@ class RecomputeKeysNode:
     place: str
     rows: tuple[pa.Schema, ...]
     key_count: int
+    whole = False
 
     @property
     def inputs(self) -> int:
-        """The number of inputs of the operator."""
         return len(self.rows)
 
     @property
@@ -58,21 +54,16 @@ class RecomputeKeysNode:
         """The rows of each input twice: before and after."""
         return tuple(schema for schema in self.rows for _ in range(2))
 
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the key, which stand behind those of the rows."""
+        """Return the columns of the key, which follow those of the rows."""
         first = len(self.rows[number])
         return tuple(range(first, first + self.key_count))
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         moved = [self._arranged(number, change, state) for number, change in enumerate(changes)]
         there = [rows.hash for rows in moved if rows is not None]
@@ -98,7 +89,7 @@ class RecomputeKeysNode:
 
     @staticmethod
     def _held(codec: ArrangementCodec, part: str, touched: npt.NDArray[np.uint64], state: StepState) -> Arranged | None:
-        """Return the rows of the touched keys before the step."""
+        """Return the rows of the affected keys before the step."""
         pieces = [rows_of_keys(codec, touched, segment) for run in state.runs[part] for segment in run.segments]
         pieces = [state.unexpired(part, codec, piece) for piece in pieces]
         pieces = [piece for piece in pieces if len(piece)]

@@ -9,19 +9,15 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.key_counts import Presence
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.sides import arranged_side, by_nullity, by_partner, held_rows
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
+from boatlift.kernels.network.sides import Presence, arranged_side, by_nullity, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KEYS", "ROWS", "Gives", "SemiJoinNode"]
-
 Gives = Literal["matched", "unmatched", "both"]
-"""Which rows a node gives."""
+"""The rows that a node emits."""
 
 ROWS, KEYS = "left", "right_keys"
 
@@ -30,16 +26,13 @@ ROWS, KEYS = "left", "right_keys"
 class SemiJoinNode:
     """Rows of the left input, by whether the right input has a row with their key.
 
-    A row with a NULL in its key has no partner: it is handed on or left out, and not kept. So nothing tells when such a
-    row goes without having come.
+    A row with a NULL in its key has no partner and is not stored. So the retraction of such a row is not checked.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
-        left: The left side.
         partners: The columns of the right input: the key, in the order of the left side's.
         gives: `matched`: the rows with a partner; `unmatched`: those without one; `both`: all rows, with one more
-            column that says which they are.
+            column that tells which they are.
     """
 
     processor: str
@@ -47,11 +40,8 @@ class SemiJoinNode:
     left: Side
     partners: pa.Schema
     gives: Gives
-
-    @property
-    def inputs(self) -> int:
-        """Two."""
-        return 2
+    inputs = 2
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
@@ -60,26 +50,19 @@ class SemiJoinNode:
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
-        """The columns that are kept, named by their place."""
         kinds = self.left.kept_types
         if self.gives == "both":
             kinds.append(pa.bool_())
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(kinds)]),)
 
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the join key."""
         return tuple(range(len(self.partners))) if number else self.left.keys
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         rows, alone = by_nullity(self.left, changes[0])
         there, _ = by_nullity(Side(ArrangementCodec(self.partners), self.keys(1), ()), changes[1])
@@ -97,7 +80,7 @@ class SemiJoinNode:
         return NodeOutput((concat(pieces),), runs)
 
     def _given(self, matched: Sequence[ZSet], unmatched: Sequence[ZSet]) -> list[ZSet]:
-        """Return the rows that are given of those with a partner and of those without."""
+        """Return the rows to emit, given those with a partner and those without."""
         match self.gives:
             case "matched":
                 return list(matched)

@@ -1,7 +1,7 @@
-"""The node of session windows: the rows of the keys that a step touches, each kept until its session has ended.
+"""The node of session windows: emits the rows of affected keys, and stores each row until its session has ended.
 
-A row joins a session if its time is not after the end of a row before it. So a row to come, which is not before the
-bound of event time, cannot reach a session that has ended before the bound, nor can such a session lose a row.
+A row joins a session if its time is not after the end of an earlier row. Later rows are not before the watermark. So
+they cannot reach a session that has ended before the watermark, and such a session cannot lose a row.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet
+from boatlift.kernels.network.node import NodeOutput, ZSet, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, rows_of_keys
 from boatlift.state.arrangement.codec import ArrangementCodec
@@ -25,28 +24,24 @@ from boatlift.state.group import group, grouped_sum
 from boatlift.state.merge import merge_rows
 from boatlift.state.row_hash import hash_rows
 
-__all__ = ["SESSION_ROWS", "SessionsNode", "session_spans"]
-
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 SESSION_ROWS = "0"
-"""The part of the state with the rows. Behind their columns stands the time until which a row is kept."""
+"""The part of the state with the rows, whose last column is the time until which a row is stored."""
 
 NEVER = 1 << 62
-"""The time until which a row is kept that never expires; in a run it is NULL."""
+"""The time of a row that never expires; NULL in a run."""
 
 _NOT_KEPT = -(1 << 62)
 
 
 class _MetRows(NamedTuple):
-    """The rows of the touched keys, each once.
+    """The rows of the affected keys, without duplicates.
 
     Attributes:
-        hash: The hashes of their keys.
-        columns: Their columns.
-        before, after: Their weights before the step and after it.
-        until: Until when a row is kept that was there before the step, in microseconds since 1970.
+        before, after: Their weights before and after the step.
+        until: The time until which an old row is stored, in microseconds since 1970.
     """
 
     hash: Hashes
@@ -58,20 +53,19 @@ class _MetRows(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SessionsNode:
-    """Arranges its input, and gives the rows of the touched keys before and after, but for sessions that have ended.
+    """Arranges its input, and emits the rows of the affected keys before and after, without ended sessions.
 
-    The input has the columns of its rows, then those of its key, which are not kept.
+    The input has the columns of its rows, then those of its key, which are not stored.
 
     Laws:
-        - A row is kept at least until its session ends: rows of a session that becomes longer are kept longer.
+        - A row is stored at least until its session ends: rows of a session that becomes longer are stored longer.
         - A row that has expired before the step is not read, whether or not a merge has dropped it.
-        - A session that has not ended before the step is given whole, before and after.
+        - A session that has not ended before the step is emitted completely, before and after.
 
-    A row is written anew if its session ends later than the row is kept. It is then kept as much longer as the
-    session is long. So a session of many rows is written anew only when it has become twice as long.
+    A row is rewritten if its session ends later than the row expires. It is then stored longer by the length of the
+    session. So a session of many rows is rewritten only when it has become twice as long.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: The columns of its rows.
         key_count: The number of columns of the key.
@@ -83,26 +77,17 @@ class SessionsNode:
     rows: pa.Schema
     key_count: int
     session: int
-
-    @property
-    def inputs(self) -> int:
-        """1."""
-        return 1
+    inputs = 1
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The arrangement of the rows."""
         return {SESSION_ROWS: self._codec}
 
     @property
     def schemas(self) -> tuple[pa.Schema, ...]:
         """The rows before and after."""
         return (self.rows, self.rows)
-
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
 
     @property
     def _codec(self) -> ArrangementCodec:
@@ -113,16 +98,16 @@ class SessionsNode:
         return self.rows.field(self.session).type.field(1).type
 
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the key, which stand behind those of the rows."""
+        """Return the columns of the key, which follow those of the rows."""
         del number
         first = len(self.rows)
         return tuple(range(first, first + self.key_count))
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         (change,) = changes
         if change is None:
@@ -136,10 +121,10 @@ class SessionsNode:
         return NodeOutput(results, state.written(self.processor, self.parts, added))
 
     def _held(self, touched: Hashes, state: StepState) -> Arranged | None:
-        """Return the rows of the touched keys before the step that have not expired.
+        """Return the rows of the affected keys before the step that have not expired.
 
-        A row that is written anew leaves two changes that add up to none. A merge may have dropped one of them when
-        they expired, so neither is read.
+        A rewrite of a row leaves two changes that cancel out. If they have expired, a merge may have dropped one of
+        them, so neither is read.
         """
         pieces = [
             rows_of_keys(self._codec, touched, segment)
@@ -151,7 +136,7 @@ class SessionsNode:
         return merge_rows(self._codec, pieces) if pieces else None
 
     def _met(self, change: ZSet, hashes: Hashes, held: Arranged | None) -> _MetRows:
-        """Return the rows of the touched keys, with what a step brings."""
+        """Return the rows of the affected keys, with the step's changes."""
         columns = change.columns[: len(self.rows)]
         before, after = np.zeros(len(change), np.int64), change.weights
         until = np.full(len(change), _NOT_KEPT)
@@ -174,7 +159,7 @@ class SessionsNode:
         )
 
     def _added(self, rows: _MetRows) -> Arranged:
-        """Return the change of the state: rows that come or go, and those that are to be kept longer."""
+        """Return the change of the state: rows that come or go, and rows that are stored longer."""
         there = np.flatnonzero(rows.after)
         begins, ends = (
             _microseconds(pc.struct_field(rows.columns[self.session], field), NEVER)[there] for field in (0, 1)
@@ -197,15 +182,15 @@ def session_spans(hashes: Hashes, begins: Ints, ends: Ints) -> tuple[Ints, Ints]
     """Return for each row the begin and the end of its session.
 
     Args:
-        hashes: The hashes of the rows' keys. Rows of keys with equal hashes may share a session: it is then longer.
-        begins: When the session of each row alone begins.
-        ends: When it ends. A row that begins there still joins it.
+        hashes: The key hashes of the rows. Rows of keys with equal hashes may share a session, which is then longer.
+        begins: The begin of the session of each row alone.
+        ends: Its end. A row that begins there still joins it.
     """
     order = np.lexsort((begins, hashes))
     hashes, begins, in_order = hashes[order], begins[order], ends[order]
     other_key = np.ones(len(order), np.bool_)
     other_key[1:] = hashes[1:] != hashes[:-1]
-    # The greatest end so far within each key: ends as numbers of their order, which are greater in each next key.
+    # The greatest end so far within each key, by the ranks of ends, which are larger in each next key.
     by_end = np.argsort(in_order, kind="stable")
     rank = np.empty(len(order), np.int64)
     rank[by_end] = np.arange(len(order))
@@ -222,7 +207,7 @@ def session_spans(hashes: Hashes, begins: Ints, ends: Ints) -> tuple[Ints, Ints]
 
 
 def _kept_until(hashes: Hashes, begins: Ints, ends: Ints, until: Ints) -> Ints:
-    """Return until when rows are kept, given until when they were."""
+    """Return the new times until which rows are stored, given the old ones."""
     if not len(hashes):
         return until
     begin, end = session_spans(hashes, begins, ends)
@@ -231,7 +216,7 @@ def _kept_until(hashes: Hashes, begins: Ints, ends: Ints, until: Ints) -> Ints:
 
 
 def _microseconds(times: pa.Array, unknown: int) -> Ints:
-    """Return times in microseconds since 1970; those that are NULL as some number."""
+    """Return times in microseconds since 1970, with a number for NULL."""
     found: Ints = pc.fill_null(times.cast(pa.int64()), unknown).to_numpy(zero_copy_only=False)
     return found
 

@@ -1,7 +1,7 @@
-"""The node of the first rows of a key: the general form where a result depends on the rows that come first alone.
+"""The node of the first rows of a key, for the general form of a result that depends only on these.
 
-`row_number() <= 3` and ORDER BY … LIMIT are such. Spark computes them from the rows of the touched keys that
-come first in the order, as they were and as they are. So a step costs what it changes, and not the rows of a key.
+Examples are `row_number() <= 3` and ORDER BY … LIMIT. Spark computes the result from the first rows of the affected
+keys, before and after the step. So a step costs what it changes, and not all rows of a key.
 """
 
 from __future__ import annotations
@@ -12,35 +12,28 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.negative import refuse_negative
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.order import Order, order_codes
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.merge import filtered, merge_rows
-
-__all__ = ["FIRST_ROWS", "TopNNode"]
 
 FIRST_ROWS = "rows"
 
 
 @dataclass(frozen=True, slots=True)
 class TopNNode:
-    """The first rows of the keys whose first rows a step changes: as they were, and as they are.
+    """The first rows of the keys whose first rows change: before and after.
 
-    The input has the columns of its rows, then those of the key, then that of the order; only the first are kept.
+    The input has the columns of its rows, then those of the key, then that of the order; only the first are stored.
 
     Attributes:
-        processor: The processor, as runs name it.
         place: The place in the query, for errors.
         rows: The columns of its rows.
         key_count: The number of columns of the key.
-        order: The order.
-        first: Which rows come first.
-        grows: Whether no row of the input ever goes. Then a row that is not among the first never will be, and is not
-            kept.
+        grows: Whether the input is append-only. Then a row that is not among the first never will be, and is not
+            stored.
     """
 
     processor: str
@@ -50,15 +43,11 @@ class TopNNode:
     order: Order
     first: FirstRows
     grows: bool = False
-
-    @property
-    def inputs(self) -> int:
-        """One."""
-        return 1
+    inputs = 1
+    whole = False
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
-        """The arrangement of the input."""
         return {FIRST_ROWS: self._codec}
 
     @property
@@ -66,21 +55,16 @@ class TopNNode:
         """The rows twice: before and after."""
         return (self.rows, self.rows)
 
-    @property
-    def whole(self) -> bool:
-        """False."""
-        return False
-
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the key, which stand behind those of the rows."""
+        """Return the columns of the key, which follow those of the rows."""
         del number
         return tuple(range(len(self.rows), len(self.rows) + self.key_count))
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Take a task's part of a step; see `Node.step`.
+        """Execute a step in a task; see `Node.step`.
 
         Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is taken back that is not there.
+            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
         (change,) = changes
         if change is None:
@@ -104,7 +88,7 @@ class TopNNode:
         return ArrangementCodec(self.rows, ordered=True)
 
     def _around(self, moved: Arranged, state: StepState) -> tuple[list[Arranged], list[Arranged]]:
-        """Return the first rows of the touched keys, before the step and after it."""
+        """Return the first rows of the affected keys, before and after the step."""
         codec = self._codec
         segments = [segment for run in state.runs[FIRST_ROWS] for segment in run.segments if len(segment)]
         taken_back = filtered(codec, moved, moved.values.weights < 0)
@@ -117,7 +101,7 @@ class TopNNode:
     def _of_changed_keys(
         self, keys: KeyWords, sides: tuple[list[Arranged], list[Arranged]], differ: Arranged
     ) -> tuple[ZSet | None, ...]:
-        """Return the first rows of the keys that have other first rows now than before, on both sides of the step."""
+        """Return the first rows of the keys whose first rows have changed, before and after the step."""
         changed = np.zeros(len(keys), np.bool_)
         changed[keys.numbers(differ)] = True
         results = []

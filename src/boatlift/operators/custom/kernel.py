@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError, UserCodeError
-from boatlift.kernels.appended import output_of
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.group_state import Entry, GroupState

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.kernels.appended import output_of
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.column import Column
 from boatlift.state.expiry import ExpiryColumn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from boatlift.errors import InvalidError
 from boatlift.operators.final.kernel import NEVER, FinalKernel
 from boatlift.operators.final.operator import Final
-from boatlift.spark.aggregates.compiled_until import compile_until
+from boatlift.spark.aggregates.compiled import compile_until
 from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark
 from boatlift.spark.compile.unit import CompiledUnit

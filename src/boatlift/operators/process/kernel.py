@@ -11,10 +11,8 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError
-from boatlift.kernels.answers import Answers
-from boatlift.kernels.appended import output_of
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
-from boatlift.kernels.step_state import KernelTime, StepState
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
+from boatlift.kernels.step_state import Answers, KernelTime, StepState
 from boatlift.operators.process.batch import Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.tasks.parameters import UserRaised

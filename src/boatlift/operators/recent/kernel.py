@@ -10,7 +10,7 @@ import pyarrow as pa
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
-from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.rows_until import RowsUntil
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.digest import digest

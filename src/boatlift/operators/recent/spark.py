@@ -8,7 +8,7 @@ from pyspark.sql import functions as F
 
 from boatlift.operators.recent.kernel import RecentKernel
 from boatlift.operators.recent.operator import Recent
-from boatlift.spark.aggregates.compiled_until import compile_until
+from boatlift.spark.aggregates.compiled import compile_until
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, without_position
 from boatlift.spark.compile.unit import CompiledUnit

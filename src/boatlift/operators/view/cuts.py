@@ -22,7 +22,7 @@ from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
 from boatlift.views.catalyst_plan import CatalystPlan, Node, items
-from boatlift.views.now import temporal_condition
+from boatlift.views.deterministic import temporal_condition
 
 __all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "WatermarkCut", "Within"]
 

@@ -23,9 +23,8 @@ from pyspark.sql.types import (
 
 from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.network.network import Feed, Network, part_name
+from boatlift.kernels.network.network import Feed, Network, OutputCollector, part_name
 from boatlift.kernels.network.node import Node
-from boatlift.kernels.network.output_collector import OutputCollector
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit

@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.kernel import LayoutKernel
-from boatlift.kernels.aggregate.output import KeyedOutput
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.results import results_of
+from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState

@@ -1,1 +1,1 @@
-"""Spark's aggregate columns, read, checked, and computed exactly by kernels; for any operator that aggregates."""
+"""Spark's aggregate columns: parsed and checked here, computed exactly by kernels; for all operators that aggregate."""

@@ -1,4 +1,4 @@
-"""Aggregates as a user writes them, read from Spark's own Columns."""
+"""Parses and checks a user's aggregates, which are Columns of Spark."""
 
 from __future__ import annotations
 
@@ -29,12 +29,6 @@ from boatlift.kernels.aggregate.layout import VARIANCES, Function
 from boatlift.spark.plans.catalyst import analysed, call_of
 from boatlift.spark.plans.fingerprint import canonical
 from boatlift.spark.plans.row_wise import check_expressions
-
-__all__ = [
-    "AggregateSpec",
-    "ParsedAggregates",
-    "parse_aggregates",
-]
 
 _SUPPORTED = "count, sum, avg, min, max, variances and standard deviations of an expression"
 _SUMMABLE = (ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DecimalType)
@@ -68,11 +62,10 @@ class AggregateSpec:
     """One aggregate.
 
     Attributes:
-        function: The aggregate function: `count_all` counts rows, all others ignore NULL.
+        function: The aggregate function; `count_all` counts rows, all others ignore NULL.
         argument: The name of its argument in `ParsedAggregates.arguments`; None for `count_all`.
-        output: The name of the result column.
         input_type, output_type: As Arrow; `input_type` is None for `count_all`.
-        spark_type: The result's type as Spark itself gives it.
+        spark_type: Spark's type of the result.
     """
 
     function: Function
@@ -88,10 +81,8 @@ class ParsedAggregates:
     """The aggregates of one `agg`.
 
     Attributes:
-        arguments: Name and expression of each distinct argument, to be selected beside the keys; aggregates of one
-            expression share it.
-        aggregates: In the user's order.
-        fingerprint: What is computed, written canonically; arguments by their number.
+        arguments: Name and expression of each distinct argument, to be selected beside the keys.
+        fingerprint: The canonical text of the aggregates; arguments by number.
     """
 
     arguments: tuple[tuple[str, Column], ...]
@@ -100,17 +91,14 @@ class ParsedAggregates:
 
 
 def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequence[Column]) -> ParsedAggregates:
-    """Read `F.count`, `F.sum`, `F.avg`, `F.min`, `F.max`, `F.stddev` and the like of row-wise expressions; runs no job.
+    """Parse `F.count`, `F.sum`, `F.avg`, `F.min`, `F.max`, `F.stddev` and the like of row-wise expressions.
 
     Args:
         frame: The input, empty or not.
-        key_names: Columns it is grouped by.
-        columns: What the user passed to `agg`.
 
     Raises:
-        InvalidError: `[UNSUPPORTED_AGGREGATE]` anything else, with what to use; `[SCHEMA_MISMATCH]` a column that is
-            not there, a result name that occurs twice, a key that cannot be one; `[NOT_ROW_WISE]`,
-            `[NOT_DETERMINISTIC]` of an argument.
+        InvalidError: `[UNSUPPORTED_AGGREGATE]` any other aggregate, with an alternative; `[SCHEMA_MISMATCH]` a missing
+            column, a repeated result name, an impossible key; `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]` an argument.
     """
     _check_keys(frame, key_names)
     read = [_read(frame, column) for column in columns]
@@ -146,7 +134,7 @@ def parse_aggregates(frame: DataFrame, key_names: Sequence[str], columns: Sequen
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """An aggregate's argument: its type, and its resolved expression, written canonically."""
+    """An aggregate's argument: its type, and the canonical text of its resolved expression."""
 
     column: Column
     type: DataType
@@ -154,7 +142,6 @@ class _Argument:
 
 
 def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]:
-    """Return the aggregate that a Column is, with its checked argument."""
     call = call_of(column)
     output = call.name or str(column).removeprefix("Column<'").removesuffix("'>")
     if call.function is None:
@@ -201,7 +188,6 @@ def _argument(frame: DataFrame, function: str, column: Column, output: str) -> _
 
 @contextmanager
 def _schema_mismatch() -> Iterator[None]:
-    """Raise an error of the analyser about an aggregate as `[SCHEMA_MISMATCH]`."""
     try:
         yield
     except AnalysisException as error:

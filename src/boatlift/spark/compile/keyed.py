@@ -16,9 +16,9 @@ from boatlift.dataflow.columns import HASH, quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.kernel import KeyedKernel
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
-from boatlift.spark.plans.canonical_keys import canonical_key
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
+from boatlift.spark.plans.column_rules import canonical_key
 from boatlift.spark.tasks.inputs import INPUT, input_column
 from boatlift.state.column import is_supported
 from boatlift.state.key_groups import key_hash

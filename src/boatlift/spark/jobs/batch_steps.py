@@ -1,7 +1,7 @@
-"""The steps of batches: each computes a table anew, beside everything else, and never on all slots.
+"""Steps of batches: each computes a table anew, concurrently with everything else.
 
-Spark does not take a slot away from a task that runs. So a batch has one slot fewer than there are, and whatever is
-quick always finds one free.
+Spark never takes a slot away from a running task. So a batch uses one slot fewer than there are, and short jobs always
+find a free one.
 """
 
 from __future__ import annotations
@@ -18,44 +18,33 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.session.beside import session_beside
-from boatlift.spark.session.worker_pools import BATCHES, workers_of
+from boatlift.spark.session.worker_pools import BATCHES, session_beside, workers_of
 from boatlift.spark.tasks.stage import TaskReceipt
-
-__all__ = ["BatchSteps"]
 
 
 class BatchSteps(Steps):
-    """Steps over the rows of an epoch, or over all rows of a source, in a session of their own.
-
-    Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-    """
+    """Steps over the rows of an epoch, or over all rows of a source, in a session of their own."""
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
         self._unit, self._jobs = unit, jobs
-        self._called_off = 0
+        self._cancelled = 0
         self._made: SparkSession | None = None
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step, once no other batch is under way: two would take all slots."""
-        before = self._called_off
-        with self._jobs.batches:
-            if self._called_off != before:
+        before = self._cancelled
+        with self._jobs.batches:  # two batches would take all slots
+            if self._cancelled != before:
                 raise UnavailableError(
-                    "STEP_FAILED", f"step {take.number} of {self._unit.name} was called off before its turn"
+                    "STEP_FAILED", f"step {take.number} of {self._unit.name} was cancelled before its turn"
                 )
             return self._jobs.step(self._unit, take, partial(self._job, take), state)
 
     @property
     def _slots(self) -> int:
-        """How many tasks a batch may have at once now: one fewer than there are."""
         return max(1, self._jobs.spark.sparkContext.defaultParallelism - 1)
 
     def cancel_steps(self) -> None:
-        """Let the step that waits for its turn not begin."""
-        self._called_off += 1
+        self._cancelled += 1
 
     def _job(self, take: StepInput) -> Sequence[TaskReceipt]:
         unit, inputs, cursor = self._unit, self._jobs.inputs, take.cursor
@@ -77,7 +66,7 @@ class BatchSteps(Steps):
 
     @property
     def _session(self) -> SparkSession:
-        """A session with the settings of the dataflow's and fewer shuffle partitions, made when it is first needed."""
+        """The dataflow's session with fewer shuffle partitions."""
         partitions = {"spark.sql.shuffle.partitions": str(self._slots)}
         if self._made is None:
             self._made = session_beside(self._jobs.spark, partitions)

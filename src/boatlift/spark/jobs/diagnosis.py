@@ -1,4 +1,4 @@
-"""From what Spark says of a failed job to one of our errors."""
+"""Maps an error of a failed Spark job to one of Boatlift's errors."""
 
 from __future__ import annotations
 
@@ -17,29 +17,27 @@ from boatlift.errors import (
     UnavailableError,
     UserCodeError,
 )
+from boatlift.spark.plans.tracebacks import WorkerTraceback
 from boatlift.spark.session.jvm import death_of_jvm
-from boatlift.spark.session.worker_tracebacks import WorkerTraceback
 from boatlift.spark.tasks.sealed_errors import TaskFailedError
 
-__all__ = ["RAISED_BAD_ROW", "explain", "first_line", "is_of_an_expression", "remedy", "tries_of_a_task"]
-
 RAISED_BAD_ROW = f"[BAD_ROW] {secrets.token_hex(16)} "
-"""How the error of a bad row begins that an expression of an operator raises. No value that Spark quotes can say so."""
+"""How an operator's expression begins its error about a bad row. No value that Spark quotes can contain it."""
 
 _BAD_ROW = re.compile(rf"{re.escape(RAISED_BAD_ROW)}(.*?) SQLSTATE: P0001", re.DOTALL)
 _SQLSTATE = re.compile(r"SQLSTATE: (\w{2})\w{3}")
 _FAULTS_OF_EXPRESSIONS = frozenset({"21", "22", "23", "39", "42", "54", "P0"})
-"""Classes of SQLSTATE that come again however often a step is tried: bad values, a scalar subquery with two rows, a key
-twice in a map, functions in Java, what does not resolve, limits, `raise_error`."""
+"""SQLSTATE classes of errors that every retry repeats: bad values, a scalar subquery with two rows, a repeated key of a
+map, failures in Java functions, unresolved names, limits, `raise_error`."""
 
 _OF_A_PLAN = re.compile(r"\[(INTERNAL_ERROR|INTERNAL_ERROR_ATTRIBUTE_NOT_FOUND|PLAN_VALIDATION_FAILED\w*)[].]")
-"""How errors of Spark's own planner begin; those of its network and its files begin in other ways."""
+"""The beginning of errors of Spark's own planner; errors of its network and its files begin otherwise."""
 
 _CALL = re.compile(r"An error occurred while calling \S+\s*(?:Trace:\s*)?(?::\s*)?(?:[\w.$]+: )*")
-"""What Py4J says before the words of Spark: its name of an object, then names of Java's classes."""
+"""The text that Py4J puts before Spark's: the name of an object, then names of Java classes."""
 
 _OUTSIDE = frozenset({"PATH_NOT_FOUND", "TABLE_OR_VIEW_NOT_FOUND"})
-"""What the analyser says of what is not there."""
+"""The analyser's conditions for missing paths and tables."""
 
 _TRIES_ON_A_CLUSTER = 4
 """Spark's own default of spark.task.maxFailures."""
@@ -58,17 +56,16 @@ def explain(
     """Return what a failed job means for the user.
 
     Args:
-        error: What Spark raised, or the error of a task.
-        unit, time: Which step.
-        inputs: The sources and positions that it read, if it read from outside.
+        error: The error that Spark or a task raised.
+        inputs: The sources and positions that it read, if it read an external system.
         functions: The transforms whose Python functions it called.
-        remedy: What the user can do about input at which code of the user fails, or that does not fit its schema.
-        lasting: Whether code of the user that failed would fail again.
+        remedy: What the user can do about input that breaks the user's code or does not fit its schema.
+        lasting: Whether the user's code would fail again.
     """
     if (dead := death_of_jvm(error)) is not None:
         return dead
     ours = error.error if isinstance(error, TaskFailedError) else None
-    if isinstance(ours, UserCodeError):  # a task refused what a function of the user gave
+    if isinstance(ours, UserCodeError):  # a task refused the result of a user's function
         refused = UserCodeError("USER_CODE", f"at step {time} of {unit}, {ours.message}", lasting=lasting)
         refused.remedy = remedy
         return refused
@@ -81,7 +78,7 @@ def explain(
     for source, position in inputs:
         explained = source.diagnose(position, text)
         if isinstance(explained, BoatliftError):
-            if explained.condition == "BAD_ROW":  # the step is recorded, with the digest of the file as it is
+            if explained.condition == "BAD_ROW":  # the step is recorded with the digest of the unchanged file
                 explained.remedy = remedy
             return explained
     end = f"; {taken}" if (taken := _taken(inputs)) else ""
@@ -110,7 +107,7 @@ def explain(
 
 
 def is_of_an_expression(error: Exception) -> bool:
-    """Return whether a failed job says that an expression or a function failed for a row."""
+    """Return whether a job failed because an expression or a function failed for a row."""
     text = str(error)
     if isinstance(error, BoatliftError) or death_of_jvm(error) is not None:
         return False
@@ -120,24 +117,24 @@ def is_of_an_expression(error: Exception) -> bool:
 
 
 def _is_fault(text: str) -> bool:
-    """Return whether Spark names the state of such a fault; a value that it quotes before may name any other."""
+    """Return whether the text has the SQLSTATE of such an error; values that Spark quotes earlier may have others."""
     return not _FAULTS_OF_EXPRESSIONS.isdisjoint(_SQLSTATE.findall(text))
 
 
 def _of_changed_input(inputs: Sequence[tuple[Source, Json]]) -> BoatliftError | None:
-    """Return the error of the first source whose input is not what it was; None if there is none that is known."""
+    """Return the error of the first source whose input is known to have changed; None if there is none."""
     for source, position in inputs:
         try:
             source.verify(position)
         except DataError as error:
             return error
         except UnavailableError:
-            continue  # nothing is known of it
+            continue  # the source cannot be reached
     return None
 
 
 def first_line(error: Exception) -> str:
-    """Return the line of an error that says most: what a function of the user raised, or how the text begins."""
+    """Return the most telling line of an error: the exception of a user's function, or the first line."""
     raised = WorkerTraceback.found_in(str(error))
     if raised is not None:
         return raised.summary + raised.place
@@ -146,10 +143,7 @@ def first_line(error: Exception) -> str:
 
 
 def remedy(plan: Plan, unit: str, time: int) -> str:
-    """Return what to do about a step at which code of the user always fails.
-
-    The command line puts its own arguments in the place of `FLOW_AND_STORE`.
-    """
+    """Return the remedy for a step at which the user's code always fails; see `FLOW_AND_STORE`."""
     if any(plan.keeps_no_rows(source) for source in plan.sources_of(unit)):
         return "let the function pass over such rows"
     look = f"boatlift look {FLOW_AND_STORE} --step {unit}:{time} shows its rows"
@@ -159,12 +153,7 @@ def remedy(plan: Plan, unit: str, time: int) -> str:
 
 
 def tries_of_a_task(master: str, max_failures: str | None) -> int:
-    """Return how often Spark tries a task before it gives its job up.
-
-    Args:
-        master: Spark's master URL.
-        max_failures: The setting spark.task.maxFailures.
-    """
+    """Return how many times Spark tries a task before its job fails."""
     if master.startswith("local") and not master.startswith("local-cluster"):
         said = re.search(r",\s*(\d+)\s*\]", master)
         return int(said[1]) if said else 1

@@ -1,4 +1,4 @@
-"""The input logs of sources whose rows are in the store."""
+"""The input logs of sources that keep their rows in the store."""
 
 from __future__ import annotations
 
@@ -8,17 +8,12 @@ from boatlift.runtime.engine import Beginning
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["InputLogs"]
-
 
 class InputLogs:
-    """The input logs of a dataflow's sources, each handed to its source.
-
-    Args:
-        plan: The dataflow.
+    """The input logs of a dataflow's sources, each attached to its source.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a source's clients would wait for ever.
+        InvalidError: `[BAD_POLICY]` the clients of a source would wait for ever.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -39,7 +34,7 @@ class InputLogs:
                 )
 
     def reserve(self) -> None:
-        """Let the sources listen that are to listen.
+        """Let the sources begin to listen.
 
         Raises:
             InvalidError: `[BAD_OPTION]` a source is in use.
@@ -50,11 +45,11 @@ class InputLogs:
             self._reserved.append(source)
 
     def open(self, beginning: Beginning) -> None:
-        """Take the input logs over; from now on the sources take pushed rows.
+        """Take the input logs over: from now on the sources accept pushed rows.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-            FencedError: a newer owner has one.
+            FencedError: a newer owner has an input log.
         """
         for name, source in self._sources.items():
             log = InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name))
@@ -63,7 +58,7 @@ class InputLogs:
             source.open(beginning.token, *beginning.cursors.get(name, (start, start)))
 
     def listening(self) -> dict[str, str]:
-        """Return the URL of each source that takes rows over HTTP now."""
+        """Return the URL of each source that accepts rows over HTTP now."""
         return {name: source.url for name, source in self._sources.items() if source.url is not None}
 
     def awaited(self) -> bool:
@@ -71,6 +66,6 @@ class InputLogs:
         return any(source.awaits_stability for source in self._sources.values())
 
     def close(self) -> None:
-        """Take no more rows."""
+        """Accept no more rows."""
         for source in self._reserved:
             source.close()

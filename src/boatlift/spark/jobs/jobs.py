@@ -1,11 +1,13 @@
-"""What the steps of all units share: jobs that begin, fail and end, and the results that their receipts add up to."""
+"""Shared by the steps of all units: how jobs begin, fail and end, and the results that their receipts add up to."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
@@ -16,18 +18,13 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.background import Background
 from boatlift.spark.jobs.diagnosis import explain, remedy, tries_of_a_task
-from boatlift.spark.jobs.edges import EDGE
-from boatlift.spark.jobs.inputs import Inputs
-from boatlift.spark.jobs.job_groups import JobGroup
-from boatlift.spark.jobs.planner import StepPlanner
-from boatlift.spark.jobs.scratch_files import ScratchFiles
+from boatlift.spark.jobs.inputs import EDGE, Inputs
+from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.session.environment import RunningSettings
+from boatlift.spark.session.jvm import unless_gone
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
-
-__all__ = ["Jobs", "clock_of", "watermarks_of"]
 
 Made = TypeVar("Made")
 
@@ -37,15 +34,10 @@ class Jobs:
     """The jobs of a dataflow's steps.
 
     Attributes:
-        spark: The session.
-        plan: The dataflow.
-        inputs: The rows that steps take.
-        planner: Makes the plans of steps.
-        group: The dataflow's jobs, which can be made to end.
         files: The files that jobs have left in scratch.
-        background: Where plans are made ahead of their turn.
-        long_running: Whether small steps may share a job that lives.
-        batches: Held while a batch is executed, because two would take all slots.
+        background: Makes plans ahead of their turn.
+        long_running: Whether small steps may share a long-running job.
+        batches: Held while a batch is executed: two would take all slots.
     """
 
     spark: SparkSession
@@ -66,11 +58,11 @@ class Jobs:
         self._tries = tries_of_a_task(str(context.master), context.getConf().get("spark.task.maxFailures"))
 
     def begin(self, unit: str, take: StepInput) -> None:
-        """Let a job begin: from now on the jobs of this thread are those of a unit.
+        """Begin a job: from now on the jobs of this thread belong to a unit.
 
         Raises:
             UnavailableError: `[STEP_FAILED]` the run is cancelled.
-            BoatliftError: a setting that results depend on was changed.
+            BoatliftError: a setting on which results depend has changed.
         """
         if self.group.ended:
             raise UnavailableError("STEP_FAILED", f"step {take.number} of {unit} was not begun: the run is cancelled")
@@ -78,7 +70,7 @@ class Jobs:
         self.group.join(unit)
 
     def explained(self, unit: CompiledUnit, take: StepInput, job: Callable[[], Made]) -> Made:
-        """Run a job; an error of Spark's is raised as what it means for the user.
+        """Run a job, and raise Spark's errors as errors of Boatlift.
 
         Raises:
             BoatliftError: the job failed.
@@ -92,7 +84,7 @@ class Jobs:
             raise
         except Exception as error:
             do = remedy(self.plan, unit.name, take.number)
-            # Spark has tried the task several times already: code that repeats itself raises it the next time too.
+            # Spark has tried the task several times already: deterministic code fails again at the next attempt.
             lasting = self._tries > 1 and unit.unit.deterministic and not unit.unit.records_answers
             inputs = self.inputs.positions(take)
             raise explain(error, unit.name, take.number, inputs, unit.functions, do, lasting=lasting) from error
@@ -100,12 +92,10 @@ class Jobs:
     def step(
         self, unit: CompiledUnit, take: StepInput, job: Callable[[], Sequence[TaskReceipt]], state: Any = None
     ) -> StepResult:
-        """Execute a step that leaves its state as it is.
+        """Execute a step that does not change its state.
 
         Args:
-            unit, take: The step.
             job: Runs the step's job and returns the receipts of its tasks.
-            state: The payload of the state.
 
         Raises:
             BoatliftError: the step failed.
@@ -130,15 +120,13 @@ class Jobs:
         bounds: tuple[int, int] | None = None,
         determinant: Any = None,
     ) -> StepResult:
-        """Return the result of a step; the files of its messages are kept until it is delivered.
+        """Return the result of a step; the files of its logged messages are kept until the result is delivered.
 
         Args:
-            unit, take: The step.
-            receipts: Those of its tasks; none if the step gives no rows.
+            receipts: The receipts of the step's tasks; empty if the step has no output.
             state: The payload of the state after the step.
-            seconds: The duration of its job.
-            bounds: The bounds of event time before and after the step; None: those that its input carries.
-            determinant: The answers of the outside, of a unit that records them.
+            bounds: The watermarks before and after the step; None: those of its input.
+            determinant: The answers of the external system, for a unit that records them.
         """
         if bounds is None and unit.columns.has_watermark:
             bounds = watermarks_of(take)
@@ -169,12 +157,94 @@ class Jobs:
 
 
 def watermarks_of(take: StepInput) -> tuple[int, int] | None:
-    """Return the bounds of event time before and after a step; None if no message of its input carries any."""
+    """Return the watermarks before and after a step; None if no message of its input carries any."""
     payloads = [None if each.payload is None else payload_of(each.payload) for each in take.inputs]
     carried = [each.bounds for each in payloads if isinstance(each, RunsPayload) and each.bounds is not None]
     return (min(before for before, _ in carried), min(after for _, after in carried)) if carried else None
 
 
 def clock_of(take: StepInput) -> StepClock:
-    """Return the clock and the seed of a step: those of its last message."""
+    """Return the clock and the seed of a step, which are those of its last message."""
     return payload_of(take.inputs[-1].payload).step_clock
+
+
+class JobGroup:
+    """A dataflow's Spark jobs as one job group, with one tag per unit.
+
+    Attributes:
+        ended: Whether all jobs were cancelled and none may begin.
+    """
+
+    def __init__(self, spark: SparkSession, dataflow: str) -> None:
+        self._context, self._dataflow = spark.sparkContext, dataflow
+        self._name = f"boatlift-{dataflow}-{id(self)}"
+        self._thread = threading.local()
+        self.ended = False
+
+    def join(self, unit: str) -> None:
+        """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow."""
+        if not getattr(self._thread, "joined", False):
+            self._context.setJobGroup(self._name, f"dataflow {self._dataflow}", interruptOnCancel=True)
+            self._thread.joined, self._thread.unit = True, None
+        if self._thread.unit != unit:
+            self._context.clearJobTags()
+            self._context.addJobTag(self._tag(unit))
+            self._thread.unit = unit
+
+    def end(self, unit: str) -> None:
+        """Cancel the jobs of a unit."""
+        with unless_gone():
+            self._context.cancelJobsWithTag(self._tag(unit))
+
+    def end_all(self) -> None:
+        """Cancel all jobs, and let none begin."""
+        self.ended = True
+        with unless_gone():
+            self._context.cancelJobGroup(self._name)
+
+    def _tag(self, unit: str) -> str:
+        return f"{self._name}-{unit}"
+
+
+class ScratchFiles:
+    """An engine's files of runs in scratch, by name; safe to use from several threads.
+
+    Laws:
+        * A file that was made and not yet delivered stays, because the host does not know it yet.
+        * Every other file stays as long as the caller of `discard` names it.
+
+    Args:
+        folder: The folder of the files; the last part of a run's name is the name of its file.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._files: set[str] = set()
+        self._fresh: set[str] = set()
+
+    def made(self, names: Iterable[str]) -> None:
+        """Record runs whose result is about to be delivered."""
+        names = set(names)
+        with self._lock:
+            self._files |= names
+            self._fresh |= names
+
+    def delivered(self, names: Iterable[str]) -> None:
+        """Record that the host has the results with these runs."""
+        with self._lock:
+            self._fresh.difference_update(names)
+
+    @property
+    def fresh(self) -> AbstractSet[str]:
+        """The runs that were made and not yet delivered."""
+        with self._lock:
+            return set(self._fresh)
+
+    def discard(self, live: Collection[str]) -> None:
+        """Delete every file whose run is neither live nor fresh."""
+        with self._lock:
+            gone = {name for name in self._files - self._fresh if name not in live}
+            self._files -= gone
+        for name in gone:
+            (self._folder / Path(name).name).unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Steps by key: the tasks of the last stage run a kernel over their share of the keys, and of the state if any."""
+"""Steps by key: each task of the last stage runs a kernel over its share of the keys and of the state."""
 
 from __future__ import annotations
 
@@ -19,24 +19,15 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
-from boatlift.spark.jobs.state_parts import StateParts, drop_expired
-from boatlift.spark.jobs.step_times import times_of
+from boatlift.spark.jobs.state_parts import StateParts, drop_expired, times_of
 from boatlift.spark.plans.catalyst import bytes_of
-from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.records import RunRef
-
-__all__ = ["KeyedSteps"]
 
 
 class KeyedSteps(JobSteps):
-    """Steps of a unit whose keeper has a kernel.
-
-    Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-        kernel: The computation of a task.
-    """
+    """Steps of a unit whose root operator has a kernel."""
 
     reads_runs: ClassVar[bool] = True
 
@@ -48,7 +39,6 @@ class KeyedSteps(JobSteps):
         self._state = StateParts(unit.name, jobs, kernel.parts, kernel.expiries)
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
-        """Return how many steps are small enough for one task in all."""
         source = self._jobs.inputs.source_of(self._unit)
         alone = self._unit.apart or self._begin is not None
         if alone or source is None or source.capabilities.reads_many_steps is None:
@@ -57,11 +47,9 @@ class KeyedSteps(JobSteps):
         return max(1, sum(map(self._jobs.planner.fits_one_task, weights)))
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         return self._jobs.explained(self._unit, take, partial(self.run_as_one, (take,), state))[0]
 
     def run_as_one(self, takes: Sequence[StepInput], state: Any) -> tuple[StepResult, ...]:
-        """Execute steps as one job."""
         held: dict[str, list[RunRef]] = {}
 
         def located() -> dict[str, list[LocatedRun]]:
@@ -75,7 +63,7 @@ class KeyedSteps(JobSteps):
         else:
             receipts, seconds = self._job(takes, located, clocks)
         if self._kernel.time is not KernelTime.NONE and not any(receipts):
-            # Rows that Spark knows to be none have no task, but time passes for the state.
+            # Rows that Spark knows to be empty have no task, but the state's time passes.
             receipts = self._jobs.planner.without_rows(self._keyed_job, takes).run(
                 self._state.located(held), clocks=clocks, answers=self._answers(takes)
             )
@@ -100,24 +88,19 @@ class KeyedSteps(JobSteps):
         return tuple(results)
 
     def saved(self, runs: Iterable[RunRef]) -> None:
-        """Take note that runs are durable: they may be merged freely."""
         self._state.saved(runs)
 
     def holds(self) -> AbstractSet[str]:
-        """Return the names of the runs of merges."""
         return self._state.holds()
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merges in the place of runs that no state has any more."""
         self._state.forget(live)
 
     def close(self) -> None:
-        """End merges, and the resident job if there is one."""
         super().close()
         self._state.close()
 
     def _first_plan(self, take: StepInput, begin: DataFrame) -> StepPlan:
-        """Return the plan of the first step, which takes further rows."""
         jobs = self._jobs
         jobs.group.join(self._unit.name)
         rows, weight = jobs.inputs.rows(jobs.spark, self._unit, take)
@@ -141,5 +124,5 @@ class KeyedSteps(JobSteps):
 
 
 def answers_of(receipts: Iterable[TaskReceipt]) -> dict[str, list[str]]:
-    """Return the answers that the tasks of a step asked of the outside: a key is one task's."""
+    """Return the recorded answers of a step's tasks by key; each key belongs to one task."""
     return {key: texts for receipt in receipts for key, texts in (receipt.answers or {}).items()}

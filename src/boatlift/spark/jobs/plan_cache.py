@@ -1,7 +1,7 @@
-"""Plans that are kept: made once for a unit, and run for each of its small steps.
+"""Cached plans: made once for a unit, and run for each of its small steps.
 
-To plan a step takes Spark as long as to run a small one. Two small steps differ only in the parameters that their tasks
-read when they begin, if these can name the rows (`ToldRows`), and the unit's functions use no value of a step.
+Spark takes as long to plan a step as to run a small one. Small steps differ only in the job parameters if these can
+name the input rows (`ToldRows`), and if the unit's functions use no value of a step.
 """
 
 from __future__ import annotations
@@ -21,26 +21,20 @@ from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["PlanCache"]
-
 MOST_PLANS = 16
-"""So many plans of a unit are kept at most: a unit that reads many others takes rows of other ones at each step."""
+"""The number of cached plans of a unit; a unit that reads many others may take rows of other ones at each step."""
 
 _UNKNOWN = object()
 
 Small = Callable[[DataFrame, LastStage | None], DataFrame]
-"""Returns the planned frame of a small step, of the frame of its rows, with its usual last stage or another."""
+"""Makes the planned frame of a small step from the frame of its rows and its last stage; None: the usual one."""
 
 
 class PlanCache:
-    """The kept plans of one unit: one for all steps that take rows of the same senders.
-
-    The job that lives for many steps, if the unit has one, is a job of such a plan.
+    """The cached plans of one unit, one for each set of senders. A long-running job runs such a plan, too.
 
     Args:
-        unit: The unit; its plan has no values of a step.
-        jobs: The dataflow's jobs.
-        small: Plans a small step.
+        unit: A unit whose plan has no values of a step.
     """
 
     def __init__(self, unit: CompiledUnit, jobs: Jobs, small: Small) -> None:
@@ -51,10 +45,9 @@ class PlanCache:
         self._long_running = long_running_job(unit, jobs, self._long_running_frame)
 
     def of(self, take: StepInput, *, state: bool) -> StepPlan | None:
-        """Return the plan of a step, if a kept plan serves it.
+        """Return the cached plan of a step; None if none serves it.
 
         Args:
-            take: The step.
             state: Whether the step's tasks read runs of the state.
         """
         sent = self._inputs.sent(take)
@@ -66,33 +59,33 @@ class PlanCache:
         names = frozenset(sent)
         if self._frames.get(names, _UNKNOWN) is None:
             return None
-        told = self._told.of(sent)
-        frame = None if told is None else self._kept(names)
-        if told is None or frame is None:
+        named = self._told.of(sent)
+        frame = None if named is None else self._kept(names)
+        if named is None or frame is None:
             return None
         long_running = (
             self._long_running.step if self._long_running is not None and weight <= LONG_RUNNING_BYTES else None
         )
-        parameters = self._planner.parameters(take.number, told.sources, state=state or bool(told.channels))
-        return StepPlan(frame, parameters, channels=told.channels, long_running=long_running)
+        parameters = self._planner.parameters(take.number, named.sources, state=state or bool(named.channels))
+        return StepPlan(frame, parameters, channels=named.channels, long_running=long_running)
 
     def forget(self) -> None:
-        """Drop a plan whose run has failed: Spark keeps a failure on the way to the tasks with the plan."""
+        """Drop all plans after a failed run, because Spark keeps some failures with a plan."""
         with self._making:
             self._frames.clear()
 
     def cancel_steps(self) -> None:
-        """Let the resident job drop the step under way."""
+        """Cancel the step that the long-running job executes."""
         if self._long_running is not None:
             self._long_running.cancel_steps()
 
     def close(self) -> None:
-        """End the resident job."""
+        """End the long-running job."""
         if self._long_running is not None:
             self._long_running.close()
 
     def _kept(self, names: frozenset[str]) -> DataFrame | None:
-        """Return the plan of steps that take rows of some senders; None if it cannot be run again."""
+        """Return the plan for a set of senders; None if Spark cannot run it a second time."""
         with self._making:
             if names not in self._frames:
                 if len(self._frames) == MOST_PLANS:

@@ -1,14 +1,15 @@
 """The Spark plan of a step, or of several small steps: built, checked and optimised before its turn comes.
 
-All that a plan depends on is known when the step's input is closed, but for the runs of the state: tasks read their
-names from a file that is written when the step begins. So the plan of the next step is made while this step runs. The
-rows of a large next step are read and divided among its tasks meanwhile, too.
+A plan depends only on the step's input, which is closed early. Tasks read the runs of the state from a file that is
+written when the step begins. So the plan of the next step is made while this step runs, and the rows of a large next
+step are divided among its tasks meanwhile.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,36 +30,25 @@ from boatlift.kernels.kernel import KeyedKernel
 from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.barrier_relay import BarrierTasks, barrier_size
-from boatlift.spark.jobs.edges import EDGE
+from boatlift.spark.jobs.barrier import BarrierTasks, barrier_size
+from boatlift.spark.jobs.inputs import EDGE
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
-from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, TaskInput
+from boatlift.spark.tasks.keyed_task import KeyedTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.state.key_groups import KEY_GROUPS
+from boatlift.state.opened import LocatedRun
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = [
-    "RECEIPTS",
-    "ArrowTask",
-    "KeyedJob",
-    "LastStage",
-    "RecordedAnswers",
-    "StepPlan",
-    "StepPlanner",
-    "power_of_two",
-    "tasks_for",
-]
-
 ONE_TASK_BYTES = 4 << 20
-"""A step with less input than this runs as one task: a shuffle would cost more than it saves."""
+"""A step with no more input than this runs as one task: a shuffle would cost more than it saves."""
 
 TASK_BYTES = 128 << 20
-"""A step with more input than this for each core gets more tasks than cores: a task holds its rows in memory."""
+"""A step with more input per core gets more tasks than cores, because a task holds its rows in memory."""
 
 _REPORTS, _DIVISIONS = packed_decoder(Report), packed_decoder(Division)
 
@@ -67,13 +57,13 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What the tasks of a last stage do with their rows."""
+"""A task of a last stage, as a function of its rows."""
 
 LastStage = Callable[[DataFrame, Sequence[str], ArrowTask], DataFrame]
-"""Returns the planned frame of the receipts of a task, which takes some columns of a frame."""
+"""Makes the planned frame whose rows are the receipts of a task over some columns of a frame."""
 
 RecordedAnswers = dict[str, list[str]] | None
-"""The answers of the outside that a step had, by key; None of a step that asks."""
+"""The recorded answers of the external system to a step, by key; None if the step asks now."""
 
 _NO_CHANNELS: Mapping[str, Sequence[str]] = MappingProxyType({})
 _NOTHING_PASSED: Mapping[str, int] = MappingProxyType({})
@@ -82,14 +72,13 @@ _NO_RUNS: Mapping[str, Sequence[LocatedRun]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class StepPlan:
-    """A step, or several, ready to be run.
+    """The plan of one step, or of several, ready to run.
 
     Attributes:
         frame: The frame whose rows are the receipts of the tasks.
-        parameters: The parameters of the job.
-        pieces: For each task the places of its rows, if they have been divided already.
-        barrier: The number of tasks, if these exchange rows while they run; else 0.
-        channels: The files of each channel whose rows other units have sent, if the plan does not hold them.
+        pieces: For each task the places of its rows, if they are divided already.
+        barrier: The number of barrier tasks; else 0.
+        channels: The files of each channel with rows of other units, if the plan does not hold them.
         long_running: Runs a step in the unit's long-running job and returns the report of its one task; None while
             that job is not available.
     """
@@ -112,18 +101,18 @@ class StepPlan:
         answers: Sequence[RecordedAnswers] = (),
         passed: Mapping[str, int] = _NOTHING_PASSED,
     ) -> list[list[TaskReceipt]]:
-        """Run the job over a state, and return for each step its receipts, in order of partition.
+        """Run the job over a state, and return the receipts of each step, in order of partition.
+
+        Rows that Spark knows to be empty, as after `where("false")`, have no task and no receipt.
 
         Args:
             held: The runs of the state, by part.
-            channels: The files of each channel of rows that an earlier job of the step has left.
-            first: Whether this is the first step that the processor takes.
-            clocks: The time of each step, for tasks that ask for it.
-            iterations: The folder in which the rounds of loops are kept.
-            answers: Of each step the recorded answers of the outside; None of a step that asks.
-            passed: The time that had passed for each part of a view's state before the step, if its rows expire.
-
-        Rows that Spark knows to be none, as after `where("false")`, have no task and no receipt.
+            channels: The files of each channel that an earlier job of the step has written.
+            first: Whether this is the unit's first step.
+            clocks: The time of each step, for tasks that need it.
+            iterations: The folder of loop checkpoints.
+            answers: For each step the recorded answers.
+            passed: The time of each part of a view's state before the step, if its rows expire.
 
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
@@ -150,14 +139,13 @@ class StepPlan:
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.parameters.times]
 
     def _reports(self, context: SparkContext) -> list[bytes]:
-        """Run the job, or have the resident job execute the step; return the reports of the tasks."""
         if self.long_running is not None and (report := self.long_running(self.parameters)) is not None:
             return [report]
         with self.parameters.to_tasks(context), unsealing(context):
             return [bytes(row[0]) for row in self.frame.collect()]
 
     def discard(self) -> None:
-        """Drop the files that were made for the plan."""
+        """Delete the files of the plan."""
         divided = {Path(place) for share in self.pieces or () for place, _ in share}
         for path in (*divided, *([Path(self.parameters.input_file)] if self.parameters.input_file else [])):
             path.unlink(missing_ok=True)
@@ -165,13 +153,12 @@ class StepPlan:
 
 @dataclass(frozen=True, slots=True)
 class KeyedJob:
-    """A job whose tasks take rows by key.
+    """A job whose tasks process rows by key.
 
     Attributes:
-        name: The processor.
         inputs: For each input of the tasks the columns of its rows.
-        task: Returns the task of a job with so many tasks.
-        hashes: Returns the hashes of the keys of rows, by which a large step's rows are divided.
+        task: Makes the task of a job with a number of tasks.
+        hashes: Returns the key hashes by which the rows of a large step are divided.
         exchanges: Whether the tasks of a large step exchange rows while they run.
     """
 
@@ -187,9 +174,8 @@ class StepPlanner:
     """Makes the plans of one owner's steps: the last stage over the frame of a unit.
 
     Attributes:
-        scratch: The folder in which tasks leave files.
-        token: The owner's.
-        slots: Tells how many tasks run at once now: executors come and go, and each step asks anew.
+        scratch: The folder of the tasks' files.
+        slots: Returns the number of tasks that run at the same time now; executors come and go.
     """
 
     scratch: Path
@@ -197,14 +183,13 @@ class StepPlanner:
     slots: Callable[[], int]
 
     def fits_one_task(self, weight: int) -> bool:
-        """Return whether so many bytes are so few that more tasks would not be faster."""
+        """Return whether one task is enough for a number of bytes."""
         return tasks_for(weight, self.slots()) == 1
 
     def parameters(self, number: int, source: bytes = b"", *, state: bool) -> JobParameters:
         """Return the parameters of a step's job.
 
         Args:
-            number: The step's number.
             source: The positions of the sources, if the plan does not hold them.
             state: Whether the tasks read runs of a state.
         """
@@ -228,10 +213,8 @@ class StepPlanner:
         """Return the planned frame of a step that stages its rows.
 
         Args:
-            unit: The unit.
-            frame: Its rows.
-            task: What the tasks do with the rows and their hashes, if it is more than to stage them.
-            last_stage: Makes the last stage, if it is not that of a job for one step.
+            task: Processes the rows and their hashes; by default it stages them.
+            last_stage: Makes the last stage; by default that of a job for one step.
         """
         columns = unit.output.names
         parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in unit.output)
@@ -239,7 +222,7 @@ class StepPlanner:
         return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
     def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
-        """Return the job of a unit's steps, whose rows go to the unit's sinks and readers."""
+        """Return the job of a unit's steps; its output goes to the unit's sinks and readers."""
         outlets = self.outlets(unit)
 
         def task(tasks: int) -> KeyedTask:
@@ -248,13 +231,10 @@ class StepPlanner:
         return KeyedJob(unit.name, kernel.inputs, task)
 
     def updating(self, job: KeyedJob, frame: DataFrame, weight: int, number: int) -> StepPlan:
-        """Return the plan of a step that updates keyed state; the rows of a large step are divided by a job before.
+        """Return the plan of a step that updates keyed state; an earlier job divides the rows of a large step.
 
         Args:
-            job: The job.
-            frame: The rows that the kernel takes.
-            weight: Bytes of the step's input, more or less.
-            number: The step's number.
+            weight: The approximate size of the input in bytes.
         """
         parameters, tasks = self.parameters(number, state=True), tasks_for(weight, self.slots())
         if job.exchanges and tasks > 1:
@@ -267,14 +247,11 @@ class StepPlanner:
         return StepPlan(optimised(plan), parameters, pieces, tasks if job.exchanges else 0)
 
     def keyed(self, job: KeyedJob, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
-        """Return the planned frame of a small step that updates keyed state.
-
-        Arguments as for `updating` and `staged`.
-        """
+        """Return the planned frame of a small step that updates keyed state; arguments as for `staged`."""
         return (last_stage or one_job)(frame.coalesce(1), columns_of(job.inputs), job.task(1))
 
     def without_rows(self, job: KeyedJob, takes: Sequence[StepInput]) -> StepPlan:
-        """Return the plan of steps that take no rows, in one task."""
+        """Return the plan of steps without input rows, in one task."""
         slots = SparkSession.active().range(0, 1, 1, 1)
         plan = map_in_arrow(slots, ["id"], job.task(1), RECEIPTS)
         parameters = JobParameters(takes[0].number, takes[-1].number, self._given())
@@ -284,13 +261,11 @@ class StepPlanner:
         """Return the plan of several small steps that update keyed state.
 
         Args:
-            unit: The unit, whose plan depends on nothing that differs among the steps.
-            job: The job.
+            unit: A unit whose plan has no values of a step.
             rows: The input of all steps, with `_ordinal`.
-            times: The steps.
 
         Raises:
-            InternalError: the ordinal cannot be carried through the unit's transforms.
+            InternalError: the unit's transforms do not pass the ordinal on.
         """
         (leaf,) = unit.leaves
         frame = unit.frame({leaf: rows.drop(ORDINAL)}, StepClock(0, 0))
@@ -302,8 +277,8 @@ class StepPlanner:
         return str(self.scratch / f"given-{uuid.uuid4().hex}")
 
     def outlets(self, unit: CompiledUnit) -> tuple[Output, ...]:
-        """Return where the rows of a unit go: its sinks, and the units that read it."""
-        # A change is two rows of one key, before and after: a sink that keeps one row a key needs the second alone.
+        """Return the destinations of a unit's rows: its sinks, and the units that read it."""
+        # A change is two rows of one key, before and after. A sink that keeps one row a key needs only the second.
         keys = None if unit.unique is None else set(unit.unique)
         outlets = [
             Output(
@@ -320,7 +295,7 @@ class StepPlanner:
         return tuple(outlets)
 
     def _divided(self, job: KeyedJob, frame: DataFrame, tasks: int) -> list[list[DividedBatches]]:
-        """Run the job that divides a large step's rows among its tasks; it reads no state, so it may run ahead."""
+        """Divide a large step's rows among its tasks. The job reads no state, so it may run ahead."""
         task = DivideTask(job.name, tasks, str(self.scratch), job.hashes)
         with unsealing(frame.sparkSession.sparkContext):
             rows = map_in_arrow(frame, columns_of(job.inputs), task, RECEIPTS).collect()
@@ -334,23 +309,61 @@ def one_job(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFr
 
 
 def tasks_for(weight: int, parallelism: int) -> int:
-    """Return how many tasks a step over keyed state has: a power of two, so that it divides the key groups.
-
-    Args:
-        weight: Bytes of its input.
-        parallelism: How many tasks run at once.
-    """
+    """Return the number of tasks of a step over keyed state: a power of two, which divides the key groups."""
     if weight <= ONE_TASK_BYTES:
         return 1
     return max(power_of_two(parallelism), power_of_two(weight // TASK_BYTES))
 
 
 def power_of_two(number: int) -> int:
-    """Return the largest power of two that is neither larger than a number nor than the number of key groups."""
+    """Return the largest power of two up to a number and up to the number of key groups."""
     return 1 << (max(1, min(number, KEY_GROUPS)).bit_length() - 1)
 
 
 def _hashable(column: pa.Field) -> str:
-    """Return the expression of a column whose values Spark can hash."""
     name = quoted(column.name)
     return f"map_entries({name})" if pa.types.is_map(column.type) else name
+
+
+class Background:
+    """The thread that makes the plans of all units ahead."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="plans")
+
+    def submit(self, make: Callable[[], StepPlan]) -> Future[StepPlan]:
+        return self._thread.submit(make)
+
+    def close(self) -> None:
+        """Wait for the plan under way, and make no other."""
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    takes: tuple[StepInput, ...]
+    plan: Future[StepPlan]
+
+
+class PlansAhead:
+    """The plans of one unit that are made ahead."""
+
+    def __init__(self, background: Background) -> None:
+        self._background = background
+        self._ahead: list[_Ahead] = []
+
+    def make(self, takes: Sequence[StepInput], make: Callable[[], StepPlan]) -> None:
+        self._ahead.append(_Ahead(tuple(takes), self._background.submit(make)))
+
+    def take(self, takes: Sequence[StepInput]) -> StepPlan | None:
+        """Return the plan that was made for exactly these steps, and drop plans of steps that never came."""
+        found: StepPlan | None = None
+        for ahead in [each for each in self._ahead if each.takes[0].number <= takes[-1].number]:
+            self._ahead.remove(ahead)
+            if ahead.takes == tuple(takes):  # the input at a time may have changed since
+                found = ahead.plan.result()
+            elif not ahead.plan.cancel():
+                wait([ahead.plan])  # only the plan that was made last may name the folder of a step's readings
+                if ahead.plan.exception() is None:
+                    ahead.plan.result().discard()
+        return found

@@ -1,4 +1,4 @@
-"""The question of a policy to the rows of a step, as one small aggregation: is the epoch of a batch over?"""
+"""The row conditions of a batch's policy, as one small aggregation: is the epoch over?"""
 
 from __future__ import annotations
 
@@ -7,22 +7,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DateType, TimestampNTZType, TimestampType
 
-from boatlift.dataflow import Batch
+from boatlift.dataflow import Batch, batch_of
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InvalidError
+from boatlift.runtime.machine.events import RowProbe
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.clock import dated, unseen
-
-__all__ = ["asked", "check_row_conditions"]
+from boatlift.spark.tasks.sealed_errors import unsealing
+from boatlift.storage.records.payloads import RunsPayload, payload_of
 
 
 def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
-    """Raise if a policy cannot be asked of these rows.
+    """Raise if the rows cannot answer a policy's conditions.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` no such column, or none of times; a condition that Spark does not know, or that is
-            none over rows, or reads the clock or chance.
+        InvalidError: `[BAD_POLICY]` a column is missing or has no times; a condition is unknown to Spark, is no
+            condition over rows, or reads a clock or randomness.
     """
     column = policy.event_time
     if column is not None:
@@ -62,9 +66,9 @@ def check_row_conditions(name: str, policy: Batch, rows: DataFrame) -> None:
 
 
 def asked(policy: Batch, rows: DataFrame) -> DataFrame:
-    """Return the one row that answers a policy.
+    """Return one row with the answers to a policy's conditions.
 
-    It has `period`, the number of the last period that rows reach, `ends`, and `rows`, the number of rows.
+    Its columns are `period`, the number of the last period that the rows reach, `ends`, and `rows`, their number.
     """
     period = F.lit(None).cast("long")
     if policy.event_time is not None:
@@ -74,3 +78,31 @@ def asked(policy: Batch, rows: DataFrame) -> DataFrame:
         )  # rounded down, also before 1970
     ends = F.expr(policy.when or "count(*) < 0").alias("ends")
     return dated(rows.agg(period.alias("period"), ends, F.count("*").alias("rows")))
+
+
+def row_probe(unit: CompiledUnit, take: StepInput, jobs: Jobs) -> RowProbe:
+    """Run the job that evaluates the row conditions of a batch's policy over a step's rows."""
+    policy, reader = batch_of(unit.unit.policy), f"{unit.name}:probe"
+    assert policy is not None, "only batches ask"
+    if not policy.judges_rows and (counted := _counted(unit, take)) is not None:
+        return RowProbe(None, ends=False, rows=counted)
+
+    def job() -> RowProbe:
+        jobs.begin(reader, take)  # cancelled on its own, not with the batch
+        jobs.inputs.verify_recorded((take,))
+        rows, _ = jobs.inputs.rows(jobs.spark, unit, take, reader)
+        (taken,) = unit.taken(rows, clock_of(take)).values()
+        with unsealing(jobs.spark.sparkContext):
+            (answer,) = asked(policy, taken).collect()
+        jobs.inputs.verify(reader, (take,))
+        return RowProbe(answer["period"], bool(answer["ends"]), answer["rows"])
+
+    return jobs.explained(unit, take, job)
+
+
+def _counted(unit: CompiledUnit, take: StepInput) -> int | None:
+    """Return the number of rows of a message, if it is the number that the batch takes; else None."""
+    (message,) = take.inputs
+    payload = payload_of(message.payload)
+    only = len(unit.unit.operators) == 1  # transforms drop and add rows
+    return payload.rows if only and isinstance(payload, RunsPayload) else None

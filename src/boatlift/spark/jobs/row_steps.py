@@ -1,4 +1,4 @@
-"""Steps that are one job over rows: the last stage stages what comes out, or updates keyed state."""
+"""Steps of one job each: the last stage stages the output, or updates keyed state."""
 
 from __future__ import annotations
 
@@ -15,27 +15,22 @@ from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.background import PlansAhead
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.plan_cache import PlanCache
-from boatlift.spark.jobs.planner import LastStage, RecordedAnswers, StepPlan
+from boatlift.spark.jobs.planner import LastStage, PlansAhead, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.tasks.keyed_task import LocatedRun
 from boatlift.spark.tasks.stage import TaskReceipt
-
-__all__ = ["JobSteps", "RowSteps"]
+from boatlift.state.opened import LocatedRun
 
 
 class JobSteps(Steps):
-    """Steps of which each is one job, whose plan is made ahead or taken from a cache where that is possible.
+    """Steps of one job each, whose plan is made ahead or comes from a cache where possible.
 
     Attributes:
         reads_runs: Whether the tasks of a step read the names of runs from a file, as tasks with a kernel do.
 
     Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-        again: Whether a plan depends on nothing but the rows, so that it may be made ahead, and kept.
+        again: Whether a plan depends only on the input rows, so that it may be made ahead and cached.
     """
 
     reads_runs: ClassVar[bool] = False
@@ -43,22 +38,19 @@ class JobSteps(Steps):
     def __init__(self, unit: CompiledUnit, jobs: Jobs, *, again: bool = True) -> None:
         self._unit, self._jobs = unit, jobs
         self._ahead = PlansAhead(jobs.background)
-        may_stand = again and unit.unit.deterministic and not unit.of_step
-        self._cache = PlanCache(unit, jobs, self._small) if may_stand else None
+        cacheable = again and unit.unit.deterministic and not unit.of_step
+        self._cache = PlanCache(unit, jobs, self._small) if cacheable else None
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
 
     def prepare(self, takes: Sequence[StepInput]) -> None:
-        """Begin to make a plan in the background, if the rows come from sources."""
         if self._plans_ahead:
             self._ahead.make(takes, partial(self._plan, takes))
 
     def cancel_steps(self) -> None:
-        """Let the resident job, if there is one, drop the step under way."""
         if self._cache is not None:
             self._cache.cancel_steps()
 
     def close(self) -> None:
-        """End the resident job, if there is one."""
         if self._cache is not None:
             self._cache.close()
 
@@ -69,13 +61,12 @@ class JobSteps(Steps):
         clocks: Sequence[StepTime] = (),
         planned: Callable[[], StepPlan] | None = None,
     ) -> tuple[list[list[TaskReceipt]], float]:
-        """Run the job of steps; nothing of it is kept yet, so that it may be run again.
+        """Run the job of steps; it may be run again, because nothing is kept yet.
 
         Args:
-            takes: The steps.
-            held: Returns the runs of the state by part, once the job's plan is there.
-            clocks: The time of each step, for tasks that ask for it.
-            planned: Makes the plan of a step that has one of its own.
+            held: Returns the runs of the state by part; called when the plan exists.
+            clocks: The time of each step, for tasks that need it.
+            planned: Makes a plan instead of the usual one.
 
         Returns:
             The receipts of each step, and the duration in seconds.
@@ -95,7 +86,6 @@ class JobSteps(Steps):
         return receipts, time.perf_counter() - began
 
     def _answers(self, takes: Sequence[StepInput]) -> list[RecordedAnswers]:
-        """Return the recorded answers of each step, of a unit that asks the outside."""
         return [take.determinant for take in takes] if self._unit.unit.records_answers else []
 
     def _plan(self, takes: Sequence[StepInput]) -> StepPlan:
@@ -110,22 +100,20 @@ class JobSteps(Steps):
 
     @abstractmethod
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
-        """Return the planned frame of a small step, with its usual last stage or another."""
+        """Return the planned frame of a small step, with another last stage than the usual one if one is given."""
 
     @abstractmethod
     def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
-        """Return the plan of a step whose input has so many bytes."""
+        """Return the plan of a step with `weight` bytes of input."""
 
     def _planned_together(self, takes: Sequence[StepInput]) -> StepPlan:
-        """Return the plan of several steps."""
         raise InternalError("INTERNAL", f"{len(takes)} steps of {self._unit.name} cannot share a job: please report it")
 
 
 class RowSteps(JobSteps):
-    """Steps that leave no state: the rows are staged."""
+    """Steps without state: the output is staged."""
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
         return self._jobs.result(self._unit, take, receipts, state, seconds)
 

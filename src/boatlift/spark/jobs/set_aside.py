@@ -1,8 +1,7 @@
-"""Bad rows that are set aside, as the user decided: kept in the store, and left out of the rows that steps take.
+"""Bad rows that are set aside at the user's request: kept in the store, and left out of the input of steps.
 
-Only a step that fails at a bad row pays. The rows of its input are then sorted out, the bad ones made durable, and the
-step executed again without them. A replay does the same and gives the same rows, because the input decides which are
-bad.
+Only a step that fails at a bad row pays: its bad rows are found and made durable, and it is executed again without
+them. A replay repeats this with the same rows, because the input alone decides which rows are bad.
 """
 
 from __future__ import annotations
@@ -23,61 +22,54 @@ from boatlift.storage.bad_rows import keep_bad_rows
 from boatlift.storage.records.codec import BadRow
 from boatlift.storage.store import Store
 
-__all__ = ["SetAside", "fitting"]
-
 logger = logging.getLogger(__name__)
 
 MOST = 100_000
-"""A step with more bad rows is of other rows than the source declares: the driver holds them all for a moment."""
+"""A step with more bad rows fails: its input does not have the declared columns, and the driver holds all bad rows."""
 
 _LETTER = "_boatlift_letter"
 
 
 class SetAside:
-    """The bad rows of the sources of a dataflow.
+    """The bad rows of a dataflow's sources.
 
-    Law: a step that is executed has either rows that all fit, or a durable object with each row that does not.
-
-    Args:
-        spark: The session.
-        plan: The dataflow.
-        store: Keeps bad rows.
+    Law: each row of an executed step's input fits its schema, or is in a durable object of bad rows.
     """
 
     def __init__(self, spark: SparkSession, plan: Plan, store: Store) -> None:
         self._spark, self._plan, self._store = spark, plan, store
         self._decided: Mapping[str, AbstractSet[str] | None] = {}
         self._sorting: dict[str, tuple[Source, SortsOutBadRows]] = {}
-        self._steps: set[tuple[str, int]] = set()  # those with bad rows, which are durable
+        self._steps: set[tuple[str, int]] = set()  # those with durable bad rows
 
     def decide(self, rows: Mapping[str, AbstractSet[str] | None]) -> None:
-        """Take note of what the user decided: source to the places of bad rows, or to None for every bad row."""
+        """Set the user's decisions: source to the places of bad rows, or to None for every bad row."""
         self._decided = rows
 
     def reader(self, source: str, steps: Iterable[int]) -> Source | None:
-        """Return the source that sorts out bad rows if one of its steps has some, else None."""
+        """Return the source that finds bad rows, if one of its steps has some; else None."""
         return self._sorting[source][0] if any((source, step) in self._steps for step in steps) else None
 
     def resolve(self, taken: Iterable[tuple[str, int, Json]], error: DataError) -> bool:
         """Keep the bad rows of a step that failed at one, if the user decided so.
 
         Args:
-            taken: Source, step and position of each message that the step takes.
-            error: The failure. It gets the advice for the first bad row that no decision covers.
+            taken: Source, step and position of each message of the step's input.
+            error: The failure. Its remedy names the first bad row that no decision covers.
 
         Returns:
-            Whether the step can be executed again, without rows that are in the store now.
+            Whether the step can be executed again, without the rows that are in the store now.
         """
         resolved = False
         for source, step, position in taken:
             if (source, step) in self._steps:
-                resolved = True  # another unit has kept them since this one planned its step
+                resolved = True  # another unit has kept them since this unit planned its step
                 continue
             if self._plan.sources[source].source.capabilities.bad_rows is None:
                 continue
             try:
                 rows = self._bad_rows(source, position)
-            except BoatliftError as other:  # such as a file that is damaged: no row can be told from another
+            except BoatliftError as other:  # such as a damaged file, whose rows cannot be told apart
                 logger.debug("%s: %s", source, other)
                 continue
             decided = self._decided.get(source, frozenset())
@@ -111,12 +103,12 @@ class SetAside:
 
 
 def fitting(rows: DataFrame) -> DataFrame:
-    """Return the rows of a source that sorts out bad rows, without these."""
+    """Return the good rows of a source that finds bad rows."""
     return rows.where(F.col(BAD_ROW).isNull()).drop(BAD_ROW)
 
 
 def _readable(field: StructField) -> Column:
-    """Return a column of a letter: bytes as text if they are UTF-8, else in base64."""
+    """Return a column of a dead letter: bytes as text if they are UTF-8, else in base64."""
     column = F.col(quoted(field.name))
     if isinstance(field.dataType, BinaryType):
         text = column.cast("string")

@@ -1,31 +1,31 @@
-"""The keyed state of a unit as the driver knows it: part by part, runs that are merged in the background."""
+"""The keyed state of a unit on the driver: the runs of each part, their background merges, and the time of a step."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from boatlift.decoders import packed_decoder
-from boatlift.kernels.step_state import STATE
+from boatlift.kernels.step_state import NO_WATERMARK, STATE, KernelTime, StepTime
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.diagnosis import explain
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.passed_times import PassedTimes
+from boatlift.spark.jobs.jobs import Jobs, clock_of, watermarks_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
-from boatlift.spark.jobs.step_times import TimeOfStep
-from boatlift.spark.tasks.keyed_task import LocatedRun, MergeTask
+from boatlift.spark.tasks.keyed_task import MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.opened import LocatedRun
 from boatlift.state.table import StateTable
 from boatlift.storage.records.payloads import RunsPayload, payload_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["HeldRuns", "StateParts", "drop_expired"]
-
 MERGE_HERE_ROWS = 100_000
-"""Runs with fewer rows than this in all are merged on the driver: a job would cost more than the merge."""
+"""Runs with fewer rows in all are merged on the driver: a job would cost more than the merge."""
 
 _MERGED = packed_decoder(RunRef | None)
 
@@ -34,25 +34,20 @@ HeldRuns = dict[str, list[RunRef]]
 
 
 def drop_expired(held: HeldRuns, passed: Mapping[str, int]) -> None:
-    """Drop the runs of which no step needs a row any more: nothing is read for it.
-
-    A state of before, to which a rollback may lead, still names them.
+    """Drop the runs whose rows have all expired. Earlier states, to which a rollback may lead, still name them.
 
     Args:
-        held: The runs.
-        passed: Part to the time that has passed for it, if its rows expire.
+        passed: Part to its time now, if its rows expire.
     """
     for part, now in passed.items():
         held[part] = [run for run in held[part] if run.expires is None or run.expires > now]
 
 
 class StateParts:
-    """The states of one unit, part by part.
+    """The states of one unit, by part.
 
     Args:
-        name: The unit.
-        jobs: The dataflow's jobs.
-        codecs: Part to the form of its rows.
+        codecs: Part to the codec of its rows.
         expiries: Part to the column by which its rows expire.
     """
 
@@ -68,7 +63,7 @@ class StateParts:
         self._tables = {part: StateTable(partial(self._merged, part, codec)) for part, codec in codecs.items()}
 
     def held(self, state: Any) -> HeldRuns:
-        """Return the runs of a state, with merged runs in the place of those that they replace.
+        """Return the runs of a state, with merged runs in place of their inputs.
 
         Args:
             state: The payload of the state; None before the first step.
@@ -86,7 +81,7 @@ class StateParts:
         return {part: table.resolve(parts.get(part, ())) for part, table in self._tables.items()}
 
     def located(self, held: HeldRuns) -> dict[str, list[LocatedRun]]:
-        """Return runs with the places of their files."""
+        """Return the runs and their files."""
         return {part: [(run, str(self._jobs.inputs.path(run))) for run in runs] for part, runs in held.items()}
 
     def payload(
@@ -100,10 +95,9 @@ class StateParts:
         """Return the payload of a state.
 
         Args:
-            held: Its runs.
-            passed: The time of its last step; None for a unit that sees no time.
-            history: What identifies the input that it follows from; None if nobody asks.
-            heard: The newest bound of event time of each unit; None if no row expires by it.
+            passed: The time of its last step; None for a unit without time.
+            history: The identity of the input so far; None if no reader needs it.
+            heard: The latest watermark of each unit; None if no row expires by it.
         """
         runs = tuple(run for part in held.values() for run in part)
         if set(held) <= {STATE} and passed is None:
@@ -117,18 +111,16 @@ class StateParts:
         """Record the newest state, and begin to merge where that pays.
 
         Args:
-            held: The runs of the state.
-            step: The last step.
-            passed: Part to the time that has passed for it after that step, if its rows expire.
+            passed: Part to its time after that step, if its rows expire.
         """
         if self._expiries:
             self._passed.record(step, passed)
         for part, runs in held.items():
-            self._jobs.files.made(run.name for run in runs)  # a merged run is the state's once a step takes it up
+            self._jobs.files.made(run.name for run in runs)  # from now on merged runs belong to the state
             self._tables[part].grown(runs)
 
     def saved(self, runs: Iterable[RunRef]) -> None:
-        """Take note that runs are durable: they may be merged freely."""
+        """Record that runs are durable, so that they may be merged freely."""
         saved = [run for run in runs if run.modulus]
         for table in self._tables.values():
             table.saved(saved)
@@ -138,12 +130,12 @@ class StateParts:
         return frozenset().union(*(table.holds() for table in self._tables.values()))
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merges in the place of runs that no state has any more."""
+        """Forget merged runs whose inputs are in no state any more."""
         for table in self._tables.values():
             table.forget(live)
 
     def close(self) -> None:
-        """End merges."""
+        """End background merges."""
         for table in self._tables.values():
             table.close()
 
@@ -151,9 +143,6 @@ class StateParts:
         """Merge runs of one part: few rows here, many in tasks.
 
         Args:
-            part: The part.
-            codec: The form of the part's rows.
-            runs: The runs.
             oldest: Whether no other run of the part is older.
 
         Raises:
@@ -178,3 +167,82 @@ class StateParts:
                 raise explain(error, name, last) from error
             made = [_MERGED.decode(bytes(row[0])) for row in rows]
         return [run for run in made if run is not None]
+
+
+_REMEMBERED = 4096
+"""The number of steps whose times are remembered."""
+
+
+class PassedTimes:
+    """The times after the newest steps, by part of a state.
+
+    A merged run replaces its inputs only in states that have all of them. So every step that reads it comes after the
+    last step of the inputs, and rows that had expired after that step can be left out.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._after: dict[int, Mapping[str, int]] = {}
+
+    def record(self, step: int, passed: Mapping[str, int]) -> None:
+        """Record the times after a step, by part."""
+        with self._lock:
+            self._after.pop(step, None)  # after a rollback a step is executed again
+            self._after[step] = passed
+            while len(self._after) > _REMEMBERED:
+                del self._after[next(iter(self._after))]
+
+    def after(self, step: int, part: str) -> int | None:
+        """Return the time of a part after a step or after one before it; None if none is remembered."""
+        with self._lock:
+            found = max((each for each in self._after if each <= step), default=None)
+            return None if found is None else self._after[found].get(part)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeOfStep:
+    """The time of a step, and the form in which its state records it.
+
+    Attributes:
+        time: The time that the tasks see.
+        clock: The recorded clock; None for a kernel without clock.
+        bounds: The recorded watermarks; None for a kernel without event time.
+    """
+
+    time: StepTime
+    clock: int | None = None
+    bounds: tuple[int, int] | None = None
+
+
+def times_of(which: KernelTime, takes: Sequence[StepInput], state: Any) -> list[TimeOfStep]:
+    """Return the time of each of some consecutive steps.
+
+    Args:
+        state: The payload of the state before the first of them.
+    """
+    recorded = None if state is None else payload_of(state)
+    assert recorded is None or isinstance(recorded, RunsPayload)
+    if which is KernelTime.NONE:
+        return [TimeOfStep(StepTime(-1, -1, seed, clock)) for clock, seed in map(clock_of, takes)]
+    if which is KernelTime.CLOCK:
+        return _by_clock(takes, -1 if recorded is None or recorded.clock is None else recorded.clock)
+    passed, heard = (NO_WATERMARK, NO_WATERMARK) if recorded is None or recorded.bounds is None else recorded.bounds
+    times = []
+    for take in takes:
+        before, after = watermarks_of(take) or (heard, heard)
+        now = max(passed, before if which is KernelTime.WATERMARK_BEFORE else after)
+        clock, seed = clock_of(take)
+        times.append(TimeOfStep(StepTime(passed, now, seed, clock), bounds=(now, after)))
+        passed, heard = now, after
+    return times
+
+
+def _by_clock(takes: Sequence[StepInput], before: int) -> list[TimeOfStep]:
+    """Return times by the recorded clock; each is later than the one before, even if the clock is not."""
+    times = []
+    for take in takes:
+        clock, seed = clock_of(take)
+        now = max(clock, before + 1)
+        times.append(TimeOfStep(StepTime(before, now, seed, now), clock=now))
+        before = now
+    return times

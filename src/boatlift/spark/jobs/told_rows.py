@@ -1,4 +1,4 @@
-"""The rows of a unit's inputs as the parameters of a job name them, so that a plan stands for many steps."""
+"""Input rows named by job parameters, so that one cached plan serves many steps."""
 
 from __future__ import annotations
 
@@ -16,24 +16,22 @@ from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import ArrowTask
 from boatlift.spark.plans.catalyst import one_row
 from boatlift.spark.tasks.network_task import ChannelTask
-from boatlift.spark.tasks.told_source import ReadsToldSource, told_sources
-
-__all__ = ["Sent", "ToldInputs", "ToldRows"]
+from boatlift.spark.tasks.parameters import ReadsToldSource, told_sources
 
 MOST_PARAMETERS = 1 << 16
-"""Bytes of parameters at most; they go to the task through the driver's messages."""
+"""The largest size of parameters in bytes; they reach the task in the driver's messages."""
 
 Sent = Mapping[str, Sequence[Message]]
-"""The messages that a step takes, by the source or unit that sent them."""
+"""The messages of a step's input, by sender: a source or a unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldInputs:
-    """The rows of a step, as its tasks are told of them.
+    """The input rows of a step, as job parameters name them.
 
     Attributes:
-        sources: The positions of the sources (`told_sources`), which the parameters of the job have.
-        channels: The files of each unit that is read, by the name of their channel; the job's input file has them.
+        sources: The positions of the sources (`told_sources`), in the job parameters.
+        channels: The files of each unit that is read, by channel, in the job's input file.
     """
 
     sources: bytes
@@ -41,25 +39,20 @@ class ToldInputs:
 
 
 class ToldRows:
-    """Names the rows of small steps by parameters.
-
-    Args:
-        unit: The unit that takes the rows.
-        inputs: Reads the rows that steps take.
-    """
+    """Names the input rows of small steps by job parameters."""
 
     def __init__(self, unit: CompiledUnit, inputs: Inputs) -> None:
         self._unit, self._inputs = unit, inputs
         self._frames: dict[str, DataFrame] = {}
 
     def frames(self, names: Iterable[str]) -> Mapping[str, DataFrame]:
-        """Return the frame of the rows of each sender, whatever the step: its tasks read what they are told."""
+        """Return one frame for the rows of each sender; its task reads the rows that the parameters name."""
         return {name: self._frame(name) for name in names}
 
     def of(self, sent: Sent) -> ToldInputs | None:
-        """Return what names the rows of a step; None if some rows have to be in the plan.
+        """Return the parameters that name these rows; None if the plan must hold some of them.
 
-        A source may take note of a reading where the parameters say: a step asks once, for all of its jobs.
+        It is called once for each step, because a source may choose a folder for its readings.
         """
         positions: dict[str, bytes] = {}
         for name in filter(self._inputs.is_source, sent):
@@ -77,11 +70,10 @@ class ToldRows:
         return ToldInputs(sources, {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units})
 
     def of_source(self, name: str, frame_of: FrameOfTask) -> DataFrame:
-        """Return the frame of the rows of a source.
+        """Return the frame of the rows of a source with a parameterized read.
 
         Args:
-            name: The source, which has a parameterized read.
-            frame_of: Makes the frame of the rows of the task that reads; see `ParameterizedRead`.
+            frame_of: Makes the frame of the task that reads; see `ParameterizedRead`.
         """
         read = self._inputs.parameterized(name)
         assert read is not None
@@ -105,5 +97,5 @@ class ToldRows:
 
 
 def _channel_of(unit: str) -> str:
-    """Return the name of the channel of a unit: no stage of a view leaves one of this name."""
+    """Return the channel of a unit, which is not the name of a channel of any stage of a view."""
     return f"of {unit}"

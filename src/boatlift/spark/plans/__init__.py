@@ -1,1 +1,5 @@
-"""Users' functions as Catalyst plans: read (`catalyst.py`), proved row-wise (`row_wise.py`) and hashed."""
+"""Plans of users' functions: read from Catalyst (`catalyst`), proved row-wise (`row_wise`), hashed (`fingerprint`).
+
+`plan_check` and `allowed` hold the rules of row-wise plans; `clock` finds hidden reads of the clock; `step_functions`
+has `bl.now()` and its like; `marked` passes the markers of long-running jobs through a plan.
+"""

@@ -1,23 +1,11 @@
-"""The nodes and expressions of Catalyst that a transform may consist of: those that are row-wise and deterministic.
+"""The logical nodes and expressions of Catalyst that a transform may use: the row-wise and deterministic ones.
 
-Catalyst's own `deterministic` flag does not serve (docs/design.md, section 6): it is true for the clock, for `first`,
-for `limit` and for every Python UDF. So each expression that is not listed here is refused. Names are those of Spark
-4.3's classes, without `org.apache.spark.sql.catalyst.expressions.`. The new expressions of a newer Spark are refused
-until they are added.
+Catalyst's own `deterministic` flag is no help (docs/design.md, section 6): it is true for the clock, for `first`, for
+`limit` and for every Python UDF. So every expression that is not listed here is refused, also new ones of a newer
+Spark. Names are those of Spark 4.3's classes, without `org.apache.spark.sql.catalyst.expressions.`.
 """
 
 from __future__ import annotations
-
-__all__ = [
-    "AGGREGATE",
-    "NODES",
-    "NONDETERMINISTIC",
-    "NOT_ROW_WISE_EXPRESSIONS",
-    "NOT_ROW_WISE_NODES",
-    "ROW_WISE",
-    "STATIC_LEAVES",
-    "USER_FUNCTIONS",
-]
 
 
 def _words(text: str) -> frozenset[str]:
@@ -96,10 +84,10 @@ _HASHES = _words("Murmur3Hash XxHash64 HiveHash Crc32 Md5 Sha1 Sha2 Hmac AesDecr
 _GENERATORS = _words("Explode PosExplode Inline Stack JsonTuple GeneratorOuter variant.VariantExplode")
 
 ROW_WISE = _STRUCTURE | _ARITHMETIC | _LOGIC | _STRINGS | _DATES | _COLLECTIONS | _FORMATS | _HASHES | _GENERATORS
-"""Expressions whose value depends on the row and on the recorded environment alone."""
+"""Expressions whose value depends only on the row and on the recorded environment."""
 
 USER_FUNCTIONS = _words("PythonUDF ScalaUDF ApplyFunctionExpression CallMethodViaReflection TryReflect")
-"""Code of the user: Spark knows nothing about it, so it must be declared deterministic."""
+"""Code of the user, which Spark does not know. It must be declared deterministic."""
 
 NONDETERMINISTIC: dict[str, str] = {
     **dict.fromkeys(
@@ -138,13 +126,13 @@ NOT_ROW_WISE_EXPRESSIONS: dict[str, str] = {
         "a join with a static table",
     ),
 }
-"""Expressions over more than one row, each with its replacement; aggregate functions are known by their package."""
+"""Expressions over more than one row, each with its replacement; the package of aggregate functions tells them."""
 
 NODES = _words("Project Filter Generate Expand SubqueryAlias View ResolvedHint Join Union")
-"""Logical nodes that take each row for itself. Joins and unions have rules of their own (`plan_check.py`)."""
+"""Logical nodes that process each row on its own. `plan_check.py` has further rules for joins and unions."""
 
 STATIC_LEAVES = _words("LocalRelation LogicalRDD LogicalRelation DataSourceV2Relation Range OneRowRelation")
-"""The leaves that the rows of a static table may come from."""
+"""The leaves of static tables."""
 
 _DIVISION = "nothing: Boatlift divides the rows among tasks itself"
 

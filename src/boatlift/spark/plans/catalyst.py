@@ -1,7 +1,7 @@
-"""Spark's plan of a DataFrame or a Column, read in one call to the JVM.
+"""Reads and changes Catalyst's plan of a DataFrame or a Column.
 
-No other module knows PySpark's private attributes and the shape of a plan's JSON. Catalyst prints a plan as a list of
-nodes, each before its children; expressions are such lists inside a node's fields.
+Only this module and `marked.py` use PySpark's private attributes and the JSON of a plan. The JSON is a list of nodes,
+each before its children; expressions are such lists inside a node's fields.
 """
 
 # ruff: noqa: SLF001
@@ -24,41 +24,11 @@ from pyspark.sql.types import StructType
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InternalError
 
-__all__ = [
-    "INPUT",
-    "Call",
-    "Tree",
-    "analysed",
-    "analysed_text",
-    "call_of",
-    "can_thread",
-    "empty_frame",
-    "expressions_of",
-    "frame_of",
-    "has_one_stage",
-    "is_input",
-    "items",
-    "java_settings",
-    "jvm",
-    "kinds_of_optimised",
-    "literals",
-    "map_in_arrow",
-    "one_row",
-    "optimised",
-    "passed_on",
-    "plan_of",
-    "python_functions",
-    "subplan",
-    "thread",
-    "values_of",
-    "written",
-]
-
 INPUT = "__boatlift_input__"
-"""The alias that marks a transform's input in its plan."""
+"""The alias of a transform's input in its plan: the *mark* of the input."""
 
 _CARRYING = frozenset({"Filter", "Generate", "Join", "SubqueryAlias"})
-"""Nodes that pass on all columns of their input, and so an added one too; a join has one side that is streamed."""
+"""Nodes that pass on all columns of their input, also added ones; one side of a join is a stream."""
 
 _RUN_AGAIN = frozenset(
     {
@@ -89,7 +59,7 @@ _RUN_AGAIN = frozenset(
         "WindowGroupLimitExec",
     }
 )
-"""Physical nodes that may be run again; an exchange would return the rows of its first run."""
+"""Physical nodes that can run again; an exchange would return the rows of its first run."""
 
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
 _CLASS = re.compile(rf'"class":"{re.escape(_EXPRESSIONS)}([\w.]+)"')
@@ -100,12 +70,12 @@ _analysed: WeakKeyDictionary[DataFrame, Tree] = WeakKeyDictionary()
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A node of a plan, or of an expression.
+    """A node of a logical plan or of an expression.
 
     Attributes:
-        kind: Its class: the simple name for a logical node, the name below `catalyst.expressions.` for an expression.
-        fields: Its other fields as Catalyst prints them; expressions in them are lists.
-        children: Nodes of the same sort below it.
+        kind: Its class: the simple name of a logical node, or an expression's name below `catalyst.expressions.`.
+        fields: Its other fields as in Catalyst's JSON; expressions in them are lists.
+        children: The nodes or expressions below it.
     """
 
     kind: str
@@ -113,32 +83,32 @@ class Tree:
     children: tuple[Tree, ...]
 
     def expressions(self) -> Iterator[Tree]:
-        """Return the roots of all expressions in this node's fields, in order."""
+        """Return the root expressions in this node's fields, in order."""
         for value in self.fields.values():
             yield from _trees(value)
 
     def walk(self) -> Iterator[Tree]:
-        """Return this node and all nodes below it; an expression's subquery is a field, not a child."""
+        """Return this node and all nodes below it; a subquery is in a field of its expression, not below it."""
         yield self
         for child in self.children:
             yield from child.walk()
 
     def parts(self) -> Iterator[Tree]:
-        """Return this node and all nodes and expressions in it and below it, those of subqueries too."""
+        """Return this node and all nodes and expressions in it and below it, also in subqueries."""
         yield self
         for part in (*self.expressions(), *self.children):
             yield from part.parts()
 
 
 def is_input(node: Tree, mark: str = INPUT) -> bool:
-    """Return True if a node marks the input of a transform."""
+    """Return whether a node marks the input of a transform."""
     return node.kind == "SubqueryAlias" and node.fields["identifier"].get("name") == mark
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """Return a frame of no rows that the optimiser cannot see into.
+    """Return a frame without rows whose emptiness the optimiser does not know.
 
-    PySpark's `createDataFrame` makes it by an RDD of Python's, which takes ten times as long.
+    PySpark's `createDataFrame` makes it from an RDD of Python's, which takes ten times as long.
     """
     java = cast("Any", spark)._jsparkSession
     rows = cast("Any", spark.sparkContext)._jsc.emptyRDD().rdd()
@@ -146,9 +116,9 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def one_row(spark: SparkSession) -> DataFrame:
-    """Return a frame of one row and one partition, of which the optimiser does not know that it is small.
+    """Return a frame of one row and one partition, of unknown size for the optimiser.
 
-    A join with it is no broadcast, for which a job would be run, whose result would stay the same.
+    Otherwise a join would broadcast it: by a job of its own, whose result a cached plan would keep.
     """
     one = spark.range(0, 1, 1, 1)._jdf
     rows = cast("Any", spark)._jsparkSession.internalCreateDataFrame(one.queryExecution().toRdd(), one.schema(), False)
@@ -156,14 +126,14 @@ def one_row(spark: SparkSession) -> DataFrame:
 
 
 def analysed(frame: DataFrame) -> Tree:
-    """Return the analysed plan: resolved and typed, before any optimisation; it is read once of each frame."""
+    """Return the analysed plan, which is resolved, typed and not optimised; each frame is read once."""
     if frame not in _analysed:
         _analysed[frame] = _tree(json.loads(plan_of(frame).toJSON()))
     return _analysed[frame]
 
 
 def analysed_text(frame: DataFrame) -> str:
-    """Return the analysed plan as text; it shows options that its JSON leaves out."""
+    """Return the analysed plan as text, which shows options that the JSON lacks."""
     verbose, suffix, all_fields, operator_id, node_id = True, False, 2**31 - 1, False, False
     return str(plan_of(frame).treeString(verbose, suffix, all_fields, operator_id, node_id))
 
@@ -176,14 +146,11 @@ def map_in_arrow(
     *,
     at_once: bool = False,
 ) -> DataFrame:
-    """Map the batches of a frame, as `DataFrame.mapInArrow`, but also if a column's name has a dot in it.
+    """Map the batches of a frame as `DataFrame.mapInArrow` does, but also if a column's name has a dot.
 
     Args:
-        frame: The rows.
-        columns: All columns of the frame, which the frame would have to ask the JVM for.
-        task: The function of its batches.
-        schema: The schema of the result.
-        at_once: Whether all tasks run at the same time, or none does (Spark's barrier mode).
+        columns: All columns of the frame; the caller knows them, and the frame would ask the JVM.
+        at_once: Whether all tasks run at the same time (Spark's barrier mode).
     """
     from pyspark.sql.pandas.functions import pandas_udf
     from pyspark.util import PythonEvalType
@@ -194,13 +161,13 @@ def map_in_arrow(
 
 
 def optimised(frame: DataFrame) -> DataFrame:
-    """Have Spark plan a frame now; the frame keeps the plan, so that a later job only runs it."""
+    """Let Spark plan a frame now; the frame keeps its plan, so that a later job only runs it."""
     frame._jdf.queryExecution().executedPlan()
     return frame
 
 
 def has_one_stage(frame: DataFrame) -> bool:
-    """Return True if a planned frame runs as one stage of nodes that keep nothing from one run to the next."""
+    """Return whether a planned frame runs as one stage of nodes that keep nothing between runs."""
 
     def runs_again(node: Any) -> bool:
         known = node.getClass().getSimpleName() in _RUN_AGAIN and node.subqueries().isEmpty()
@@ -210,12 +177,12 @@ def has_one_stage(frame: DataFrame) -> bool:
 
 
 def java_settings(spark: SparkSession) -> Any:
-    """Return Java's own map of the settings of a session."""
+    """Return Java's map of the settings of a session."""
     return cast("Any", spark)._jsparkSession.sessionState().conf().settings()
 
 
 def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
-    """Return the DataFrame of a node of the plan; the path has the index of the child at each level."""
+    """Return the DataFrame of a node of the plan; `path` has the index of the child at each level."""
     plan = plan_of(frame)
     for index in path:
         plan = plan.children().apply(index)
@@ -223,25 +190,20 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
 
 
 def bytes_of(frame: DataFrame) -> int:
-    """Return how many bytes Spark takes the rows of a frame to have; a terabyte if it does not know."""
+    """Return Spark's estimate of a frame's size in bytes; a terabyte if it is unknown."""
     size = cast("Any", frame)._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
     return min(int(str(size)), 1 << 40)
 
 
 def passed_on(frame: DataFrame, column: str) -> str | None:
-    """Return the name under which a column of the marked input comes out as it is; None if it does not.
-
-    Args:
-        frame: It is built from an input with the mark.
-        column: The column's name in the input.
-    """
+    """Return the name under which a column of the marked input is in the result unchanged; None if it is not."""
 
     def marked(plan: Any) -> Any:
         kind = plan.getClass().getSimpleName()
         if kind == "SubqueryAlias" and plan.alias() == INPUT:
             return plan
         if kind not in _CARRYING and kind != "Project":
-            return None  # a union has the names of its first input for the columns of all
+            return None  # a union names the columns of all inputs after the first input
         return next((found for child in items(plan.children()) if (found := marked(child)) is not None), None)
 
     plan = plan_of(frame)
@@ -254,7 +216,7 @@ def passed_on(frame: DataFrame, column: str) -> str | None:
 
 
 def _same_values(node: Any, wanted: AbstractSet[int]) -> set[int]:
-    """Return the ids of the attributes above the marked input that have the values of others, under any name."""
+    """Return the ids of the attributes that have the same values as the wanted ones, under any name."""
     kind = node.getClass().getSimpleName()
     if kind == "SubqueryAlias" and node.alias() == INPUT:
         return set(wanted)
@@ -268,15 +230,14 @@ def _same_values(node: Any, wanted: AbstractSet[int]) -> set[int]:
 
 
 def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
-    """Return a frame with one more column, carried through from the input.
+    """Return a frame with one more column, passed through from the input.
 
     Args:
-        frame: It is built, row-wise, from `source.drop(column)` with the mark.
-        source: The input with the column.
-        column: The name of the column in the input and, as the last one, in the result.
+        frame: Built, row-wise, from `source.drop(column)` with the mark.
+        column: The column of the input, which becomes the last one of the result.
 
     Raises:
-        InternalError: the plan holds a node that the column cannot be carried through.
+        InternalError: a node of the plan does not pass the column on.
     """
     output = items(plan_of(source).output())
     (carried,) = (attribute for attribute in output if attribute.name() == column)
@@ -287,7 +248,7 @@ def thread(frame: DataFrame, source: DataFrame, column: str) -> DataFrame:
 
 
 def can_thread(node: Tree) -> bool:
-    """Return True if `thread` can carry a column from the marked input to the top of a plan."""
+    """Return whether `thread` can pass a column from the marked input to the top of a plan."""
     carries = node.kind in _CARRYING or node.kind == "Project"
     return is_input(node) or (carries and any(map(can_thread, node.children)))
 
@@ -311,11 +272,10 @@ def _threaded(plan: Any, source: Any, carried: Any) -> Any:
 
 
 def expressions_of(frame: DataFrame, *, replaced: bool = False) -> Iterator[Any]:
-    """Return the JVM's expressions above the mark of the input, those of subqueries too, in the order of the plan.
+    """Return the JVM's expressions above the input's mark, also in subqueries, in the order of the plan.
 
     Args:
-        frame: The frame.
-        replaced: Functions that Spark defines by others, such as `nvl`, are those others.
+        replaced: Whether functions that Spark defines by others, such as `nvl`, are replaced by those.
     """
 
     def of_expression(expression: Any) -> Iterator[Any]:
@@ -341,7 +301,7 @@ def _above_the_mark(plan: Any) -> Iterator[Any]:
 
 
 def values_of(frame: DataFrame) -> Iterator[DataFrame]:
-    """Return the expressions of each `VALUES` in a plan as the columns of a frame; the plan has only their values."""
+    """Return the expressions of each `VALUES` of a plan as columns of a frame; the plan has only their values."""
     spark, eager = frame.sparkSession, "spark.sql.parser.eagerEvalOfUnresolvedInlineTable"
     parser = getattr(getattr(jvm(), "org.apache.spark.sql.catalyst.parser.CatalystSqlParser$"), "MODULE$")
     for node in _above_the_mark(plan_of(frame)):
@@ -361,7 +321,7 @@ def values_of(frame: DataFrame) -> Iterator[DataFrame]:
 
 
 def written(node: Any) -> str:
-    """Return the text of SQL that a node or an expression of the JVM's was parsed from; "" if it was not."""
+    """Return the SQL text from which a node or an expression of the JVM was parsed; "" if there is none."""
     origin = node.origin()
     if origin.sqlText().isEmpty() or origin.startIndex().isEmpty() or origin.stopIndex().isEmpty():
         return ""
@@ -369,18 +329,18 @@ def written(node: Any) -> str:
 
 
 def python_functions(frame: DataFrame) -> list[bytes]:
-    """Return the pickled functions of all Python UDFs above the mark of the input, in the order of the plan."""
+    """Return the pickled functions of all Python UDFs above the input's mark, in the order of the plan."""
     found: list[bytes] = []
     for expression in expressions_of(frame):
         if expression.getClass().getSimpleName() == "PythonUDF":
-            # A Scala sequence of bytes crosses in one call as text.
+            # A Scala sequence of bytes crosses to Python in one call as text.
             signed = expression.func().command().mkString(",").split(",")
             found.append(bytes(int(byte) & 0xFF for byte in signed))
     return found
 
 
 def literals(frame: DataFrame) -> list[str]:
-    """Return the literals of a plan above the mark of the input as SQL, which shows the bytes within a value."""
+    """Return the literals above the input's mark as SQL, which shows bytes inside values."""
     return [str(each.sql()) for each in expressions_of(frame) if each.getClass().getSimpleName() == "Literal"]
 
 
@@ -389,11 +349,8 @@ class Call:
     """A Column that is one function call, as the user wrote it.
 
     Attributes:
-        function: The function's name; None if the Column is anything else.
-        arguments: The arguments.
-        counts_rows: True if the one argument is `*` or a constant other than NULL, so that a count of it counts rows.
-        distinct: True if the call has DISTINCT.
-        name: The alias, or None.
+        function: The function's name; None if the Column is something else.
+        counts_rows: Whether the one argument is `*` or a constant other than NULL, so that `count` counts rows.
         shape: The kind of the Column (`UnresolvedFunction`, `SqlExpression`, `Cast`, …), for messages.
     """
 
@@ -427,30 +384,30 @@ def call_of(column: Column) -> Call:
 
 
 def jvm() -> Any:
-    """Return the JVM's own view of its packages."""
+    """Return the JVM's packages."""
     from pyspark import SparkContext
 
     return SparkContext._jvm
 
 
 def plan_of(frame: DataFrame) -> Any:
-    """Return the analysed plan as the JVM has it."""
+    """Return the JVM's analysed plan."""
     return frame._jdf.queryExecution().analyzed()
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """Return the frame of a logical plan of the JVM's."""
+    """Return the frame of a logical plan of the JVM."""
     dataset = getattr(getattr(jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
     return DataFrame(dataset.ofRows(cast("Any", spark)._jsparkSession, plan), spark)
 
 
 def kinds_of_optimised(frame: DataFrame) -> set[str]:
-    """Return the classes of the expressions in the optimised plan, those of subqueries too."""
+    """Return the classes of the expressions in the optimised plan, also in subqueries."""
     return set(_CLASS.findall(str(frame._jdf.queryExecution().optimizedPlan().toJSON())))
 
 
 def items(sequence: Any) -> list[Any]:
-    """Return the items of a sequence of Scala's."""
+    """Return the items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]
 
 

@@ -1,10 +1,9 @@
-"""Clock and chance that no expression of a plan shows: texts that Spark reads by the date of the day, and its rewrites.
+"""Hidden reads of the clock and of randomness: texts that Spark completes with the current date, and its rewrites.
 
-`DATE 'today'` is a literal as soon as it is parsed, a cast of the constant `'now'` becomes one, and a text that is a
-time without a date, such as `12:30`, becomes a timestamp of the day on which it is read. Constants are refused. A
-column of such texts is known at its rows alone: there the text is as malformed as any that is no timestamp. The
-optimiser writes some operators anew, with expressions that the user did not write: `NEAREST BY` gives each row a random
-id.
+`DATE 'today'` becomes a literal when it is parsed, and so does a cast of the constant `'now'`. A time without a date,
+such as `12:30`, becomes a timestamp of the day on which Spark reads it. Such constants are refused. In a column, such a
+text is treated as malformed. The optimiser rewrites some operators with expressions that the user did not write:
+`NEAREST BY` gives each row a random id.
 """
 
 from __future__ import annotations
@@ -44,15 +43,13 @@ from boatlift.spark.plans.catalyst import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["dated", "unseen"]
-
 _OF_THE_DAY = re.compile(r"\s*(now|today|tomorrow|yesterday)\b", re.IGNORECASE)
 _WITHOUT_DATE = r"^[ \p{Cntrl}]*[+-]?(T|[0-9]+:)"
-"""In Java's form: no text that begins so has a date."""
+"""A text that begins so has no date (a pattern of Java)."""
 _TIME_ALONE = re.compile(_WITHOUT_DATE.replace(r"\p{Cntrl}", r"\x00-\x1f\x7f"))
 
 _TYPED = re.compile(r"(DATE|TIMESTAMP(?:_LTZ|_NTZ)?)\b(.*)", re.IGNORECASE | re.DOTALL)
-"""A typed literal, as SQL writes it."""
+"""A typed literal in SQL."""
 
 _TIMES = ("date", "timestamp")
 _PARSING = frozenset({"ParseToDate", "ParseToTimestamp"})
@@ -64,15 +61,15 @@ _READING = {
     "XmlToStructs": "from_xml",
     "VariantGet": "variant_get",
 }
-"""Functions that read texts within a text as timestamps."""
+"""Functions that parse timestamps inside a text."""
 
 _TO_TIMESTAMP = re.compile(r"\bas timestamp\)|\b(try_)?to_timestamp\w*\(")
 
 
 def dated(frame: DataFrame) -> DataFrame:
-    """Return a frame in which a text without a date is no timestamp: it fails, or is NULL, as a malformed one does.
+    """Return a frame in which a text without a date is a malformed timestamp: it fails, or becomes NULL.
 
-    Law: what was dated before stays as it is.
+    Law: a second application changes nothing.
     """
     if not _TO_TIMESTAMP.search(analysed_text(frame)):
         return frame
@@ -88,12 +85,7 @@ def dated(frame: DataFrame) -> DataFrame:
 
 
 def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]:
-    """Return what differs from run to run though no expression of a plan shows it, each with what to write instead.
-
-    Args:
-        frame: The frame.
-        plan: Its analysed plan.
-        name: The processor, for errors.
+    """Return the hidden parts of a plan that differ from run to run, each with its replacement.
 
     Raises:
         UserCodeError: `[USER_CODE]` a constant of the plan has no value, such as `1 / 0`.
@@ -113,7 +105,7 @@ def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]
 
 
 def _texts_of_the_day(frame: DataFrame, plan: Tree) -> Iterator[tuple[str, str]]:
-    """Return the parts of a plan whose values depend on the day on which they are read."""
+    """Return the parts of a plan whose values depend on the day on which they are computed."""
     if any(part.kind == "LocalRelation" for part in plan.parts()):
         for table in values_of(frame):
             yield from _texts_of_the_day(table, analysed(table))
@@ -149,7 +141,6 @@ def _may_be_a_time(part: Tree) -> bool:
 
 
 def _cast_of(expression: Any) -> Any:
-    """Return the cast that an expression is; None of another."""
     kind = expression.getClass().getSimpleName()
     if kind in _PARSING:
         expression = expression.replacement()
@@ -158,13 +149,12 @@ def _cast_of(expression: Any) -> Any:
 
 
 def _is_of_text(cast: Any) -> bool:
-    """Return whether a cast makes a timestamp of a text."""
     wanted = str(cast.dataType().typeName())
     return _is_text(cast.child()) and wanted.startswith("timestamp") and not wanted.startswith("timestamp_ntz")
 
 
 def _constant_text(cast: Any) -> str | None:
-    """Return the constant text that a cast makes a date or a timestamp of; None of another cast."""
+    """Return the constant text that a cast turns into a date or a timestamp; None for another cast."""
     child = cast.child()
     if not str(cast.dataType().typeName()).startswith(_TIMES) or not _is_text(child):
         return None
@@ -176,7 +166,6 @@ def _constant_text(cast: Any) -> str | None:
 
 
 def _typed_text(expression: Any) -> str | None:
-    """Return the text of a typed literal; None of another expression."""
     found = _TYPED.fullmatch(written(expression)) if expression.getClass().getSimpleName() == "Literal" else None
     if found is None:
         return None
@@ -192,7 +181,7 @@ def _type(expression: Any) -> DataType:
 
 
 def _holds_text(given: DataType, wanted: DataType) -> bool:
-    """Return whether a cast makes timestamps of texts, or of variants, which may hold texts."""
+    """Return whether a cast makes timestamps from texts, or from variants, which may hold texts."""
     match given, wanted:
         case ArrayType(), ArrayType():
             return _holds_text(given.elementType, wanted.elementType)
@@ -208,19 +197,18 @@ def _holds_text(given: DataType, wanted: DataType) -> bool:
 
 
 def _with_a_date(cast: Any) -> Any:
-    """Return the text of a cast as it is; one without a date with words after it: so it is no timestamp."""
+    """Return the text of a cast; words are appended to a text without a date, so that it is no timestamp."""
     expressions, text = jvm().org.apache.spark.sql.catalyst.expressions, cast.child()
     literal = _object("expressions.Literal")
-    if str(text.dataType().sql()) != "STRING":  # a collation is no matter here
+    if str(text.dataType().sql()) != "STRING":  # the collation does not matter here
         plain = jvm().org.apache.spark.sql.types.DataTypes.StringType
         text = expressions.Cast(text, plain, cast.timeZoneId(), cast.evalMode())
     alone = expressions.RLike(text, literal.apply(_WITHOUT_DATE))
-    told = expressions.Concat(_seq([text, literal.apply(" (a time without a date)")]))
-    return expressions.If(alone, told, text)
+    malformed = expressions.Concat(_seq([text, literal.apply(" (a time without a date)")]))
+    return expressions.If(alone, malformed, text)
 
 
 def _is_dated(text: Any) -> bool:
-    """Return whether a text is one of `_with_a_date`."""
     alone = text.predicate() if text.getClass().getSimpleName() == "If" else None
     return (
         alone is not None

@@ -1,20 +1,20 @@
-"""The columns that a unit may have: names that are not reserved, types with a digest, keys that identify its rows."""
+"""Rules for the columns of a unit: reserved names, types with a digest, keys that identify rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pyspark.sql.types import ArrayType, DataType, MapType, StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
 
 from boatlift.dataflow import SinkSpec
-from boatlift.dataflow.columns import is_reserved
+from boatlift.dataflow.columns import is_reserved, quoted
 from boatlift.errors import InvalidError
-
-__all__ = ["check_sink_key", "refuse_maps", "refuse_of_step", "refuse_reserved"]
 
 
 def refuse_reserved(names: Iterable[str], processor: str) -> None:
-    """Raise if a column has a name that Boatlift uses.
+    """Refuse columns with names that Boatlift uses.
 
     Raises:
         InvalidError: `[RESERVED_NAME]`.
@@ -27,11 +27,10 @@ def refuse_reserved(names: Iterable[str], processor: str) -> None:
 
 
 def refuse_of_step(processor: str, *, of_step: bool) -> None:
-    """Raise if a processor that takes the rows of many steps at once takes values of a step's clock or chance.
+    """Refuse values of a step's clock or seed in a processor that takes the rows of many steps at once.
 
     Args:
-        processor: The processor.
-        of_step: Whether a transform before it took clock or chance from a step.
+        of_step: Whether a transform before it reads the step's clock or seed.
 
     Raises:
         InvalidError: `[NOT_DETERMINISTIC]`.
@@ -39,18 +38,16 @@ def refuse_of_step(processor: str, *, of_step: bool) -> None:
     if of_step:
         raise InvalidError(
             "NOT_DETERMINISTIC",
-            f"{processor} takes the rows of many steps at once, and a transform before it takes clock or chance from "
-            "each: leave that out of what it reads",
+            f"{processor} takes the rows of many steps at once, and a transform before it reads the clock or the seed "
+            "of each: leave that out of what it reads",
         )
 
 
 def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) -> None:
-    """Raise if a column holds a map: its entries have no order, so that equal rows could have different digests.
+    """Refuse columns with maps: map entries have no order, so that equal rows could have different digests.
 
     Args:
-        schema: The columns.
-        processor: The processor.
-        compared: Whether its rows may be compared. If not, a column may be a map, whose entries keep their order.
+        compared: Whether rows may be compared. If not, a column may be a map, whose entries keep their order.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`.
@@ -73,17 +70,13 @@ def check_sink_key(
     unique: tuple[str, ...] | None,
     keys: tuple[frozenset[str], ...] | None = None,
 ) -> None:
-    """Raise unless a sink's key names columns, and tells the rows of a unit apart: else one would overwrite another.
+    """Raise if a sink's key does not name columns, or does not identify rows, so that one would overwrite another.
 
     Args:
-        sink: The sink.
-        unit: The unit.
-        schema: The columns of the unit's rows.
-        unique: The keys of an aggregate.
-        keys: Of changes: sets of columns that tell rows apart; None: `unique` says it, or rows are only ever added.
+        keys: For a changelog, the sets of columns that identify rows; None: `unique` does, or rows are append-only.
 
     Raises:
-        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[BAD_OPTION]` two rows may have one key.
+        InvalidError: `[SCHEMA_MISMATCH]` a column is missing; `[BAD_OPTION]` two rows may have one key.
     """
     key = sink.sink.key
     if key is None:
@@ -119,3 +112,16 @@ def _has_map(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return any(_has_map(field.dataType) for field in kind.fields)
     return _has_map(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, MapType)
+
+
+def canonical_key(frame: DataFrame, name: str) -> Column:
+    """Return a key column in which equal keys have equal bits: −0.0 becomes 0.0, and every NaN the same one.
+
+    Spark's `groupBy` does so by itself; `repartition` and key hashes do not.
+    """
+    column = F.col(quoted(name))
+    kind = frame.schema[name].dataType
+    if not isinstance(kind, FloatType | DoubleType):
+        return column
+    zero, nan = F.lit(0.0).cast(kind), F.lit(float("nan")).cast(kind)
+    return F.when(F.isnan(column), nan).otherwise(column + zero).alias(name)

@@ -1,9 +1,8 @@
-"""The hash of what a plan computes: part of a program's identity, and equal in every process.
+"""The hash of a plan: part of a program's identity, and equal in every process.
 
-It rests on the analysed plan: what the user wrote, resolved, in the user's order. It does not depend on expression
-ids, on the session, on hashes of the JVM, on the rows that a step reads, or on the literals of `bl.now()` and
-`bl.rand()`. It changes with every expression, literal, column name and type, with the code of a UDF, and with the rows
-of a static table that the stream is joined with.
+It is a hash of the analysed plan: what the user wrote, resolved, in the user's order. It ignores expression ids, the
+session, hashes of the JVM, the input rows, and the literals of `bl.now()` and `bl.rand()`. It changes with every
+expression, literal, column name and type, with the code of a UDF, and with the rows of a joined static table.
 """
 
 from __future__ import annotations
@@ -34,17 +33,6 @@ from boatlift.spark.plans.step_functions import MARK
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = [
-    "calls_python",
-    "canonical",
-    "content_of",
-    "fingerprint",
-    "libraries",
-    "pin_static_tables",
-    "shape",
-    "written",
-]
-
 _IGNORED_FIELDS = frozenset(
     {
         "jvmId",
@@ -53,18 +41,18 @@ _IGNORED_FIELDS = frozenset(
         "resultId",
         "session",
         "rdd",
-        "desc",  # of a view: its plan stands below it
+        "desc",  # of a view, whose plan is below it
         "__dataset_id",
         "__col_position",
     }
 )
-"""Fields that differ from session to session and do not change what is computed."""
+"""Fields that differ between sessions and do not affect the result."""
 
 _COUNTED = {"CTERelationDef": "id", "CTERelationRef": "cteId", "UnionLoop": "id", "UnionLoopRef": "loopId"}
-"""Node to the field with a number that a counter of the JVM gave to a common table expression."""
+"""Node to its field with a number of a common table expression, which a counter of the JVM sets."""
 
 _TASK = "MapInArrow"
-"""The node of one of Boatlift's own tasks, which reads runs or looks rows up."""
+"""The node of Boatlift's own tasks, which read runs or look rows up."""
 
 _STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
 _NODE = re.compile(r"[ :]*[:+]- ")
@@ -72,20 +60,16 @@ _LAMBDA_NAME = re.compile(r"lambda \w+#")
 _EXPRESSION_ID = re.compile(r"#(\d+)")
 _COUNTED_IN_TEXT = re.compile(r"\b(CTERelationDef|CTERelationRef|UnionLoop|UnionLoopRef) (\d+)")
 _ARRAY = re.compile(r"\[[BCDFIJSZ]@[0-9a-f]+")
-"""An array of Java's, printed by its identity."""
+"""A Java array, printed by its identity."""
 _BYTES = "[bytes]"
 
 
 def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
-    """Return the canonical hash of a frame's analysed plan.
+    """Return the canonical hash of a frame's analysed plan: 32 hexadecimal digits (xxh3-128).
 
     Args:
-        frame: It is built from the input that `check_row_wise` marked; without such a mark every leaf counts by its
-            schema.
-        content: If True, static tables are read and count by their rows (one Spark job each).
-
-    Returns:
-        32 hexadecimal digits (xxh3-128).
+        frame: Built from the input that `check_row_wise` marked. Without a mark every leaf counts by its schema.
+        content: Whether static tables count by their rows, which one Spark job each reads.
     """
     plan = analysed(frame)
     marked = any(is_input(node) for node in plan.walk())
@@ -96,12 +80,10 @@ def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
 
 
 def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
-    """Return what a frame computes as JSON values that are equal in every process.
+    """Return a frame's computation as JSON values that are equal in every process.
 
     Args:
-        frame: The frame.
-        plan: Its analysed plan.
-        more: A text with ids of expressions, whose numbers are those that they have in the plan.
+        more: A text with expression ids, which get the same numbers as in the plan.
     """
     text = analysed_text(frame)
     parts: list[Any] = [canonical(plan), _canonical_text(text, more)]
@@ -113,21 +95,21 @@ def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
 
 
 def libraries(frame: DataFrame) -> dict[str, str]:
-    """Return the versions of installed packages that a plan's Python UDFs use; they are not part of its hash."""
+    """Return the versions of the packages that a plan's Python UDFs use; the hash ignores them."""
     return versions_of_libraries(python_functions(frame) if calls_python(frame) else ())
 
 
 def calls_python(frame: DataFrame) -> bool:
-    """Return True if a plan has Python UDFs."""
+    """Return whether a plan has Python UDFs."""
     return any(part.kind == "PythonUDF" for part in analysed(frame).parts())
 
 
 def shape(frame: DataFrame, *, functions: bool) -> str:
-    """Return a hash that shows whether a step's plan is built as that of the step before, at one call into the JVM.
+    """Return a hash that differs if a step's plan is built differently from the last step's; one call into the JVM.
 
     Args:
-        frame: It is built from input with the mark. Nodes below the mark do not count, nor do the literals of a step.
-        functions: If True, the code of Python UDFs counts too, which takes many calls.
+        frame: Built from input with the mark. Nodes below the mark and a step's literals are ignored.
+        functions: Whether the code of Python UDFs counts, which takes many calls.
 
     Returns:
         32 hexadecimal digits (xxh3-128); comparable within one process.
@@ -139,10 +121,10 @@ def shape(frame: DataFrame, *, functions: bool) -> str:
 
 
 def pin_static_tables(frame: DataFrame) -> list[DataFrame]:
-    """Persist static tables in the session, so that all steps of this process join with the same rows.
+    """Persist static tables, so that all steps of this process join with the same rows.
 
     Returns:
-        The frames to unpersist in the end; tables that the user had cached are left alone.
+        The frames to unpersist at the end, which exclude tables that the user had cached.
     """
     plan = analysed(frame)
     tables = [subplan(frame, path) for path in _static_leaves(plan)] if any(map(is_input, plan.walk())) else []
@@ -150,7 +132,7 @@ def pin_static_tables(frame: DataFrame) -> list[DataFrame]:
 
 
 def canonical(plan: Tree) -> Any:
-    """Return a plan as JSON values that are equal for equal plans: ids become numbers in order of appearance."""
+    """Return a plan as JSON values that are equal for equal plans: ids are numbered in order of appearance."""
     return _Canonical().node(plan)
 
 
@@ -163,7 +145,7 @@ class _Canonical:
         if _is_origin(tree):
             return ["input"]
         if not tree.children and "output" in tree.fields:
-            # Only the schema of a leaf counts: the source describes where its rows come from.
+            # Only the schema of a leaf counts: a source has an identity of its own.
             return ["leaf", self.value(tree.fields["output"])]
         fields = self._without_counts(tree.kind, tree.fields)
         return [tree.kind, self.value(fields), [self.node(child) for child in tree.children]]
@@ -185,7 +167,7 @@ class _Canonical:
         return value
 
     def _without_counts(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields of a node; a number of a common table expression becomes one in order of appearance."""
+        """Return the fields of a node, with common table expressions numbered in order of appearance."""
         name = _COUNTED.get(kind)
         if name not in fields:
             return fields
@@ -193,7 +175,7 @@ class _Canonical:
 
 
 def _is_origin(tree: Tree) -> bool:
-    """Return True for the mark of the first transform's input: below it are a source's nodes, or Boatlift's own."""
+    """Return whether a node marks the first transform's input: below it are nodes of a source or of Boatlift."""
     if not is_input(tree):
         return False
     own_task = tree.children[0].kind == _TASK
@@ -201,7 +183,7 @@ def _is_origin(tree: Tree) -> bool:
 
 
 def _canonical_text(text: str, more: str = "") -> str:
-    """Return a printed plan with its options, and more text, without anything that differs from run to run."""
+    """Return a printed plan with its options, and more text, without parts that differ from run to run."""
     mark = f"SubqueryAlias {INPUT}"
     printed = [*_printed(text), *_printed(more, nodes=False)]
     lines: list[str] = []
@@ -230,10 +212,10 @@ def _canonical_text(text: str, more: str = "") -> str:
 
 
 def _printed(text: str, *, nodes: bool = True) -> Iterator[tuple[int, int, str]]:
-    """Yield the lines of a text: the depth of its node, the line's own indent, and what stands behind it.
+    """Yield the lines of a text: the depth of its node, the line's own indent, and the rest.
 
     Args:
-        text: A printed plan. A literal that has line ends makes several lines of one node.
+        text: A printed plan. A literal with line ends spreads one node over several lines.
         nodes: Whether lines are nodes; else each has depth 0.
     """
     depth = 0
@@ -256,7 +238,7 @@ def _static_leaves(plan: Tree) -> Iterator[tuple[int, ...]]:
 
 
 def content_of(table: DataFrame) -> list[str]:
-    """Return a digest of a static table's rows in any order: their number, and the exact sum of their hashes."""
+    """Return a digest of a static table's rows that ignores their order: their number, and the sum of their hashes."""
     from pyspark.sql import functions as F
 
     columns = [F.col(f"`{name}`") for name in table.columns]

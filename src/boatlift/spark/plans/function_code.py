@@ -1,6 +1,6 @@
-"""The code of a user's function, described so that another process describes it equally and every edit shows.
+"""Descriptions of a user's function that are equal in every process and change with every edit.
 
-Pickles cannot serve for this: they hold addresses, file names and line numbers.
+Pickles would not do: they contain addresses, file names and line numbers.
 """
 
 from __future__ import annotations
@@ -15,26 +15,24 @@ from typing import Any
 
 import xxhash
 
-__all__ = ["code_hash", "describe_function", "describe_pickled", "libraries_of", "versions_of_libraries"]
-
 
 def describe_function(function: Any) -> Any:
-    """Return what a function does as JSON values: its bytecode, constants and names, its closure, and what it calls."""
+    """Describe a function as JSON values: bytecode, constants, names, closure, and the functions it calls."""
     return _Describer().value(function)
 
 
 def describe_pickled(command: bytes) -> Any:
-    """Return what a pickled function does, as `describe_function`."""
+    """Describe a pickled function; see `describe_function`."""
     return describe_function(_loaded(command))
 
 
 def versions_of_libraries(commands: Iterable[bytes]) -> dict[str, str]:
-    """Return the versions of installed packages that pickled functions use, by name; they are not part of a hash."""
+    """Return the versions of the packages that pickled functions use, by name; they are part of no hash."""
     return libraries_of(*map(_loaded, commands))
 
 
 def libraries_of(*functions: Any) -> dict[str, str]:
-    """Return the versions of installed packages that functions use, by name; they are not part of a hash."""
+    """Return the versions of the packages that functions use, by name; they are part of no hash."""
     describer = _Describer()
     for function in functions:
         describer.value(function)
@@ -49,13 +47,13 @@ def _loaded(command: bytes) -> Any:
 
     serializer: Any = CPickleSerializer()
     loaded = serializer.loads(command)
-    if isinstance(loaded, Broadcast):  # PySpark sends a command of more than 1 MB so
+    if isinstance(loaded, Broadcast):  # PySpark broadcasts a command of more than 1 MB
         loaded = serializer.loads(loaded.value)
     return loaded[0]
 
 
 def code_hash(function: Any) -> str:
-    """Return the hash of what a function does (`describe_function`): 32 hexadecimal digits (xxh3-128)."""
+    """Return the hash of a function's description: 32 hexadecimal digits (xxh3-128)."""
     return xxhash.xxh3_128_hexdigest(json.dumps(describe_function(function)).encode())
 
 
@@ -63,7 +61,7 @@ class _Describer:
     """One description; an object that appears again is described by its number."""
 
     def __init__(self) -> None:
-        # The object itself is kept, because Python reuses the id of an object that is gone.
+        # The object itself is kept, because Python reuses the ids of deleted objects.
         self._seen: dict[int, tuple[int, Any]] = {}
         self.libraries: set[str] = set()
 
@@ -116,7 +114,7 @@ class _Describer:
         for cell in function.__closure__ or ():
             try:
                 cells.append(self.value(cell.cell_contents))
-            except ValueError:  # the name is bound later
+            except ValueError:  # the name is not bound yet
                 cells.append("empty")
         return cells
 
@@ -153,7 +151,7 @@ def _names(code: CodeType) -> set[str]:
 
 
 def _is_library(module: str | None) -> bool:
-    """Return True if a module is installed, so that the environment records its version; False for the user's own."""
+    """Return whether a module is installed, so that the environment records its version; False for the user's own."""
     if module is None:
         return False
     loaded = sys.modules.get(module)

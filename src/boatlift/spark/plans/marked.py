@@ -1,8 +1,8 @@
-"""A plan through which marks pass: rows that say where a step ends, and with which nothing is computed.
+"""Plans that pass markers on: rows that end a step in a long-running job, and for which nothing is computed.
 
-A job that lives for many steps runs the same expressions as a job a step does. Marks go with the rows: a condition lets
-them pass, a computed column has a value of its type that nothing is computed for, and a generator over an array gives
-one row of such a value. So a mark raises no error, and a row has the value that it has without marks.
+A long-running job runs the same expressions as the job of one step. Markers travel with the rows: a filter keeps them,
+a computed column holds a default of its type, and a generator over an array yields one row with a default. So a marker
+raises no error, and the values of rows do not change.
 """
 
 from __future__ import annotations
@@ -13,8 +13,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from boatlift.dataflow.columns import MARK
 from boatlift.spark.plans.catalyst import frame_of, items, jvm, plan_of
-
-__all__ = ["is_a_stream", "marked"]
 
 _ROW_BY_ROW = frozenset(
     {
@@ -27,35 +25,34 @@ _ROW_BY_ROW = frozenset(
         "WholeStageCodegenExec",
     }
 )
-"""Physical nodes that hand on each row before they ask for the next."""
+"""Physical nodes that pass on each row before they ask for the next."""
 
 _OF_ARRAYS = frozenset({"Explode", "Inline", "PosExplode"})
-"""Generators that give a row for each element of an array, or an entry of a map."""
+"""Generators that yield a row for each element of an array or entry of a map."""
 
 
 def marked(frame: DataFrame, spark: SparkSession) -> DataFrame | None:
-    """Return a frame with `MARK` as its last column, carried up from the rows of a task; None if marks cannot pass.
+    """Return a frame with `MARK` as its last column, passed up from the rows of a task; None if a node prevents it.
 
     Args:
         frame: Its plan has one leaf: the rows of a task with `MARK`.
-        spark: The session of the result.
     """
     plan = _marked(plan_of(frame))
     return None if plan is None else frame_of(spark, plan[0])
 
 
 def is_a_stream(frame: DataFrame) -> bool:
-    """Return whether a planned frame hands on each row before it asks for the next."""
+    """Return whether a planned frame passes on each row before it asks for the next."""
 
-    def hands_on(node: Any) -> bool:
+    def passes_on(node: Any) -> bool:
         known = _kind(node) in _ROW_BY_ROW and node.subqueries().isEmpty()
-        return known and all(map(hands_on, items(node.children())))
+        return known and all(map(passes_on, items(node.children())))
 
-    return hands_on(frame._jdf.queryExecution().executedPlan())
+    return passes_on(frame._jdf.queryExecution().executedPlan())
 
 
 def _marked(node: Any) -> tuple[Any, Any] | None:
-    """Return a logical node that passes marks on, and the attribute of `MARK`."""
+    """Return a logical node that passes markers on, and the attribute of `MARK`."""
     kind = _kind(node)
     if kind == "MapInArrow":
         found = [each for each in items(node.output()) if each.name() == MARK]
@@ -90,22 +87,21 @@ def _is_of_array(generator: Any) -> bool:
 
 
 def _guarded(column: Any, mark: Any) -> Any:
-    """Return a column of a projection that computes nothing with a mark."""
+    """Return a column of a projection that is not computed for markers."""
     if _kind(column) != "Alias":
         return column
     value = column.child()
-    return column.withNewChildren(_seq([_expressions().If(_is_mark(mark), _nothing(value.dataType()), value)]))
+    return column.withNewChildren(_seq([_expressions().If(_is_mark(mark), _default(value.dataType()), value)]))
 
 
 def _of_one_row(generator: Any, mark: Any) -> Any:
-    """Return a generator over an array that computes nothing with a mark, and gives one row for it."""
+    """Return a generator over an array that is not computed for markers, and yields one row for each."""
     (values,) = items(generator.children())
-    one = _expressions().CreateArray(_seq([_nothing(values.dataType().elementType())]), False)
+    one = _expressions().CreateArray(_seq([_default(values.dataType().elementType())]), False)
     return generator.withNewChildren(_seq([_expressions().If(_is_mark(mark), one, values)]))
 
 
-def _nothing(kind: Any) -> Any:
-    """Return a value of a type that nothing is computed for."""
+def _default(kind: Any) -> Any:
     return getattr(_expressions(), "Literal$").__getattr__("MODULE$").default(kind)
 
 

@@ -1,11 +1,11 @@
-"""The check of a plan against the allow-lists, from its result down to its input.
+"""Checks a plan against the lists of `allowed.py`, from its result down to its input.
 
-Two nodes take more than one input, and are row-wise only as follows:
+Two nodes with more than one input are row-wise in some cases:
 
-* A join with a static table, where every stream row is matched for itself: inner, left outer, left semi and left anti
-  with the stream on the left, inner and right outer with the stream on the right. The static side has no aggregates
-  either, and its rows are part of the program's identity (`fingerprint.py`).
-* A union whose branches are all made from the input: the output of a row is then the sum of its outputs.
+* A join with a static table, which matches every stream row on its own: inner, left outer, left semi and left anti with
+  the stream on the left; inner and right outer with the stream on the right. The static side has no aggregates, and its
+  rows are part of the program's identity (`fingerprint.py`).
+* A union whose branches are all made from the input: the output of a row is the sum of the branches' outputs.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from boatlift.spark.plans.allowed import (
 )
 from boatlift.spark.plans.catalyst import Tree, is_input
 
-__all__ = ["PlanCheck"]
-
 _SCALAR_UDF_TYPES = frozenset({100, 101, 200, 204, 250, 251})
-"""Python UDFs that return one value a row: plain, Arrow-optimised, pandas, pandas iterator, Arrow, Arrow iterator."""
+"""Python UDFs with one value per row: plain, Arrow-optimised, pandas, pandas iterator, Arrow, Arrow iterator."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +34,8 @@ class PlanCheck:
     """A check of one processor's plan.
 
     Attributes:
-        name: The processor, for messages.
         deterministic: The user's declaration, as for `check_row_wise`.
-        of_transform: True for a transform, which may be declared not to be deterministic.
+        of_transform: Whether it is a transform, which may be declared nondeterministic.
     """
 
     name: str
@@ -60,13 +57,13 @@ class PlanCheck:
             raise self._not_row_wise("a result that is not made from its input", "the DataFrame that it is given")
 
     def _from_input(self, node: Tree) -> bool:
-        """Check the plan below a node; return True if it is made from the input, False if from static tables alone."""
+        """Check the plan below a node; return True if it is made from the input, False if from static tables only."""
         if is_input(node):
             return True
         if node.kind in NOT_ROW_WISE_NODES:
             what, instead = NOT_ROW_WISE_NODES[node.kind]
             if node.kind == "Aggregate":
-                self.expressions(node)  # raises an error that names the function, if there is one
+                self.expressions(node)  # its error names the function, if one is to blame
             raise self._not_row_wise(f"{what} ({node.kind})", instead)
         if not node.children and node.kind in STATIC_LEAVES:
             if node.fields.get("isStreaming"):
@@ -100,7 +97,7 @@ class PlanCheck:
             )
 
     def expressions(self, node: Tree) -> None:
-        """Raise, as `check`, for the expressions of one node alone."""
+        """Raise as `check` does, for the expressions of one node."""
         for root in node.expressions():
             for expression in root.walk():
                 self._check_expression(expression)
@@ -150,7 +147,7 @@ class PlanCheck:
 
 
 def _readable(kind: str) -> str:
-    """Return the name of the function that a user knows by its class: current_timestamp for `CurrentTimestamp`."""
+    """Return the SQL name of an expression class: current_timestamp for `CurrentTimestamp`."""
     simple = kind.rpartition(".")[2]
     return "".join(
         f"_{letter.lower()}" if letter.isupper() and index and not simple[index - 1].isupper() else letter.lower()

@@ -1,14 +1,18 @@
-"""A user's transform, applied and proved row-wise.
+"""Applies a user's transform and proves that it is row-wise.
 
-A step may be divided in any way, executed again, or made of changes. Its result is the same only if the transform
-computes the output of each row from that row alone (docs/design.md, section 6). So the analysed plan is checked against
-the lists of `allowed.py` (`plan_check.py`).
+A step may be divided in any way, executed again, or consist of changes. Its result stays the same only if the transform
+computes the output of each row from that row alone (docs/design.md, section 6). `plan_check.py` proves this of the
+analysed plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.advice import of_two
 from boatlift.dataflow.columns import POSITION
@@ -18,30 +22,21 @@ from boatlift.spark.plans.clock import dated, unseen
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.plan_check import PlanCheck
 from boatlift.spark.plans.step_functions import current_context
-from boatlift.spark.plans.time_literals import exact_times
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.plans.watermarks import refusing_watermarks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["apply", "check_expressions", "check_row_wise"]
-
 _OWN = f"{INPUT}own"
-"""The mark of the input in a call of the function that shows whether it uses other frames."""
+"""The mark of the input in the call that detects other frames."""
 
 
 def apply(rows: DataFrame, function: Callable[[DataFrame], DataFrame], name: str) -> DataFrame:
     """Call a user's transform and return its result, in which a text without a date is no timestamp.
 
-    Args:
-        rows: The input.
-        function: The user's function.
-        name: The processor, for messages.
-
     Raises:
-        UserCodeError: `[USER_CODE]` the function raised, or returned no DataFrame; the cause is its error, with its own
-            traceback.
+        UserCodeError: `[USER_CODE]` the function raised an error, which is the cause, or returned no DataFrame.
         InvalidError: `[NO_ROW_POSITION]`, `[NOT_DETERMINISTIC]` from `bl.rand()` and similar functions.
     """
     from pyspark.errors import AnalysisException
@@ -74,23 +69,20 @@ def check_row_wise(
 ) -> DataFrame:
     """Apply a user's transform, and prove that it is row-wise and gives the same rows on replay.
 
-    No job runs. The function is called twice, and must build the same plan: so a Python clock in a literal is found
-    too.
+    No job runs. The function is called twice, and must build the same plan each time, so that a Python clock in a
+    literal is detected.
 
     Args:
         rows: The input, empty or not.
-        function: The user's function.
-        name: The processor, for messages.
-        deterministic: The user's declaration. None: there is none, and UDFs are refused. True: the UDFs are
-            deterministic. False: the transform is not deterministic, and expressions whose value differs from run to
-            run are accepted.
+        deterministic: The user's declaration. None: UDFs are refused. True: the UDFs are deterministic. False: the
+            transform is nondeterministic, and may use expressions that differ from run to run.
 
     Returns:
         The function's result.
 
     Raises:
-        InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, with processor, offender and remedy; `[NOT_ON_A_STREAM]`
-            the function uses the frame of another transform.
+        InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, with processor, expression and remedy;
+            `[NOT_ON_A_STREAM]` the function uses the frame of another transform.
         UserCodeError: `[USER_CODE]` as for `apply`.
     """
     marked = rows.alias(INPUT)
@@ -99,7 +91,7 @@ def check_row_wise(
     with refusing_watermarks(marked, name):
         result = apply(marked, function, name)
     plan, own = analysed(result), analysed(marked)
-    # A frame from elsewhere, or a union of the input with itself, of which Spark renumbers one.
+    # The plan has another frame, or a union of the input with itself, of which Spark renumbers one.
     if any(node != own for node in _inputs(plan)):
         if context is not None:
             context.calls = calls
@@ -112,14 +104,13 @@ def check_row_wise(
         if fingerprint(apply(marked, function, name), content=False) != fingerprint(result, content=False):
             raise InvalidError(
                 "NOT_DETERMINISTIC",
-                f"{name} builds another plan at each call, so a replay would differ: take time and chance from "
+                f"{name} builds another plan at each call, so a replay would differ: take times and random values from "
                 "bl.now(), bl.rand() and bl.uuid()",
             )
     return result
 
 
 def _inputs(node: Tree) -> Iterator[Tree]:
-    """Iterate over the topmost nodes that mark an input."""
     if is_input(node):
         yield node
     else:
@@ -128,7 +119,7 @@ def _inputs(node: Tree) -> Iterator[Tree]:
 
 
 def _refuse_frames_from_elsewhere(node: Tree, name: str) -> None:
-    """Raise if a plan has an input with another mark than that of its own call."""
+    """Raise if a plan has an input whose mark is of another call."""
     if is_input(node, _OWN):
         return
     if is_input(node):
@@ -152,7 +143,7 @@ def check_expressions(frame: DataFrame, name: str, deterministic: bool | None = 
 
 
 def _refuse_the_clock(frame: DataFrame, name: str) -> None:
-    """Raise if clock or chance get into a plan in a way that its expressions do not show."""
+    """Raise if a plan has hidden reads of the clock or of randomness."""
     plan = analysed(frame)
     for what, instead in unseen(frame, plan, name):
         raise InvalidError("NOT_DETERMINISTIC", f"{name} holds {what}, which differs from run to run: use {instead}")
@@ -161,3 +152,53 @@ def _refuse_the_clock(frame: DataFrame, name: str) -> None:
 def _summary(error: Exception) -> str:
     first = next(iter(str(error).splitlines()), "")
     return f"{type(error).__name__}: {first}" if first else type(error).__name__
+
+
+_EXACT: ContextVar[bool] = ContextVar("boatlift_exact_times", default=False)
+"""Whether Python's dates and times become the same literals on every machine.
+
+PySpark passes them on as `java.sql.Timestamp` and `java.sql.Date`: a time without a zone is then local to the machine,
+and dates before 1582 move by days.
+"""
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@contextmanager
+def exact_times() -> Iterator[None]:
+    """Convert dates and times to literals exactly in this block; a time without a zone is in UTC."""
+    _register()
+    token = _EXACT.set(True)
+    try:
+        yield
+    finally:
+        _EXACT.reset(token)
+
+
+@cache
+def _register() -> None:
+    import pyspark.sql.types  # noqa: F401 - its converters are registered first
+    from py4j.protocol import register_input_converter
+
+    register_input_converter(_Times(), prepend=True)
+
+
+class _Times:
+    """A converter of Py4J."""
+
+    def can_convert(self, value: object) -> bool:
+        from pyspark.sql.utils import is_timestamp_ntz_preferred
+
+        if not _EXACT.get() or not isinstance(value, date):
+            return False
+        naive = isinstance(value, datetime) and value.tzinfo is None
+        return not (naive and is_timestamp_ntz_preferred())
+
+    def convert(self, value: date, client: Any) -> Any:
+        from py4j.java_gateway import JavaClass
+
+        if not isinstance(value, datetime):
+            return JavaClass("java.time.LocalDate", client).of(value.year, value.month, value.day)
+        since = (value if value.tzinfo is not None else value.replace(tzinfo=UTC)) - _EPOCH
+        seconds = since // timedelta(seconds=1)
+        return JavaClass("java.time.Instant", client).ofEpochSecond(seconds, since.microseconds * 1000)

@@ -1,11 +1,10 @@
-"""`bl.now()`, `bl.rand()` and `bl.uuid()`, which replay with the same values; `bl.call()`, whose answers are recorded.
+"""`bl.now()`, `bl.rand()` and `bl.uuid()`, which replay with equal values; `bl.call()`, whose answers are recorded.
 
-The first three read the step's determinants (docs/design.md, section 6): the recorded clock and seed. A seed alone does
-not determine the value of a row, because another number of partitions would draw other values. So each value is a hash
-of the seed, of the number of the call, and of the row's position at the source, or of columns that the user names.
+The first three use the step's determinants (docs/design.md, section 6): its recorded clock and seed. A seed does not
+determine the value of a row, because another number of partitions would draw other values. So a value is a hash of the
+seed, the number of the call, and the row's position at the source or columns that the user names.
 
-Every literal that changes from step to step is a string that begins with `boatlift:step:`, so that `fingerprint` can
-recognise it.
+A literal that changes from step to step is a string with the prefix `boatlift:step:`, which `fingerprint` recognises.
 """
 
 from __future__ import annotations
@@ -23,10 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import DataType
 
-__all__ = ["MARK", "StepContext", "call", "now", "rand", "step_context", "uuid"]
-
 MARK = "boatlift:step:"
-"""The beginning of a literal that changes from step to step; the text after it, up to the last colon, stays."""
+"""The prefix of a literal that changes from step to step; the text up to the last colon does not change."""
 
 
 @dataclass(slots=True)
@@ -35,12 +32,11 @@ class StepContext:
 
     Attributes:
         clock_ms: The step's clock reading, in milliseconds since 1970.
-        seed: The step's seed.
         processor: The processor whose plan is being built; two processors draw different values.
-        positioned: True if the frame has the column `_position`.
-        changes: True if rows are changes, of which one must be able to take back another.
-        durable: True if the rows are made durable before they are seen, so that another execution may give others.
-        calls: The number of draws so far; each one is a stream of values of its own.
+        positioned: Whether the frame has the column `_position`.
+        changes: Whether rows are changes, so that a later row must be able to retract an earlier one.
+        durable: Whether the rows are durable before they are visible, so that another execution may give other rows.
+        calls: The number of draws so far; each draw has values of its own.
     """
 
     clock_ms: int
@@ -57,7 +53,7 @@ _CURRENT: ContextVar[StepContext | None] = ContextVar("boatlift_step", default=N
 
 @contextmanager
 def step_context(context: StepContext) -> Iterator[StepContext]:
-    """Let `now`, `rand` and `uuid` read a step's determinants while its plan is built in this block."""
+    """Let `now`, `rand` and `uuid` use a step's determinants in plans that are built in this block."""
     token = _CURRENT.set(context)
     try:
         yield context
@@ -71,7 +67,7 @@ def current_context() -> StepContext | None:
 
 
 def now() -> Column:
-    """Return the time at which the step was recorded, the same for all its rows and on replay (a timestamp).
+    """Return the time at which the step was recorded, a timestamp: equal for all its rows and on replay.
 
     Raises:
         InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes.
@@ -79,14 +75,14 @@ def now() -> Column:
     from pyspark.sql import functions as F
 
     context = _require("bl.now()")
-    # The literal is a string, by which the analysed plan shows it. The optimiser makes a plain timestamp of it in the
-    # generated code, and that code is compiled again for each step (20 to 40 ms for a small one).
+    # The analysed plan shows the string. The optimiser makes a plain timestamp of it in the generated code, which is
+    # compiled again for each step (20 to 40 ms for a small one).
     marked = F.lit(f"{MARK}now:{context.clock_ms}")
     return F.timestamp_millis(F.substring_index(marked, ":", -1).cast("long"))
 
 
 def rand(*columns: Column | str) -> Column:
-    """Return a random number for each row, uniform in [0, 1), the same on replay (a double).
+    """Return a random number for each row, a double: uniform in [0, 1), and equal on replay.
 
     Args:
         columns: The columns that identify a row, needed if the rows have no position: rows that are equal in all of
@@ -104,10 +100,7 @@ def rand(*columns: Column | str) -> Column:
 
 
 def uuid(*columns: Column | str) -> Column:
-    """Return a random UUID (version 4) for each row, the same on replay (a string).
-
-    Args:
-        columns: As for `rand`.
+    """Return a random UUID (version 4) for each row, a string: equal on replay.
 
     Raises:
         InvalidError: as for `rand`.
@@ -128,22 +121,20 @@ def uuid(*columns: Column | str) -> Column:
 
 
 def call(function: Callable[..., Any], *columns: Column | str, returns: DataType | str = "string") -> Column:
-    """Ask the outside world about each row, and record the answer (an external call, Clonos).
+    """Ask an external system about each row, and record the answer.
 
-    The function may be called more than once for a row: again, if a task or a process dies before the answer is
-    durable. But every effect of an answer, here or outside, is that of the recorded one. Once an answer is recorded,
-    the function is not called again for it.
+    The function may be called more than once for a row, if a task or a process dies before the answer is durable. But
+    only the recorded answer ever has effects. Once an answer is recorded, the function is not called for it again.
 
     Args:
         function: A function of the values of the columns of a row, as a plain Python UDF; it runs in the tasks.
-        columns: The columns that it is called with.
+        columns: Its arguments.
         returns: The type of the answers, as Spark writes it.
 
     Raises:
-        InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes, or in a transform that
-            is not declared with `deterministic=False`. (A recomputation needs no declaration: its rows are always
-            durable
-            before they are seen.)
+        InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes, or in a transform
+            without `deterministic=False`. A recomputation needs no such declaration, because its rows are always
+            durable before they are visible.
     """
     from pyspark.sql import functions as F
 
@@ -159,7 +150,7 @@ def call(function: Callable[..., Any], *columns: Column | str, returns: DataType
 
 
 def _draw(what: str, columns: tuple[Column | str, ...], words: int) -> list[Column]:
-    """Return independent 64-bit hashes of the seed, this call and the row."""
+    """Return independent 64-bit hashes of the seed, this draw and the row."""
     from pyspark.sql import functions as F
 
     context = _require(what)
@@ -170,11 +161,11 @@ def _draw(what: str, columns: tuple[Column | str, ...], words: int) -> list[Colu
             f"that do, such as {what[:-1]}'order_id')",
         )
     row = [F.col(c) if isinstance(c, str) else c for c in columns] or [F.col(POSITION)]
-    # NULL does not change a hash: without a flag of its own, (NULL, 1) and (1, NULL) would draw the same value.
+    # NULL does not change a hash: without a flag, (NULL, 1) and (1, NULL) would draw the same value.
     parts = [part for column in row for part in (column.isNull(), column)]
     call = context.calls
     context.calls += 1
-    # Generated code refers to a string by reference, so the code stays the same from step to step.
+    # Generated code holds a reference to the string, so the code is the same for all steps.
     return [
         F.xxhash64(F.lit(f"{MARK}draw:{context.processor}:{call}:{word}:{context.seed}"), *parts)
         for word in range(words)

@@ -1,4 +1,4 @@
-"""Calls of Spark's watermarks in functions of the user. Spark leaves watermarks out of a query that is no stream."""
+"""Spark's watermark methods in users' functions. Spark ignores watermarks in a query that is no stream."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
 
-__all__ = ["WatermarkCall", "refuse_watermark_of_sql", "refusing_watermarks", "taking_watermarks"]
-
 _INSTEAD: Mapping[str, str] = {
     "withWatermark": "stream.with_watermark('NAME', 'COLUMN', '10 minutes')",
     "dropDuplicatesWithinWatermark": "stream.drop_duplicates('NAME', ['k'], within='10 minutes')",
@@ -21,16 +19,15 @@ _INSTEAD: Mapping[str, str] = {
 _one_at_a_time = threading.RLock()
 
 WatermarkCall = Callable[..., DataFrame]
-"""Takes the name of a method, the frame that it is called on, and its arguments; returns the result of the call."""
+"""Takes the name of a method, its frame and its arguments; returns the result of the call."""
 
 
 @contextmanager
 def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
-    """Let a function take the calls of `withWatermark` and `dropDuplicatesWithinWatermark` on DataFrames.
+    """Redirect `withWatermark` and `dropDuplicatesWithinWatermark` of DataFrames to a function.
 
     Args:
         rows: A frame of the class that the user's function works with.
-        call: The function.
     """
     kind = next(each for each in type(rows).__mro__ if "withWatermark" in vars(each))
 
@@ -52,17 +49,12 @@ def taking_watermarks(rows: DataFrame, call: WatermarkCall) -> Iterator[None]:
 
 
 def refusing_watermarks(rows: DataFrame, name: str) -> AbstractContextManager[None]:
-    """Return a context in which such calls raise.
-
-    Args:
-        rows: A frame of the class that the user's function works with.
-        name: The processor, for errors.
-    """
+    """Return a context in which these methods raise; `rows` as for `taking_watermarks`."""
     return taking_watermarks(rows, partial(_refuse, name))
 
 
 def refuse_watermark_of_sql(name: str) -> NoReturn:
-    """Refuse a query whose text says WATERMARK.
+    """Refuse a query whose text has WATERMARK.
 
     Raises:
         InvalidError: `[NOT_ON_A_STREAM]`.

@@ -1,7 +1,6 @@
-"""The environment of a run: the versions and the settings that results depend on, besides program and input.
+"""The environment of a run: versions and settings on which results depend, besides program and input.
 
-A process records it when it takes a store over; a replay under another environment is refused (docs/design.md,
-section 6).
+An owner records it; a replay under another environment is refused (docs/design.md, section 6).
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from boatlift.spark.plans.catalyst import java_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-__all__ = ["SETTINGS", "RunningSettings", "environment"]
 
 SETTINGS = (
     "spark.sql.session.timeZone",
@@ -50,15 +47,11 @@ SETTINGS = (
     "spark.sql.execution.pandas.convertToArrowArraySafely",
     "spark.sql.optimizer.excludedRules",
 )
-"""Settings of Spark's SQL that can change the value of an expression; those unknown to a version are left out."""
+"""Settings of Spark SQL that can change the value of an expression; a version of Spark may lack some."""
 
 
 def environment(spark: SparkSession) -> dict[str, str]:
-    """Return the versions and settings that results depend on.
-
-    Returns:
-        Names such as `spark`, `java`, `spark.sql.ansi.enabled` to values, defaults included.
-    """
+    """Return names such as `spark`, `java`, `spark.sql.ansi.enabled` with their values, defaults included."""
     import numpy as np
     import pyarrow as pa
 
@@ -68,7 +61,7 @@ def environment(spark: SparkSession) -> dict[str, str]:
     found = {
         "boatlift": __version__,
         "spark": spark.version,
-        # The vendor's build number does not matter, the release does.
+        # The release matters; the vendor's build number does not.
         "java": str(jvm.java.lang.System.getProperty("java.specification.version")),
         "python": platform.python_version(),
         "numpy": np.__version__,
@@ -86,19 +79,19 @@ def environment(spark: SparkSession) -> dict[str, str]:
 class RunningSettings:
     """The session's settings while a dataflow runs.
 
-    A change of a setting that results depend on must stop the run: else steps would be recorded under an environment
-    that they did not have, and could not be replayed.
+    A change of a setting on which results depend must stop the run. Otherwise steps would be recorded under an
+    environment that they did not have, and could not be replayed.
     """
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        # Java's own map of the settings: its hash shows a change at the price of one call.
+        # The hash of Java's map of settings shows a change at the price of one call.
         self._java = java_settings(spark)
         self._hash = self._java.hashCode()
         self._begun = environment(spark)
 
     def check(self) -> None:
-        """Raise if a setting that results depend on has changed since the run began.
+        """Raise if a setting on which results depend has changed since the run began.
 
         Raises:
             DataError: `[ENVIRONMENT_CHANGED]`.
@@ -121,7 +114,7 @@ class RunningSettings:
 
 
 def _setting(spark: SparkSession, name: str) -> str | None:
-    """Return a setting or its default; None if this version of Spark has no such setting."""
+    """Return a setting or its default; None if this version of Spark lacks it."""
     from pyspark.errors import PySparkException
 
     try:

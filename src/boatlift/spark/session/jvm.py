@@ -1,7 +1,7 @@
-"""The JVM that Spark lives in: how it is started, and the error that is raised when it is gone.
+"""The JVM of Spark: its start, its output, and the error that is raised when it is gone.
 
-A dead JVM shows in many ways: an empty answer, a refused connection, a cancelled job. So each such error is compared
-with the state of the JVM.
+A dead JVM shows in many ways: an empty answer, a refused connection, a cancelled job. So the state of the JVM is
+checked after each such error.
 """
 
 from __future__ import annotations
@@ -12,38 +12,34 @@ import select
 import socket
 import subprocess
 import sys
+import threading
 import traceback
+from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from boatlift.errors import BoatliftError, InternalError, UnavailableError
-from boatlift.spark.session.jvm_output import JvmOutput
 
 if TYPE_CHECKING:
     from pyspark import SparkConf, SparkContext
 
-__all__ = ["cause_in_java", "check_jvm", "death_of_jvm", "launch", "quiet_when_gone", "raising_jvm_died", "unless_gone"]
-
 SECONDS_TO_DIE = 10.0
-"""A JVM that no longer answers has so long to be gone."""
+"""The time in which a JVM that no longer answers has to end."""
 
 SECONDS_OF_LAST_WORDS = 2.0
-"""The last lines of a dead JVM are waited for so long."""
+"""The time to wait for the last lines of a dead JVM."""
 
 _GOING = ("SparkContext was shut down", "stopped SparkContext", "does not exist in the JVM")
-"""Words in errors of Spark and Py4J by which a JVM is about to be gone."""
+"""Signs in errors of Spark and Py4J that a JVM is about to end."""
 
 _OUTPUT, _CONNECTION = "boatlift_output", "boatlift_connection"
-"""The attributes of a gateway with the output of its JVM, and with a connection that ends with the JVM."""
+"""The attributes of a gateway for its JVM's output, and for a connection that ends with the JVM."""
 
 
 def launch(conf: SparkConf) -> None:
-    """Start the JVM that the next Spark context of this process will live in.
-
-    Args:
-        conf: Spark's settings.
+    """Start the JVM of the next Spark context of this process.
 
     Raises:
         UnavailableError: `[SPARK_NOT_STARTED]` the JVM ended while it started.
@@ -59,7 +55,7 @@ def launch(conf: SparkConf) -> None:
         gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
         ended = error
-    except BaseException as error:  # Ctrl-C: PySpark would leave the JVM, which then waits for ever
+    except BaseException as error:  # after Ctrl-C PySpark would leave the JVM running for ever
         _kill_started(error)
         raise
     finally:
@@ -77,7 +73,7 @@ def launch(conf: SparkConf) -> None:
 
 
 def _kill_started(error: BaseException) -> None:
-    """Kill the process that PySpark has started, as the frame in which it was interrupted names it."""
+    """Kill the JVM that PySpark was starting; it is a local variable of the interrupted frame."""
     for frame, _ in traceback.walk_tb(error.__traceback__):
         started = frame.f_locals.get("proc")
         if frame.f_code.co_name == "launch_gateway" and isinstance(started, subprocess.Popen):
@@ -89,8 +85,8 @@ def death_of_jvm(error: BaseException) -> UnavailableError | None:
     """Return the error to raise if the JVM is gone; None if it lives.
 
     Args:
-        error: The error that was raised. If it shows that Py4J or PySpark has lost its JVM, the end of that JVM is
-            waited for.
+        error: The error that was raised. If it shows that Py4J or PySpark has lost its JVM, the call waits for the end
+            of that JVM.
     """
     if isinstance(error, UnavailableError) and error.condition == "JVM_DIED":
         return error
@@ -98,7 +94,7 @@ def death_of_jvm(error: BaseException) -> UnavailableError | None:
 
 
 def _dead(wait_seconds: float) -> UnavailableError | None:
-    """Return the error to raise if the JVM is gone, or will be within some seconds."""
+    """Return the error to raise if the JVM is gone, or ends within some seconds."""
     from pyspark import SparkContext
 
     gateway: Any = SparkContext._gateway
@@ -112,7 +108,7 @@ def _dead(wait_seconds: float) -> UnavailableError | None:
 
 
 def check_jvm() -> None:
-    """Raise if the JVM is gone; the look costs no call.
+    """Raise if the JVM is gone; this calls no method of the JVM.
 
     Raises:
         UnavailableError: `[JVM_DIED]`.
@@ -138,7 +134,7 @@ def cause_in_java(error: Exception) -> str:
 
 @contextmanager
 def raising_jvm_died() -> Iterator[None]:
-    """Raise `[JVM_DIED]` in place of an error that a dead JVM has caused.
+    """Raise `[JVM_DIED]` instead of an error that a dead JVM has caused.
 
     Errors with another cause stay, such as stored data that differ from the record, or a newer owner.
     """
@@ -153,7 +149,7 @@ def raising_jvm_died() -> Iterator[None]:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Ignore an error that a dead JVM has caused: the objects that were to be released are gone with it."""
+    """Ignore an error that a dead JVM has caused, because the JVM's objects are gone with it."""
     try:
         yield
     except Exception as error:
@@ -162,7 +158,7 @@ def unless_gone() -> Iterator[None]:
 
 
 def quiet_when_gone(context: SparkContext) -> None:
-    """Keep PySpark and Py4J from printing tracebacks of their own when the JVM closes its connections."""
+    """Keep PySpark and Py4J from printing tracebacks when the JVM closes its connections."""
     logging.getLogger().addFilter(_is_no_closed_connection)
     server: Any = context._accumulatorServer  # noqa: SLF001 - PySpark has no public name for it
     if server is None or "handle_error" in vars(server):
@@ -177,7 +173,7 @@ def quiet_when_gone(context: SparkContext) -> None:
 
 
 def _is_no_closed_connection(record: logging.LogRecord) -> bool:
-    """Return False for the record that Py4J logs, on the root logger, of an error that it also raises."""
+    """Return False for a record that Py4J logs on the root logger, about an error that it also raises."""
     return not (record.module == "java_gateway" and record.getMessage() == "Exception while sending command.")
 
 
@@ -193,13 +189,13 @@ def _is_gone(gateway: Any, wait_seconds: float) -> bool:
 
 
 def _has_hung_up(gateway: Any, wait_seconds: float) -> bool:
-    """Return whether a JVM that another process has started is gone: it says nothing on the connection until then."""
+    """Return whether a JVM of another process is gone: the connection is silent until then."""
     connection: socket.socket | None = _of_gateway(gateway, _CONNECTION)
     if connection is None:
         address = gateway.gateway_parameters
         try:
             connection = socket.create_connection((address.address, address.port), SECONDS_TO_DIE)
-        except TimeoutError:  # it is stopped, or has too much to do
+        except TimeoutError:  # the JVM is stopped or busy
             return False
         except OSError:
             return True
@@ -210,7 +206,7 @@ def _has_hung_up(gateway: Any, wait_seconds: float) -> bool:
 
 
 def _of_gateway(gateway: Any, name: str) -> Any:
-    """Return an attribute of a gateway, None if it has none: Py4J makes a method in Java of each name that it asks."""
+    """Return an attribute of a gateway, or None; `getattr` would make a Java method of any name."""
     return vars(gateway).get(name)
 
 
@@ -252,7 +248,7 @@ def _looks_like_the_end(error: BaseException) -> bool:
 
 
 def _comes_of_spark(error: BaseException) -> bool:
-    """Return True if a connection of Py4J or PySpark raised an error, not one of a connector or of the user's code."""
+    """Return whether Py4J or PySpark raised an error, rather than a connector or the user's code."""
     import py4j
     import pyspark
 
@@ -267,3 +263,76 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
     while seen is not None:
         yield seen
         seen = seen.__cause__ or seen.__context__
+
+
+LINES_KEPT = 200
+"""The number of lines that are kept: more than a stack trace has."""
+
+_NOISE = frozenset({"WARNING: Using incubator modules: jdk.incubator.vector"})
+"""Spark enables this module, and the JVM has no option against the warning."""
+
+_CAUSES = ("OutOfMemoryError", "insufficient memory", "Could not reserve", "Exception in thread")
+"""Signs of a line that tells the cause; the first sign that is found wins."""
+
+_PREAMBLE = ("WARNING: ", "Picked up ", "Using Spark's ", "Error occurred during initialization of VM")
+"""The beginnings of lines that a JVM writes before the line with the cause."""
+
+
+class JvmOutput:
+    """Reads the lines of a JVM's standard error, and holds them back until `pass_on` is called.
+
+    Args:
+        stream: The reading end of the JVM's standard error.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._lock = threading.Lock()
+        self._passes_on = False
+        self._thread = threading.Thread(target=self._read, name="jvm-output", daemon=True)
+        self._thread.start()
+
+    def pass_on(self) -> None:
+        """Write all lines to this process's standard error, past and future ones."""
+        with self._lock:
+            self._passes_on = True
+            for line in self._lines:
+                _write(line)
+
+    def last_words(self, wait_seconds: float) -> str:
+        """Return the line with the cause of the JVM's end; "" if there is none.
+
+        Args:
+            wait_seconds: The time to wait for the last lines of a JVM that has ended.
+        """
+        lines = self._stripped(wait_seconds)
+        return next((line for sign in _CAUSES for line in reversed(lines) if sign in line), "")
+
+    def first_words(self, wait_seconds: float) -> str:
+        """Return the line that tells why the JVM did not start; "" if it wrote nothing."""
+        lines = self._stripped(wait_seconds)
+        begun = (line for line in lines if not line.startswith(_PREAMBLE))
+        return self.last_words(0) or next(begun, "")
+
+    def _stripped(self, wait_seconds: float) -> list[str]:
+        self._thread.join(wait_seconds)
+        with self._lock:
+            return [line.strip() for line in self._lines if line.strip()]
+
+    def _read(self) -> None:
+        with self._stream:
+            for raw in self._stream:
+                line = raw.decode(errors="replace")
+                if line.strip() in _NOISE:
+                    continue
+                with self._lock:
+                    self._lines.append(line)
+                    if self._passes_on:
+                        _write(line)
+
+
+def _write(line: str) -> None:
+    with suppress(ValueError, OSError):  # standard error is closed; the JVM must not wait for a reader
+        sys.stderr.write(line)
+        sys.stderr.flush()

@@ -1,7 +1,7 @@
-"""A Spark session that starts when code first asks Spark for one.
+"""A Spark session that starts when code first needs one.
 
 Most modules of dataflows need a session while they are imported: Spark's `F.count(…)` asks the active context for its
-JVM. Other modules, and those that raise before that, need not wait for a session.
+JVM. Other modules, and those that raise earlier, do not wait for a session.
 """
 
 from __future__ import annotations
@@ -20,19 +20,17 @@ from boatlift.spark.session.jvm import raising_jvm_died
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["begin_when_needed", "begun_session", "session_on_demand"]
-
 _OF_CONTEXT = "pyspark.core.context"
 
 _ACTIVE = "_active_spark_context"
-"""The attribute that PySpark reads the context from: in functions, builders of sessions, `getActiveSession`."""
+"""The attribute from which PySpark's functions, session builders and `getActiveSession` read the context."""
 
 _NEED_ONE = ("pyspark.sql.functions", "pyspark.sql.utils", "pyspark.sql.internal")
-"""The modules of PySpark that ask for the context because they cannot do without."""
+"""The modules of PySpark that cannot do without a context."""
 
 
 class _OnDemand:
-    """A placeholder of the active context; a look-up starts the session."""
+    """A placeholder for the active context; a look-up starts the session."""
 
     def __init__(self, begin: Callable[[], object]) -> None:
         self._begin = begin
@@ -44,13 +42,13 @@ class _OnDemand:
 
 
 class _WhenNeeded:
-    """A placeholder of the active context that begins a session when a function of Spark's cannot do without.
+    """A placeholder for the active context that starts a session when a function of Spark needs one.
 
-    PySpark's own code, which asks whether there is a context, gets None, and so do tasks, which have none.
+    Other code of PySpark, which asks whether there is a context, gets None; so do tasks, which have none.
     """
 
     def __get__(self, instance: object, owner: Any) -> Any:
-        asking = sys._getframe(1).f_globals["__name__"]  # noqa: SLF001 - the only way to tell who asks
+        asking = sys._getframe(1).f_globals["__name__"]  # noqa: SLF001 - the only way to identify the caller
         if not asking.startswith(_NEED_ONE):
             return None
         from pyspark import TaskContext
@@ -65,7 +63,7 @@ class _WhenNeeded:
 
 
 class _WhenImported(MetaPathFinder):
-    """Puts the placeholder in place as soon as PySpark is imported."""
+    """Installs the placeholder as soon as PySpark is imported."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         del path, target
@@ -85,7 +83,7 @@ class _WhenImported(MetaPathFinder):
 
 
 def begun_session() -> SparkSession | None:
-    """Return the active session of this process; None if there is none. No session is started to find out."""
+    """Return the active session of this process; None if there is none. No session is started."""
     if "pyspark" not in sys.modules:
         return None
     from pyspark import SparkContext
@@ -98,10 +96,10 @@ def begun_session() -> SparkSession | None:
 
 
 def begin_when_needed() -> None:
-    """From now on, begin `bl.session()` when a function of Spark's, such as `F.count(…)`, is called without a session.
+    """Start `bl.session()` from now on when a function of Spark, such as `F.count(…)`, is called without a session.
 
-    So a module may be imported that calls such functions while it is imported. A session that the user has made, or
-    makes before that, is used as it is. PySpark need not be imported yet, and is not imported here.
+    So modules can call such functions while they are imported. A session that the user makes earlier is used. PySpark
+    need not be imported yet, and is not imported here.
     """
     if (loaded := sys.modules.get(_OF_CONTEXT)) is None:
         if not any(isinstance(each, _WhenImported) for each in sys.meta_path):
@@ -112,11 +110,7 @@ def begin_when_needed() -> None:
 
 @contextmanager
 def session_on_demand(begin: Callable[[], object]) -> Iterator[None]:
-    """Start a session as soon as code in this block asks Spark for one, if the process has none.
-
-    Args:
-        begin: Starts the session.
-    """
+    """Start a session as soon as code in this block needs one, if the process has none."""
     from pyspark import SparkContext
 
     if not isinstance(vars(SparkContext)[_ACTIVE], _WhenNeeded | None):

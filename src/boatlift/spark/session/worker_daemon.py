@@ -1,24 +1,20 @@
-"""The process that forks Spark's Python workers (`spark.python.daemon.module`), set up so that tasks begin quickly.
+"""The process that forks Spark's Python workers (`spark.python.daemon.module`), tuned so that tasks begin quickly.
 
-A plain worker takes half a second until its first task begins. After a failure several workers are new, just when other
-jobs need the cores. Two parts of that time are saved here:
+A plain worker needs half a second before its first task, just when other jobs need the cores: after a failure several
+workers are new. Two parts of that time are saved:
 
-* PySpark's own imports are done before workers are forked. Arrow and NumPy are not imported: they start threads, and a
-  process must have none when it forks.
-* At its first task PySpark invalidates all importers, and those of zip archives then read the archive's directory again
-  for each package in it. The module search path has two archives, PySpark itself and a jar of thousands of entries. An
-  archive is taken off the path if its modules are found elsewhere on it.
+* PySpark is imported before workers are forked. Arrow and NumPy are not: they start threads, and a process must have
+  none when it forks.
+* At its first task PySpark invalidates all importers, and importers of zip archives then read the archive's directory
+  again for each package in it. The module search path has two archives, PySpark itself and a jar of thousands of
+  entries. An archive is removed from the path if its modules are found elsewhere on it.
 
-After each task a worker collects garbage, and takes no other task before that is done. To traverse all objects of
-Arrow, NumPy and PySpark takes longer than a small task. So the objects that a worker keeps from task to task are
-frozen.
+After each task a worker collects garbage before it takes another one. A traversal of all objects of Arrow, NumPy and
+PySpark takes longer than a small task. So objects that a worker keeps from task to task are frozen.
 
-The workers of jobs that live for many steps write to the JVM without a buffer worth the name: a step's last rows
-would stay in it.
+Workers of long-running jobs write to the JVM almost without a buffer, which would hold back a step's last rows.
 
-Times of Python are in UTC here (`worker_times`).
-
-The JVM gives up a task if another part of the job has failed, or if the JVM stops. The worker cannot write its last
+The JVM gives a task up if another part of the job has failed, or if the JVM stops. The worker cannot write its last
 rows then, and ends without a traceback.
 """
 
@@ -29,35 +25,35 @@ import os
 import select
 import socket
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from functools import wraps
 from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
-__all__ = ["keeping", "peer_is_gone", "without_archives"]
-
 MANY_OBJECTS = 10_000
-"""If so many new objects outlive a task, they are modules that the task has imported, and their contents."""
+"""If more new objects than this outlive a task, they are the contents of imported modules."""
 
 VARIABLE, LONG_RUNNING = "BOATLIFT_WORKERS", "long_running"
-"""As in `worker_pools`, which imports more than this process may have."""
+"""As in `worker_pools`, which this process must not import."""
 
 UNHEARD = 1
-"""The exit code of a task that its JVM has given up: the worker ends without a traceback."""
+"""The exit code of a worker whose task the JVM has given up."""
 
 Task = Callable[..., int]
 
 
 def keeping(task: Task) -> Task:
-    """Return a function that runs a task, and then freezes the objects that outlive it if they are many."""
+    """Return a function that runs a task, and freezes the objects that outlive the task if they are many."""
 
     @wraps(task)
     def run(*arguments: Any) -> int:
         try:
             code = task(*arguments)
         except ConnectionError:
-            # The last write to the socket raised this: errors of the user's functions are caught before.
+            # The last write to the socket raised this: errors of users' functions are caught earlier.
             if not peer_is_gone(arguments[0]):
                 raise
             return UNHEARD
@@ -70,17 +66,17 @@ def keeping(task: Task) -> Task:
 
 
 def peer_is_gone(connection: socket.socket) -> bool:
-    """Return True if the other end of a connection is closed."""
+    """Return whether the other end of a connection is closed."""
     poller = select.poll()
     poller.register(connection, 0)  # a closed connection is reported without being asked for
     return bool(poller.poll(0))
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """Return a module search path without the archives that Spark has added; the order of the others stays.
+    """Return a module search path without the archives that Spark has added, in the same order.
 
-    The archives of PySpark go if the rest of the path has the PySpark that they came with. The jar has no modules in
-    it. Archives of users (`--py-files`) stay.
+    The archives of PySpark go if the rest of the path has the same PySpark. The jar has no Python modules. Archives of
+    users (`--py-files`) stay.
     """
     left = [entry for entry in path if not _is_jar_of_spark(Path(entry))]
     archive = next((Path(entry) for entry in left if Path(entry).name == "pyspark.zip"), None)
@@ -89,7 +85,7 @@ def without_archives(path: list[str]) -> list[str]:
     without = [entry for entry in left if not _is_of_pyspark(Path(entry))]
     found = {name: PathFinder.find_spec(name, without) for name in ("pyspark", "py4j")}
     origins = [Path(spec.origin).parents[1] for spec in found.values() if spec is not None and spec.origin is not None]
-    # A distribution of Spark has its folder `python`; the package from PyPI is in the folder of its installation.
+    # A distribution of Spark has its folder `python`; the package from PyPI is in its installation folder.
     came_with = [*archive.parents[1:2], *archive.parents[3:4]]
     return without if len(origins) == 2 and all(origin in came_with for origin in origins) else left
 
@@ -102,15 +98,65 @@ def _is_of_pyspark(entry: Path) -> bool:
     return entry.name == "pyspark.zip" or (entry.name.startswith("py4j-") and entry.suffix == ".zip")
 
 
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times here
+
+Converter = Callable[[Any], Any]
+
+
+def in_utc() -> None:
+    """Set the zone UTC for this process and its children, and let PySpark convert times exactly.
+
+    PySpark converts times by the local zone of the worker. Even if that is UTC, Python cannot convert its first day.
+    """
+    os.environ["TZ"] = "UTC"
+    time.tzset()
+
+    from pyspark.sql.conversion import ArrowTableToRowsConversion, LocalDataToArrowConversion
+    from pyspark.sql.types import TimestampType
+
+    kind: Any = TimestampType
+    kind.fromInternal = lambda _, value: _of_microseconds(value)
+    kind.toInternal = lambda _, value: _microseconds(value)
+    _convert(ArrowTableToRowsConversion, lambda _: _naive)
+    _convert(LocalDataToArrowConversion, lambda plain: lambda value: plain(_aware(value)))
+
+
+def _convert(conversion: Any, made: Callable[[Converter], Converter]) -> None:
+    """Wrap the converter of times of a conversion of PySpark's."""
+    from pyspark.sql.types import TimestampType
+
+    create = conversion._create_converter  # noqa: SLF001 - there is no public name
+
+    def creating(kind: Any, *arguments: Any, **named: Any) -> Any:
+        plain = create(kind, *arguments, **named)
+        return made(plain) if isinstance(kind, TimestampType) else plain
+
+    conversion._create_converter = staticmethod(creating)  # noqa: SLF001
+
+
+def _of_microseconds(value: int | None) -> datetime | None:
+    return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+def _microseconds(value: datetime | None) -> int | None:
+    return None if value is None else (_naive(value) - _EPOCH) // timedelta(microseconds=1)
+
+
+def _naive(value: Any) -> Any:
+    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
+
+
+def _aware(value: Any) -> Any:
+    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
+
+
 if __name__ == "__main__":
     sys.path[:] = without_archives(sys.path)
     sys.path_importer_cache.clear()
     sys.modules.pop("org", None)  # `copy` of the standard library imports it, and finds it in the jar
 
-    import pyspark.worker  # noqa: F401 - so that forked workers find it imported
+    import pyspark.worker  # noqa: F401 - imported before workers are forked
     from pyspark import daemon
-
-    from boatlift.spark.session.worker_times import in_utc
 
     in_utc()
     if os.environ.get(VARIABLE) == LONG_RUNNING:

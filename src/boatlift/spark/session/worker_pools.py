@@ -1,24 +1,24 @@
-"""Pools of Python workers for some jobs alone: batches, and jobs that live for many steps.
+"""Separate pools of Python workers for batches and for long-running jobs, and sessions with other settings.
 
-On each executor Spark keeps one pool of workers for each set of environment variables that the functions of a plan
-carry; the variables come from the context when the plan is built. If all jobs shared a pool, a batch whose worker died
-would take the worker of another job for its next attempt. The next task of that job would then wait until a worker is
-forked and has imported its modules. The workers of a job that lives hand on what they write at once, which would cost
-other jobs time.
+Spark keeps a pool of workers on each executor for each set of environment variables in the functions of a plan, which
+come from the context when the plan is built. With one pool for all, a batch whose worker died would take the worker of
+another job for its next attempt, and that job's next task would wait for a new worker. Workers of long-running jobs
+write without a buffer, which would slow other jobs down.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark import SparkContext
+from pyspark.sql import SparkSession
 
-__all__ = ["BATCHES", "LONG_RUNNING", "VARIABLE", "workers_of"]
+from boatlift.spark.plans.catalyst import java_settings
 
 VARIABLE = "BOATLIFT_WORKERS"
-"""The environment variable with a pool's name; everybody's pool has none."""
+"""The environment variable with a pool's name; the default pool has none."""
 
 BATCHES, LONG_RUNNING = "batch", "long_running"
 
@@ -31,7 +31,6 @@ class _Environment(dict[str, str]):
         self.thread = threading.local()
 
     def keys(self) -> list[str]:  # type: ignore[override] # PySpark calls nothing else, and reads item by item
-        """Return the names of the variables."""
         return [*super().keys(), VARIABLE] if self.pool else [*super().keys()]
 
     def __getitem__(self, name: str) -> str:
@@ -39,13 +38,13 @@ class _Environment(dict[str, str]):
 
     @property
     def pool(self) -> str:
-        """The pool for which this thread builds a plan; empty: everybody's."""
+        """The pool for which this thread builds a plan; empty: the default pool."""
         return str(getattr(self.thread, "pool", ""))
 
 
 @contextmanager
 def workers_of(pool: str, context: SparkContext) -> Iterator[None]:
-    """Let the plans that this thread builds in this block use a pool of their own."""
+    """Use a pool of workers for the plans that this thread builds in this block."""
     if not isinstance(context.environment, _Environment):
         context.environment = _Environment(context.environment)
     thread = context.environment.thread
@@ -54,3 +53,12 @@ def workers_of(pool: str, context: SparkContext) -> Iterator[None]:
         yield
     finally:
         thread.pool = before
+
+
+def session_beside(spark: SparkSession, others: Mapping[str, str]) -> SparkSession:
+    """Return a new session of the same context with some other settings."""
+    made = spark.newSession()
+    for name, value in {**dict(java_settings(spark)), **others}.items():
+        if made.conf.isModifiable(name):
+            made.conf.set(name, value)
+    return made

@@ -1,16 +1,19 @@
-"""The exchange between the tasks of a job that run at once: barrier tasks.
+"""The exchange between barrier tasks: the tasks of one job that run at the same time.
 
-A task sends a message to the driver's relay (`spark/jobs/barrier_relay.py`) and gets the messages of all tasks back.
-Few rows travel in the message, many in files of scratch that the message names. A file is removed at the next
-exchange, which a task begins only after it has read what was meant for it.
+A task sends a message to the driver's relay (`spark/jobs/barrier.py`) and gets the messages of all tasks back. A
+message holds a few rows, or names files in scratch with many rows. A file is deleted at the next exchange, because a
+task begins an exchange only after it has read its rows of the last one.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Client, Connection
 from pathlib import Path
 
 import msgspec
@@ -20,47 +23,88 @@ import pyarrow as pa
 from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected, lost
 from boatlift.spark.tasks.stage import fresh_run
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.key_groups import Share, residues
 
-__all__ = ["BarrierExchange", "joined"]
+
+class RelayAddress(msgspec.Struct, frozen=True, array_like=True):
+    """The address of a relay.
+
+    Attributes:
+        secret: Tasks prove that they know it.
+    """
+
+    host: str
+    port: int
+    secret: bytes
+
+
+@contextmanager
+def connected(address: RelayAddress, number: int, attempt: int) -> Iterator[Connection]:
+    """Connect to a relay for as long as a task runs.
+
+    Args:
+        number: The task's number at the relay.
+        attempt: Spark's application-wide number of this task's attempt.
+
+    Raises:
+        UnavailableError: `[TASK_LOST]` the relay does not answer.
+    """
+    try:
+        connection = Client((address.host, address.port), authkey=address.secret)
+    except (OSError, EOFError, AuthenticationError) as error:
+        raise lost(error) from error
+    try:
+        without_delay(connection)
+        connection.send_bytes(f"{number} {attempt}".encode())
+        yield connection
+    finally:
+        connection.close()
+
+
+def without_delay(connection: Connection) -> None:
+    """Send short messages at once, even if an earlier one is not acknowledged, which takes up to 40 ms."""
+    with suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as end:
+        end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def lost(error: BaseException) -> UnavailableError:
+    """Return the error of a task whose relay is gone."""
+    return UnavailableError("TASK_LOST", f"another task of this step has ended, or its driver has: {error!r}")
+
 
 IN_MESSAGE = 1 << 18
-"""More bytes than this for one task go by a file."""
+"""The largest number of bytes for one task in a message; more bytes go to a file."""
 
 
 class _Parcel(msgspec.Struct, frozen=True, array_like=True):
-    """Rows on their way to one task: as bytes, or in a file."""
+    """Rows for one task: as bytes, or in a file."""
 
     rows: bytes = b""
     file: str = ""
 
 
-class _Laid(msgspec.Struct, frozen=True, array_like=True):
+class _TaskMessage(msgspec.Struct, frozen=True, array_like=True):
     """A task's message: a parcel for each task, and numbers."""
 
     parcels: list[_Parcel] = []
     numbers: list[int] = []
 
 
-_ALL_LAID = packed_decoder(list[_Laid])
+_MESSAGES = packed_decoder(list[_TaskMessage])
 
 
 @contextmanager
 def joined(address: RelayAddress, share: Share, folder: Path, token: int, attempt: int) -> Iterator[BarrierExchange]:
-    """Join a gang for as long as a task runs.
+    """Join the barrier for as long as a task runs.
 
     Args:
-        address: The hub.
         share: The key groups of this task, whose residue is its number.
-        folder: Where files go.
-        token: The owner's.
-        attempt: The attempt of this task, as Spark numbers those of all tasks.
+        attempt: The attempt of this task, in Spark's numbering of all tasks' attempts.
 
     Raises:
-        UnavailableError: `[TASK_LOST]` the hub does not answer.
+        UnavailableError: `[TASK_LOST]` the relay does not answer.
     """
     with connected(address, share.residue, attempt) as connection:
         exchange = BarrierExchange(connection, share, folder, token)
@@ -72,14 +116,7 @@ def joined(address: RelayAddress, share: Share, folder: Path, token: int, attemp
 
 @dataclass(slots=True)
 class BarrierExchange:
-    """A task's side of a gang.
-
-    Attributes:
-        connection: To the hub.
-        share: The key groups of this task.
-        folder: Where files go.
-        token: The owner's.
-    """
+    """A task's side of the barrier."""
 
     connection: Connection
     share: Share
@@ -88,7 +125,7 @@ class BarrierExchange:
     _files: list[Path] = field(default_factory=list)
 
     def divided(self, rows: ZSet | None, keys: tuple[int, ...] | None) -> ZSet | None:
-        """Return the rows of all tasks whose keys are of this task's key groups; see `Exchange.divided`."""
+        """Return the rows of all tasks in this task's key groups; see `Exchange.divided`."""
         mine: ZSet | None = None
         parcels, sent = [_Parcel() for _ in range(self.share.modulus)], list[Path]()
         if rows is not None:
@@ -102,7 +139,7 @@ class BarrierExchange:
                     mine = rows.take(chosen)
                 else:
                     parcels[number] = self._packed(rows.take(chosen), sent)
-        messages = self._swap(_Laid(parcels), sent)
+        messages = self._swap(_TaskMessage(parcels), sent)
         found = [
             mine if number == self.share.residue else _unpacked(message.parcels[self.share.residue])
             for number, message in enumerate(messages)
@@ -110,24 +147,24 @@ class BarrierExchange:
         return concat([each for each in found if each is not None])
 
     def greatest(self, numbers: Sequence[int]) -> list[int]:
-        """Return for each of some numbers the greatest that any task has; see `Exchange.greatest`."""
-        messages = self._swap(_Laid(numbers=[int(each) for each in numbers]), [])
+        """Return the greatest of each number over all tasks; see `Exchange.greatest`."""
+        messages = self._swap(_TaskMessage(numbers=[int(each) for each in numbers]), [])
         return [max(each) for each in zip(*(message.numbers for message in messages), strict=True)]
 
     def close(self) -> None:
-        """Leave the gang."""
+        """Leave the barrier."""
         self.connection.close()
         self._remove()
 
-    def _swap(self, message: _Laid, sent: list[Path]) -> list[_Laid]:
+    def _swap(self, message: _TaskMessage, sent: list[Path]) -> list[_TaskMessage]:
         try:
             self.connection.send_bytes(msgspec.msgpack.encode(message))
             answer = self.connection.recv_bytes()
         except (OSError, EOFError) as error:
             raise lost(error) from error
-        self._remove()  # all tasks have begun this exchange, and so have read what the last one brought
+        self._remove()  # all tasks have begun this exchange, so they have read the files of the last one
         self._files = sent
-        messages: list[_Laid] = _ALL_LAID.decode(answer)
+        messages: list[_TaskMessage] = _MESSAGES.decode(answer)
         return messages
 
     def _packed(self, rows: ZSet, sent: list[Path]) -> _Parcel:

@@ -1,7 +1,7 @@
-"""Dividing a step's rows among the tasks that own their keys, without a shuffle of Spark's (`docs/decisions/0011`).
+"""Divides a step's rows among the tasks that own their keys, without Spark's shuffle (`docs/decisions/0011`).
 
-A task writes its rows into one Arrow file in scratch, in batches that hold rows of one share each. The tasks of the
-next job map the file and read the batches of their own share. Results depend on no order of rows, so none is kept.
+A task writes its rows into one Arrow file in scratch, in batches of one share each. The tasks of the next job map the
+file and read the batches of their share. The order of rows is not kept, because no result depends on it.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ from boatlift.errors import UnavailableError
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.state.key_groups import residues
 
-__all__ = ["DivideTask", "DividedBatches", "Division", "pieces_of", "read_pieces"]
-
 ROWS_AT_ONCE = 1 << 18
-"""Rows that are divided together: enough that the batches of many shares are not tiny."""
+"""The number of rows that are divided together: enough for batches that are not tiny."""
 
 DividedBatches = tuple[str, list[int]]
 """A file, and the numbers of its batches that belong to one share."""
 
 
 class Division(msgspec.Struct, frozen=True, array_like=True):
-    """Where the rows of one task are.
+    """The divided rows of one task.
 
     Attributes:
         place: The task's file; empty if there were no rows.
@@ -50,13 +48,12 @@ def hashes_of_column(rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
 
 @dataclass(frozen=True, slots=True)
 class DivideTask:
-    """Divides the rows of one partition of an input.
+    """Divides the rows of one partition.
 
     Attributes:
-        processor: The processor whose step it is, for messages.
-        shares: How many tasks take the rows, a power of two: share i has key groups g with g % shares == i.
-        folder: Where the file goes.
-        hashes: Returns the hashes of the keys of rows.
+        processor: The processor, for messages.
+        shares: The number of tasks that get the rows, a power of two: share i has key groups g with g % shares == i.
+        hashes: Returns the key hashes of rows.
     """
 
     processor: str
@@ -65,12 +62,11 @@ class DivideTask:
     hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Divide a partition's rows and return where they are."""
         division = guarded(self.processor, lambda: self.run(batches))
         yield pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(division)], pa.binary())})
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Division:
-        """Write a partition's rows, divided.
+        """Write the divided rows of a partition.
 
         Raises:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
@@ -119,7 +115,7 @@ def _coalesced(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[DividedBatches]]:
-    """Return for each share where its rows are."""
+    """Return the places of each share's rows."""
     return [
         [
             (division.place, division.batches[share])
@@ -131,7 +127,7 @@ def pieces_of(divisions: Sequence[Division], shares: int) -> list[list[DividedBa
 
 
 def read_pieces(pieces: Sequence[DividedBatches]) -> Iterator[pa.RecordBatch]:
-    """Read a share's batches, mapped into memory.
+    """Return the batches of a share, mapped into memory.
 
     Raises:
         UnavailableError: `[STORE_FAILED]` a file is gone or cannot be read.

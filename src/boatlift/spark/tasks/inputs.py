@@ -1,7 +1,7 @@
-"""Rows of several inputs in one stream of batches, as Spark hands them to a task: divided by input.
+"""Rows of several inputs in one stream of batches from Spark, divided by input.
 
-An input's columns travel as one struct column, `_input_0`, `_input_1`, …, and `_input` says which of them a row has. So
-inputs may have columns of equal names and other types.
+The columns of an input are one struct column, `_input_0`, `_input_1`, …, and `_input` has the number of a row's input.
+So inputs may have equal column names with different types.
 """
 
 from __future__ import annotations
@@ -14,22 +14,20 @@ import pyarrow as pa
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import InternalError
 
-__all__ = ["INPUT", "by_input", "columns_of", "input_column"]
-
 INPUT = "_input"
-"""The number of the input that a row is of, from 0; int32."""
+"""The number of a row's input, from 0; int32."""
 
 
 def input_column(number: int) -> str:
-    """Return the name of the struct column with an input's columns; NULL in rows of other inputs."""
+    """Return the name of an input's struct column, which is NULL in rows of other inputs."""
     return f"{INPUT}_{number}"
 
 
 def columns_of(inputs: Mapping[str, Sequence[str]]) -> list[str]:
-    """Return the columns of the rows that Spark hands to a task: those of the one input, or those around several.
+    """Return the columns of a task's rows: the columns of one input, or the struct columns of several.
 
     Args:
-        inputs: For each input the columns that its batches have; `_hash` is among those of all of them, or of none.
+        inputs: The columns of each input. Either every input has `_hash`, or none has.
     """
     columns = [list(each) for each in inputs.values()]
     if len(columns) == 1:
@@ -42,11 +40,11 @@ def by_input(batches: Sequence[pa.RecordBatch], names: Sequence[str]) -> dict[st
     """Return the rows of each input, with its own columns.
 
     Args:
-        batches: With one input: its rows as they are. With several: `_input` and a struct column for each.
+        batches: The rows of one input; with several inputs: `_input` and a struct column for each.
         names: The inputs, in the order of their numbers.
 
     Raises:
-        InternalError: a row is of no input.
+        InternalError: a row belongs to no input.
     """
     if len(names) == 1:
         return {names[0]: list(batches)}

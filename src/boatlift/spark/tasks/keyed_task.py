@@ -1,4 +1,4 @@
-"""The tasks of a unit with keyed state: steps over one partition, and the merging of runs, both by a kernel."""
+"""Tasks of a unit with keyed state: they execute steps over one partition, and merge runs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
-from boatlift.kernels.answers import Answers
 from boatlift.kernels.kernel import KeyedKernel
-from boatlift.kernels.step_state import NO_TIME, StepState, StepTime
+from boatlift.kernels.step_state import NO_TIME, Answers, StepState, StepTime
+from boatlift.spark.tasks.barrier import RelayAddress
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
-from boatlift.spark.tasks.ordinals import by_ordinal
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
-from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
@@ -27,23 +27,20 @@ from boatlift.state.merge import merge_runs
 from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["KeyedTask", "LocatedRun", "MergeTask", "TaskInput", "of_share", "task_input"]
-
 
 class TaskInput(msgspec.Struct, frozen=True, array_like=True):
     """The part of a step's input that its tasks read from a file, because it is known only when the step begins.
 
     Attributes:
         runs: The runs of the whole state, by part.
-        pieces: For each task the places of its rows; None if Spark hands them over.
-        first: Whether this is the first step that the processor takes.
-        channels: The files of each channel of rows: those that an earlier job of the step has left, and those that
-            other units have sent.
-        clocks: The recorded clock of each step of the job, for a kernel that asks for it.
-        barrier: Where the tasks meet, if they exchange rows while they run.
-        iterations: Where the rounds of loops are kept.
-        answers: The answers of each step of the job that is executed again, by key; None of a step that asks.
-        passed: The time that had passed for each part of a view's state before the step, if its rows expire.
+        pieces: For each task the places of its rows; None if Spark delivers the rows.
+        first: Whether this is the processor's first step.
+        channels: The files of each channel, from an earlier job of the step or from another unit.
+        clocks: The recorded clock of each step of the job, for a kernel that needs it.
+        barrier: The address of the relay, if the tasks exchange rows.
+        iterations: The folder of loop checkpoints.
+        answers: For each step of the job its recorded answers by key; None for a step that asks now.
+        passed: The time of each part of a view's state before the step, if its rows expire.
     """
 
     runs: dict[str, list[LocatedRun]]
@@ -61,22 +58,18 @@ _INPUTS = packed_decoder(TaskInput)
 
 
 def task_input(parameters: JobParameters) -> TaskInput:
-    """Return what the parameters of a job name."""
+    """Return the input file's content for the parameters of a job."""
     given: TaskInput = _INPUTS.decode(Path(parameters.input_file).read_bytes())
     return given
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedTask:
-    """Steps of a unit with keyed state, one after the other: run the kernel over the step's rows, stage its output.
+    """Executes consecutive steps of a unit with keyed state: runs the kernel over a step's rows and stages its output.
 
     Attributes:
-        kernel: What a step computes.
-        output: The schema of the output as it is declared.
-        token: The owner's.
-        tasks: How many partitions the step has; partition i takes key groups g with g % tasks == i.
-        outputs: Where the rows go.
-        folder: Where new files go.
+        output: The declared schema of the output.
+        tasks: The number of partitions; partition i has the key groups g with g % tasks == i.
     """
 
     kernel: KeyedKernel
@@ -87,24 +80,22 @@ class KeyedTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take a partition's rows and return its receipts."""
         step, number = job_parameters(), partition()
         receipts = guarded(self.kernel.processor, lambda: self.run(step, number, batches))
         yield packed(Report(step, receipts))
 
     def run(self, step: JobParameters, partition: int, batches: Iterator[pa.RecordBatch]) -> list[TaskReceipt]:
-        """Take a partition's rows; the partition's number decides which key groups they may be of.
+        """Execute the steps over a partition's rows, whose key groups follow from the partition's number.
 
         Args:
             step: The steps; with several, `_ordinal` divides the rows. With several inputs, `_input` does (`by_input`).
-            partition: The partition's number.
-            batches: Its rows, unless they stand in files.
+            batches: The rows, unless they are in files.
 
         Returns:
             A receipt for each time.
         """
         given = task_input(step)
-        handed = list(batches)  # read to its end also if it says nothing: else Spark does not use the worker again
+        handed = list(batches)  # read to the end even if unused, else Spark does not reuse the worker
         rows = self._rows_by_step(step, handed if given.pieces is None else list(read_pieces(given.pieces[partition])))
         share = Share(self.tasks, partition)
         runs = {part: of_share(given.runs.get(part, ()), share) for part in self.kernel.parts}
@@ -122,7 +113,6 @@ class KeyedTask:
     def _rows_by_step(
         self, step: JobParameters, rows: Sequence[pa.RecordBatch]
     ) -> list[dict[str, list[pa.RecordBatch]]]:
-        """Return for each step the rows of each input."""
         by_step = [list(rows)] if step.first == step.last else by_ordinal(rows, len(step.times))
         return [by_input(each, tuple(self.kernel.inputs)) for each in by_step]
 
@@ -155,15 +145,10 @@ class KeyedTask:
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """Merges runs of one part of a state: partition i of `tasks` makes one run of the key groups g with g % tasks == i.
+    """Merges runs of one part of a state: partition i of `tasks` merges the key groups g with g % tasks == i.
 
     Attributes:
-        processor: The processor whose state it is.
-        codec: The form of the part's rows.
-        token: The owner's.
-        tasks: How many partitions merge.
-        runs: What is merged.
-        folder: Where new files go.
+        processor: The processor, for runs and messages.
         oldest: Whether no other run of the part is older.
         expiry, now: The column by which rows of the part expire, and the time by which they have; see `merge_runs`.
     """
@@ -179,7 +164,6 @@ class MergeTask:
     now: int | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Merge this partition's share; the row that the partition is handed means nothing."""
         for _ in batches:
             pass
         number = partition()
@@ -210,5 +194,17 @@ def of_share(runs: Iterable[LocatedRun], share: Share) -> list[LocatedRun]:
 
 
 def _declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return the same rows in the declared types, which differ at most in nullability."""
+    """Return rows in the declared types, which may differ in nullability."""
     return batch if batch.schema == schema else batch.cast(schema)
+
+
+def by_ordinal(batches: Sequence[pa.RecordBatch], steps: int) -> list[list[pa.RecordBatch]]:
+    """Return the rows of each step in their order, without the ordinal."""
+    if not batches:
+        return [[] for _ in range(steps)]
+    rows = pa.concat_batches(batches)
+    ordinals = rows.column(ORDINAL).to_numpy(zero_copy_only=True)
+    order = np.argsort(ordinals, kind="stable")
+    ends = np.cumsum(np.bincount(ordinals, minlength=steps)).tolist()
+    rows = rows.drop_columns([ORDINAL]).take(pa.array(order))
+    return [[rows.slice(begin, end - begin)] for begin, end in zip([0, *ends], ends, strict=False)]

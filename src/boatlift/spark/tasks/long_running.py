@@ -1,10 +1,10 @@
-"""The two parts of a task that lives for many steps (`docs/decisions/0047`): one reads rows, one takes their results.
+"""The two tasks of a long-running job (`docs/decisions/0047`): the source task reads rows, the sink task stages output.
 
-Between them are the user's expressions, in the JVM. The reading part is told of a step, reads its rows, and sends
-*marks* behind them: rows whose column `MARK` names the step, and with which the user's expressions are not computed.
-They push the step's last rows through all that collects rows on the way. The taking part gathers the rows of a step
-until its first mark comes, does with them what the task of a job for this step alone would do, and sends its report to
-the driver. Nothing is known of a step before it, nor kept after it.
+The user's expressions run between them, in the JVM. The source task gets the order of a step, reads the step's rows and
+sends *markers* behind them. A marker is a row whose column `MARK` names the step, and for which the user's expressions
+are not computed. Markers push the step's last rows through all buffers on the way. The sink task collects the rows of a
+step until the first marker comes, processes them as the job of this step alone would, and sends its report to the
+driver. Neither task keeps anything from step to step.
 """
 
 from __future__ import annotations
@@ -22,28 +22,26 @@ import pyarrow as pa
 from boatlift.dataflow.columns import MARK
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
+from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
-from boatlift.spark.tasks.relay_connection import RelayAddress, connected
-
-__all__ = ["PRIME", "READS", "TAKES", "LongRunningOrder", "SinkTask", "SourceTask", "blank_row"]
 
 READS, TAKES = 0, 1
-"""The numbers of the two parts, as they join the hub."""
+"""The numbers of the source task and the sink task at the relay."""
 
 PRIME = 1
-"""The number of a step before all others: its marks show that the way is open."""
+"""The number before all orders: its markers show that the connection works."""
 
-PARTS_OF_PATIENCE = 20
+IDLE_POLLS = 20
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class LongRunningOrder(msgspec.Struct, frozen=True, array_like=True):
-    """The order to execute a step, to both parts.
+    """The order to execute a step, for both tasks.
 
     Attributes:
-        number: The order's number, above `PRIME`; each order of a task has another one.
-        parameters: What the tasks of a job for this step alone would read.
+        number: The order's number, above `PRIME`; unique in an attempt.
+        parameters: The parameters of a job for this step alone.
     """
 
     number: int
@@ -55,15 +53,13 @@ _ORDERS = packed_decoder(LongRunningOrder)
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """Reads the rows of each step that it is told of, and marks their end.
+    """Reads the rows of each ordered step, and sends markers behind them.
 
     Attributes:
-        processor: The processor, for messages.
-        task: What reads the rows of one step; its input is the one row that the job's one partition has.
-        relay: Where orders come from.
-        blank: A row of the task's columns, as an Arrow stream of one batch: marks are made of it.
-        width: So many rows are collected on the way before they are sent on.
-        patience: After so many seconds without an order the task ends.
+        task: Reads the rows of one step; its input is the one row of the job's one partition.
+        blank: A row with the task's columns, as an Arrow stream of one batch: markers are copies of it.
+        width: The number of rows that buffers on the way collect.
+        timeout: The task ends after this number of seconds without an order.
     """
 
     processor: str
@@ -71,30 +67,30 @@ class SourceTask:
     relay: RelayAddress
     blank: bytes
     width: int
-    patience: float
+    timeout: float
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows and marks of step after step, until no more orders come."""
+        """Return the rows and markers of step after step, until no more orders come."""
         handed = list(batches)
         (blank,) = pa.ipc.open_stream(self.blank)
         many = blank.take(pa.array(np.zeros(2 * self.width, np.int64)))
         with connected(self.relay, READS, attempt()) as relay:
-            yield from _marks(many, PRIME)
-            while (order := _next_order(relay, self.patience)) is not None:
+            yield from _markers(many, PRIME)
+            while (order := _next_order(relay, self.timeout)) is not None:
                 with as_job(order.parameters):
                     for rows in self.task(iter(handed)):
                         if rows.num_rows:
                             yield _numbered(_as(rows, blank.schema), -order.number)
-                yield from _marks(many, order.number)
+                yield from _markers(many, order.number)
 
 
-def _next_order(relay: Connection, patience: float) -> LongRunningOrder | None:
+def _next_order(relay: Connection, timeout: float) -> LongRunningOrder | None:
     """Return the next order; None if none comes, or the driver is gone.
 
-    A machine that sleeps for longer than all patience takes one part of it.
+    The timeout is split into polls: if the machine sleeps meanwhile, only one poll runs out.
     """
     try:
-        if not any(relay.poll(patience / PARTS_OF_PATIENCE) for _ in range(PARTS_OF_PATIENCE)):
+        if not any(relay.poll(timeout / IDLE_POLLS) for _ in range(IDLE_POLLS)):
             return None
         order: LongRunningOrder = _ORDERS.decode(relay.recv_bytes())
     except (OSError, EOFError):
@@ -102,8 +98,8 @@ def _next_order(relay: Connection, patience: float) -> LongRunningOrder | None:
     return order
 
 
-def _marks(many: pa.RecordBatch, number: int) -> Iterator[pa.RecordBatch]:
-    """Yield the marks of a step: more than are collected on the way, then one batch that pushes those out."""
+def _markers(many: pa.RecordBatch, number: int) -> Iterator[pa.RecordBatch]:
+    """Yield the markers of a step: more than the buffers hold, then one batch that pushes those out."""
     marked = _numbered(many, number)
     yield marked
     yield marked
@@ -116,7 +112,7 @@ def _numbered(rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
 
 
 def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the schema of marks: a stream has one schema."""
+    """Return rows with the schema of markers, because a stream has one schema."""
     if rows.schema == schema:
         return rows
     columns = [column.cast(kind) for column, kind in zip(rows.columns, schema.types, strict=True)]
@@ -125,12 +121,11 @@ def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass(frozen=True, slots=True)
 class SinkTask:
-    """Takes what the rows of each step have become.
+    """Processes the rows of each step behind the user's expressions.
 
     Attributes:
-        processor: The processor, for messages.
-        task: What takes the rows of one step, and returns its report as one row.
-        relay: Where orders come from, and reports go.
+        task: Processes the rows of one step, and returns its report as one row.
+        relay: The source of orders, and the destination of reports.
     """
 
     processor: str
@@ -138,7 +133,7 @@ class SinkTask:
     relay: RelayAddress
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Execute step after step; no rows are returned."""
+        """Execute step after step; returns no rows."""
         with connected(self.relay, TAKES, attempt()) as relay:
             ended, rows = 0, list[pa.RecordBatch]()
             for batch in batches:
@@ -153,7 +148,7 @@ class SinkTask:
         yield from ()
 
     def _step(self, relay: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
-        """Execute a step whose rows are all there; return False if the driver is gone."""
+        """Execute a step whose rows are complete; return False if the driver is gone."""
         report = b""
         if number != PRIME:
             try:
@@ -172,9 +167,9 @@ class SinkTask:
 
 
 def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the rows of a step as the job of this step alone would have them: one batch, with memory of its own.
+    """Return the rows of a step as one batch with memory of its own, as the job of this step alone would have them.
 
-    A part of a batch has neighbours in its memory, which would go into files.
+    The memory of a slice has rows of neighbours, which would get into files.
     """
     if not rows:
         return []
@@ -188,7 +183,7 @@ def _check(step: int, after: int) -> None:
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the neighbouring rows of a batch that have one mark, without it."""
+    """Yield consecutive rows of a batch with equal markers, and the marker's number."""
     numbers = batch.column(MARK).to_numpy(zero_copy_only=False)
     plain = batch.drop_columns([MARK])
     begins = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist()]
@@ -198,7 +193,7 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
 
 
 def blank_row(schema: pa.Schema) -> bytes:
-    """Return a row of a schema without any NULL, as an Arrow stream of one batch."""
+    """Return a row of a schema without NULLs, as an Arrow stream of one batch."""
     columns = [pa.array([_blank(kind)], kind) for kind in schema.types]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, schema) as writer:

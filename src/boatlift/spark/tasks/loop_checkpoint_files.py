@@ -1,4 +1,4 @@
-"""The rounds of a loop's step as files: written by its tasks, and read by those of a process that comes after."""
+"""Loop checkpoints as files: written by the tasks of a step, and read when the step is executed again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import xxhash
 
 from boatlift.decoders import json_decoder
 from boatlift.errors import BoatliftError
-from boatlift.kernels.loop_checkpoint import NamedRows, SavedIterations
+from boatlift.kernels.step_state import NamedRows, SavedIterations
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.key_groups import Share
@@ -25,18 +25,15 @@ from boatlift.state.opened import forget_runs, open_run, prove_run
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["MANIFEST", "LoopCheckpointFiles"]
-
 MANIFEST = "rounds.json"
-"""The file that names the files of the rounds that count."""
+"""The file that names the files of the valid checkpoint."""
 
 
-class _KeptRuns(msgspec.Struct, frozen=True):
-    """The rounds that count.
+class _KeptRuns(msgspec.Struct, frozen=True, rename={"iteration": "round"}):
+    """The valid loop checkpoint.
 
     Attributes:
-        iteration: The last of them.
-        began: The round with which the tasks that wrote them had begun.
+        began: The iteration with which the tasks that wrote it began.
         files: Name to the runs of all tasks.
     """
 
@@ -50,7 +47,7 @@ class _OfTask(msgspec.Struct, frozen=True):
 
 
 class _Proved(msgspec.Struct, frozen=True):
-    """What a file of JSON says, and the xxh3-128 of its bytes."""
+    """The content of a JSON file, and the xxh3-128 of its bytes."""
 
     digest: str
     content: msgspec.Raw
@@ -61,20 +58,17 @@ _KEPT_RUNS, _OF_TASK, _PROVED = json_decoder(_KeptRuns), json_decoder(_OfTask), 
 
 @dataclass(slots=True)
 class LoopCheckpointFiles:
-    """The rounds of a loop in a step, on the side of a task.
+    """The checkpoints of a loop in a step, for one task.
 
-    Each owner writes into a folder of its own, and so does a process that was taken for dead. A step is begun with the
-    rounds of the newest owner whose files are whole.
+    Each owner writes into a folder of its own, even an owner that was believed dead. A step begins with the checkpoint
+    of the newest owner whose files are undamaged.
 
     Attributes:
         folder: The folder of the step and of all input up to it.
-        loop: The loop, as its folders are named.
-        seconds: So long after the step began, or rounds were kept last, rounds are kept.
-        processor: The processor, as runs name it.
-        codecs: Name to the form of rows, as far as it does not stand in the files.
+        loop: The folder name of the loop.
+        seconds: The least time between the begin of the step or a checkpoint and the next checkpoint.
+        codecs: Name to the codec of its rows, if the files do not tell it.
         step: The time of the step.
-        share: The key groups of this task.
-        token: The owner's.
     """
 
     folder: Path
@@ -90,7 +84,7 @@ class LoopCheckpointFiles:
     _failed: bool = False
 
     def read(self) -> SavedIterations | None:
-        """Return the rounds that were kept last; None if no owner has kept any, or none of their files are whole."""
+        """Return the last checkpoint; None if no owner has written one with undamaged files."""
         for owner in self._owners():
             try:
                 found = self._read(self._of(owner))
@@ -113,31 +107,31 @@ class LoopCheckpointFiles:
     def _read(self, place: Path) -> SavedIterations:
         manifest: _KeptRuns = _proved(place / MANIFEST, _KEPT_RUNS)
         for run in (each for files in manifest.files.values() for each in files):
-            prove_run(run.name, run)  # in what is read later, damage would stop the step
+            prove_run(run.name, run)  # damage that is found later would stop the step
         return SavedIterations(
             manifest.iteration, {name: self._opened(name, runs) for name, runs in manifest.files.items()}
         )
 
     @property
     def due(self) -> bool:
-        """Whether the last rounds were kept so long ago that this one shall be."""
+        """Whether the next iteration should be written."""
         return not self._failed and time.monotonic() - self._last >= self.seconds
 
     def write(self, number: int, rows: NamedRows) -> None:
-        """Write a task's rows of all rounds so far; see `LoopCheckpoint.write`."""
-        with self._or_not_kept():
+        """Write a task's rows of all iterations so far; see `LoopCheckpoint.write`."""
+        with self._or_give_up():
             self._write(number, rows)
 
     def written(self, number: int) -> None:
-        """Take note that all tasks have written their rows: the first one says that they count."""
+        """Record that all tasks have written their rows; the first task makes the checkpoint valid."""
         self._last = time.monotonic()
         if self.share.residue == 0:
-            with self._or_not_kept():
-                self._count(number)
+            with self._or_give_up():
+                self._publish(number)
 
     @contextmanager
-    def _or_not_kept(self) -> Iterator[None]:
-        """Keep no more rounds if one cannot be kept: a full disk, or an older owner that removes files, costs time."""
+    def _or_give_up(self) -> Iterator[None]:
+        """Write no more checkpoints after one that fails: a full disk, or an older owner that deletes files."""
         try:
             yield
         except (OSError, BoatliftError, msgspec.MsgspecError):
@@ -149,7 +143,7 @@ class LoopCheckpointFiles:
         written = {}
         for place, (name, (codec, mine)) in enumerate(rows.items()):
             path = own / f"{number}-{self.share.residue}-{place}.arrow"
-            path.unlink(missing_ok=True)  # of an attempt of this task that failed
+            path.unlink(missing_ok=True)  # a failed attempt of this task may have left it
             run = write_run(
                 path, codec, [mine], processor=self.processor, times=(self.step, self.step), share=self.share
             )
@@ -157,7 +151,7 @@ class LoopCheckpointFiles:
             written[name] = run
         self._put(f"{number}-{self.share.residue}.json", _OfTask(written))
 
-    def _count(self, number: int) -> None:
+    def _publish(self, number: int) -> None:
         files: dict[str, list[RunRef]] = {}
         for task in range(self.share.modulus):
             written: _OfTask = _proved(self._of(self.token) / f"{number}-{task}.json", _OF_TASK)
@@ -181,15 +175,15 @@ class LoopCheckpointFiles:
     def _opened(self, name: str, runs: list[RunRef]) -> tuple[ValueCodec[Any, Any], list[Any]]:
         codec = self.codecs.get(name) or _arrangement_in(runs[0].name)
         opened = [open_run(run.name, run, codec=codec) for run in runs]
-        forget_runs([run.name for run in runs])  # another attempt writes other files of these names
+        forget_runs([run.name for run in runs])  # another attempt may write other files under these names
         return codec, opened
 
 
 def _proved(file: Path, decoder: msgspec.json.Decoder[Any]) -> Any:
-    """Return what a file says.
+    """Return the content of a file.
 
     Raises:
-        OSError, msgspec.MsgspecError: it cannot be read, or is not as it was written.
+        OSError, msgspec.MsgspecError: the file cannot be read, or is damaged.
     """
     proved: _Proved = _PROVED.decode(file.read_bytes())
     if xxhash.xxh3_128_hexdigest(bytes(proved.content)) != proved.digest:
@@ -198,7 +192,7 @@ def _proved(file: Path, decoder: msgspec.json.Decoder[Any]) -> Any:
 
 
 def _arrangement_in(file: str) -> ArrangementCodec:
-    """Return the form of the rows of an arrangement's file."""
+    """Return the codec of an arrangement's file."""
     with pa.memory_map(file) as source:
         schema = pa.ipc.open_file(source).schema
     return ArrangementCodec(pa.schema([field for field in schema if field.name.startswith("row.")]))

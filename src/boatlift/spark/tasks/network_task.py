@@ -1,4 +1,4 @@
-"""The task of a view: a network of nodes over one partition's changes."""
+"""The task of a view: it runs a network of nodes over one partition's changes."""
 
 from __future__ import annotations
 
@@ -15,23 +15,18 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import InvalidError
-from boatlift.kernels.exchange import ALONE, Exchange
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.loop_checkpoint import NOT_KEPT, LoopCheckpoint
-from boatlift.kernels.network.network import Network
+from boatlift.kernels.network.network import Network, OutputCollector
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.kernels.network.output_collector import OutputCollector
-from boatlift.kernels.step_state import Runs
-from boatlift.spark.tasks.barrier import joined
-from boatlift.spark.tasks.declared import as_declared
+from boatlift.kernels.step_state import ALONE, NOT_KEPT, Exchange, LoopCheckpoint, Runs
+from boatlift.spark.tasks.barrier import RelayAddress, joined
 from boatlift.spark.tasks.divide import read_pieces
 from boatlift.spark.tasks.inputs import INPUT, by_input, input_column
 from boatlift.spark.tasks.keyed_task import of_share, task_input
 from boatlift.spark.tasks.loop_checkpoint_files import LoopCheckpointFiles
 from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
-from boatlift.spark.tasks.relay_connection import RelayAddress
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
-from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.spark.tasks.staging import ArrowStager, as_declared
 from boatlift.state.arrangement.arranged import key_hashes, key_words
 from boatlift.state.column import Column
 from boatlift.state.group import group, grouped_sum
@@ -39,17 +34,14 @@ from boatlift.state.key_groups import Share
 from boatlift.state.opened import LocatedRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Channel", "ChannelTask", "InputHashes", "NetTask", "NetworkTask"]
-
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Rows that a job leaves for later jobs of the same step.
+    """Rows that a job writes for later jobs of the same step.
 
     Attributes:
         name: Its name within the view.
-        place: The place of the network that they come from.
-        schema: Their columns, then `_weight`.
+        place: The place in the network of the node with these rows.
     """
 
     name: str
@@ -59,17 +51,12 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class NetworkTask:
-    """Runs the nodes of a network over a partition's changes, and leaves what comes out.
+    """Runs the nodes of a network over a partition's changes, and stages their output.
 
     Attributes:
-        processor: The view, for messages.
-        network: The nodes.
-        channels: What is left for later jobs of the step.
-        output_collector: What is handed to outputs; None in a job that is not the step's last.
-        outputs: The outputs.
-        token: The owner's.
-        tasks: How many partitions the job has; partition i takes key groups g with g % tasks == i.
-        folder: Where new files go.
+        channels: The rows for later jobs of the step.
+        output_collector: Collects the step's output; None in a job that is not the step's last.
+        tasks: The number of partitions; partition i has the key groups g with g % tasks == i.
     """
 
     processor: str
@@ -82,18 +69,16 @@ class NetworkTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Take a partition's rows and return its receipt."""
         parameters, number = job_parameters(), partition()
         receipt = guarded(self.processor, lambda: self.run(parameters, number, list(batches)))
         yield packed(Report(parameters, [receipt]))
 
     def run(self, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]) -> TaskReceipt:
-        """Take a partition's rows.
+        """Execute the step over a partition's rows.
 
         Args:
-            parameters: Of the job.
-            number: The partition's number, which decides which key groups the rows may be of.
-            handed: Its rows, unless they stand in files.
+            number: The partition's number, which determines the key groups of its rows.
+            handed: The rows, unless they are in files.
         """
         given, share = task_input(parameters), Share(self.tasks, number)
         rows = handed if given.pieces is None else list(read_pieces(given.pieces[number]))
@@ -119,7 +104,7 @@ class NetworkTask:
                 passed=given.passed,
             )
         runs = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
-        staged = self._left(made.changes, parameters.first, number)
+        staged = self._staged(made.changes, parameters.first, number)
         rows_in = sum(batch.num_rows for batch in rows)
         if self.output_collector is None:
             return TaskReceipt(number, rows_in, 0, 0, {}, runs, staged)
@@ -147,7 +132,7 @@ class NetworkTask:
             part: RunsOnDemand(of_share(runs.get(part, ()), share), codec) for part, codec in self.network.parts.items()
         }
 
-    def _left(self, changes: Sequence[ZSet | None], time: int, number: int) -> dict[str, RunRef | None]:
+    def _staged(self, changes: Sequence[ZSet | None], time: int, number: int) -> dict[str, RunRef | None]:
         left: dict[str, RunRef | None] = {}
         for channel in self.channels:
             change = changes[channel.place]
@@ -161,7 +146,7 @@ class NetworkTask:
 
 
 def change_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> ZSet | None:
-    """Return the rows of an input, in columns of the declared types; their last column is `_weight`."""
+    """Return an input's rows in the declared types; the batches' last column is `_weight`."""
     changes = [
         ZSet(
             tuple(map(as_declared, batch.columns[:-1], schema.types)),
@@ -174,16 +159,15 @@ def change_of(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> ZSet | No
 
 @dataclass(frozen=True, slots=True)
 class InputHashes:
-    """The hashes of the keys of rows, as nodes divide them.
+    """The key hashes of rows, by which nodes divide them.
 
     Attributes:
-        keys: For each input the places of the columns of its key; None: all columns.
+        keys: For each input the places of its key columns; None: all columns.
     """
 
     keys: tuple[tuple[int, ...] | None, ...]
 
     def __call__(self, rows: pa.RecordBatch) -> npt.NDArray[np.uint64]:
-        """Return the hashes of rows, of one input or of several."""
         if len(self.keys) == 1:
             return self._of(0, rows)
         hashes = np.zeros(rows.num_rows, np.uint64)
@@ -202,13 +186,12 @@ class InputHashes:
 
 @dataclass(frozen=True, slots=True)
 class ChannelTask:
-    """Reads a channel: files that an earlier job of the step has left, or that another unit has sent.
+    """Reads a channel: files of an earlier job of the step, or of another unit.
 
     Attributes:
-        processor: The processor that reads, for messages.
-        name: The channel.
-        files: The files, of which the rows that come in have the numbers; None: the job's input file names them, and
-            the one task reads them all.
+        processor: The unit that reads, for messages.
+        files: The files; the task's input rows have their numbers. None: the one task reads all files that the job's
+            input file names.
     """
 
     processor: str
@@ -216,7 +199,6 @@ class ChannelTask:
     files: tuple[str, ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of the files whose numbers come in, mapped into memory."""
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         yield from guarded(self.processor, lambda: self.run(numbers))
 
@@ -232,27 +214,26 @@ class ChannelTask:
 
 @dataclass(frozen=True, slots=True)
 class NetTask:
-    """Leaves out the rows of a change that cancel out: those whose weights add up to 0.
+    """Drops the rows of a change that cancel out: their weights add up to 0.
 
     Attributes:
-        processor: The processor that reads, for messages.
+        processor: The unit that reads, for messages.
     """
 
     processor: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a partition that are left; equal rows are of one partition."""
+        """Return the remaining rows of a partition; equal rows are in one partition."""
         yield from guarded(self.processor, lambda: self.run(list(batches)))
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-        """Return the rows that are left, as they are."""
         if not batches:
             return []
         rows = pa.Table.from_batches(batches).combine_chunks()
         columns = [column.combine_chunks() for column in rows.columns[:-1]]  # the last column is `_weight`
         try:
             hashes, words = key_hashes(columns, len(rows)), key_words(columns, len(rows))
-        except InvalidError:  # a type whose values cannot be compared, so that nothing is known to cancel out
+        except InvalidError:  # values of this type cannot be compared, so no rows are known to cancel out
             return list(batches)
         grouping = group(hashes, [Column(pa.int64(), words)])
         weights = rows.column(WEIGHT).to_numpy()[grouping.order]

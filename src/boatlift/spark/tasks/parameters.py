@@ -1,24 +1,24 @@
-"""The parameters of a job, as its tasks read them; a task's partition; and errors that a task did not foresee.
+"""The parameters of a job for its tasks; a task's partition; and a task's unforeseen errors.
 
-All that differs from step to step comes with the job, as one of its local properties, and not with the plan. So one
-plan can serve many steps, and a task that is left of an older job reads that job's own parameters.
+Everything that differs from step to step is in the job's local properties rather than in the plan. So one plan serves
+many steps, and a leftover task of an older job reads the parameters of that job.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
+import pyarrow as pa
 from pyspark import SparkContext, TaskContext
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.spark.tasks.sealed_errors import SealedError, sealing
-
-__all__ = ["JobParameters", "UserRaised", "as_job", "attempt", "guarded", "job_parameters", "partition"]
 
 T = TypeVar("T")
 
@@ -31,8 +31,8 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         first, last: The steps that the job runs.
         input_file: The file with their input (`TaskInput`), which is too large for a property; empty: there is none.
-        source: The positions of the sources of the step, if the plan does not hold them (`told_sources`); for the task
-            that reads a source, its position alone, in the source's own encoding.
+        source: The positions of the step's sources, if the plan does not hold them (`told_sources`). The task that
+            reads a source gets only the position of its source, in the source's own encoding.
     """
 
     first: int
@@ -42,12 +42,11 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def times(self) -> range:
-        """All steps that the job runs."""
         return range(self.first, self.last + 1)
 
     @contextmanager
     def to_tasks(self, context: SparkContext) -> Iterator[None]:
-        """Hand these parameters to the tasks of all jobs that this thread begins meanwhile."""
+        """Give these parameters to the tasks of all jobs that this thread begins in the block."""
         context.setLocalProperty(_PROPERTY, base64.b64encode(msgspec.msgpack.encode(self)).decode())
         try:
             yield
@@ -58,24 +57,24 @@ class JobParameters(msgspec.Struct, frozen=True, array_like=True):
 _PARAMETERS = packed_decoder(JobParameters)
 
 
-_told: list[JobParameters] = []
-"""The parameters of the step that a task of many steps executes now; a worker has one task at a time."""
+_overrides: list[JobParameters] = []
+"""The parameters of the step that a task of a long-running job executes; a worker has one task at a time."""
 
 
 @contextmanager
 def as_job(parameters: JobParameters) -> Iterator[None]:
-    """Let code of this task run as if its job were another one, with these parameters."""
-    _told.append(parameters)
+    """Run the block as a task of a job with these parameters."""
+    _overrides.append(parameters)
     try:
         yield
     finally:
-        _told.pop()
+        _overrides.pop()
 
 
 def job_parameters() -> JobParameters:
     """Return the parameters of this task's job."""
-    if _told:
-        return _told[-1]
+    if _overrides:
+        return _overrides[-1]
     context = TaskContext.get()
     text = None if context is None else context.getLocalProperty(_PROPERTY)
     if text is None:
@@ -91,17 +90,13 @@ def partition() -> int:
 
 
 def attempt() -> int:
-    """Return the number of this attempt of a task, among those of all tasks of the application; 0 outside a task."""
+    """Return Spark's application-wide number of this attempt of a task; 0 outside a task."""
     context = TaskContext.get()
     return 0 if context is None else int(context.taskAttemptId())
 
 
 class UserRaised(Exception):  # noqa: N818 - it never leaves a task
-    """A function of the user raised an error.
-
-    Args:
-        error: The error.
-    """
+    """A user's function raised an error."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(error)
@@ -109,9 +104,9 @@ class UserRaised(Exception):  # noqa: N818 - it never leaves a task
 
 
 def guarded(processor: str, work: Callable[[], T]) -> T:
-    """Run a task's work; an error that is not Boatlift's becomes an `InternalError`, as which it reaches the driver.
+    """Run a task's work; an error that is not Boatlift's reaches the driver as an `InternalError`.
 
-    What a function of the user raised (`UserRaised`) reaches the driver as text.
+    The error of a user's function (`UserRaised`) reaches the driver as text.
     """
     try:
         with sealing():
@@ -127,3 +122,40 @@ def _run(processor: str, work: Callable[[], T]) -> T:
         raise
     except Exception as error:
         raise InternalError("INTERNAL", f"a task of {processor} failed with {error!r}: please report it") from error
+
+
+_BY_SOURCE = packed_decoder(dict[str, bytes])
+
+
+@dataclass(frozen=True, slots=True)
+class ReadsToldSource:
+    """Reads the rows of a source at its position in the job parameters.
+
+    Attributes:
+        task: Reads the rows, given parameters with the position of this source only.
+    """
+
+    source: str
+    task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Return the rows.
+
+        Raises:
+            InternalError: the parameters have no position of this source.
+        """
+        with as_job(guarded(self.source, self._parameters)):
+            yield from self.task(batches)
+
+    def _parameters(self) -> JobParameters:
+        """Return the job's parameters with the position of this source only."""
+        parameters = job_parameters()
+        position = _BY_SOURCE.decode(parameters.source).get(self.source)
+        if position is None:
+            raise InternalError("INTERNAL", f"a task that reads {self.source} got no position: please report it")
+        return msgspec.structs.replace(parameters, source=position)
+
+
+def told_sources(positions: Mapping[str, bytes]) -> bytes:
+    """Encode the positions of sources, each in its own encoding, for job parameters."""
+    return msgspec.msgpack.encode(dict(positions))

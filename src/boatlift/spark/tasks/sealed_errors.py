@@ -1,8 +1,8 @@
-"""How an error of Boatlift reaches the driver from a task, and is told from text that only looks like one.
+"""Sealed errors: how the driver recognises an error of Boatlift in the text of a failed task.
 
-Spark hands on the error of a task as text, which quotes whatever rows, functions of the user and Spark itself say. So
-the driver gives each job a secret, its seal, and an error is one of Boatlift's if it stands behind the seal of its job.
-No row can know the seal, not even a row that holds the text of an earlier error.
+Spark delivers a task's error as text, which quotes rows, messages of users' functions and Spark's own words. So the
+driver gives each job a secret, its seal. Text behind the seal is an error of Boatlift. No row can contain the seal, not
+even a row with the text of an earlier error.
 """
 
 from __future__ import annotations
@@ -16,17 +16,11 @@ from pyspark import SparkContext, TaskContext
 
 from boatlift.errors import BoatliftError, from_text, to_text
 
-__all__ = ["SealedError", "TaskFailedError", "sealing", "unsealing"]
-
 _PROPERTY = "boatlift.seal"
 
 
 class TaskFailedError(Exception):
-    """A task of a job has raised an error of Boatlift.
-
-    Args:
-        error: The error.
-    """
+    """A task of a job has raised an error of Boatlift."""
 
     def __init__(self, error: BoatliftError) -> None:
         super().__init__(str(error))
@@ -34,12 +28,12 @@ class TaskFailedError(Exception):
 
 
 class SealedError(Exception):
-    """An error of Boatlift behind the seal of its job; it never leaves a task but as text."""
+    """An error of Boatlift behind the seal of its job; it leaves a task only as text."""
 
 
 @contextmanager
 def sealing() -> Iterator[None]:
-    """Seal an error of Boatlift in a task; where no job has a seal, as in a test, it stays as it is."""
+    """Seal Boatlift's errors in a task; without a seal, as in a test, an error stays as it is."""
     try:
         yield
     except BoatliftError as error:
@@ -52,7 +46,7 @@ def sealing() -> Iterator[None]:
 
 @contextmanager
 def unsealing(context: SparkContext) -> Iterator[None]:
-    """Give the jobs that this thread runs meanwhile a seal.
+    """Give a seal to the jobs that this thread runs in the block.
 
     Raises:
         TaskFailedError: a task has raised an error of Boatlift.

@@ -1,7 +1,7 @@
-"""The last stage of a step's job: stage its output for every sink, keep it for every reader.
+"""The last stage of a step's job: it stages the output for every sink and every reading unit.
 
-Effects happen only here, in the last stage, so that no later stage can mix rows of two attempts. Files have fresh
-names, and count only when the driver names them from the receipts of the attempts that succeeded.
+Effects happen only in the last stage, so that no later stage can mix the rows of two attempts. Files have fresh names,
+and count only if the driver finds their names in the receipts of attempts that succeeded.
 """
 
 from __future__ import annotations
@@ -22,15 +22,13 @@ from boatlift.dataflow.columns import ROW_HASH
 from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["Output", "Report", "StageTask", "TaskReceipt", "fresh_run", "packed", "stage_all"]
-
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Where a step's output goes: a sink, or (with the name `edges.EDGE`) other units.
+    """A destination of a step's output: a sink, or (with the name `EDGE`) the units that read it.
 
     Attributes:
-        upserts: Whether it keeps one row a key, so that it needs no row that another row of its key replaces.
+        upserts: Whether it keeps one row per key, so that it needs no row that the step replaces.
     """
 
     name: str
@@ -42,16 +40,15 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     """The report of a task on one step.
 
     Attributes:
-        partition: The task's partition.
-        rows_in: Rows that it was handed.
-        rows, digest: Rows of its output, and their digest.
-        staged: For each output by name its file of rows; None where there are none.
-        runs: Part of the state to the run with what the step adds to it, if it adds anything.
-        channels: For each channel to later jobs of the step its file of rows; None where there are none.
-        latest: The latest time of its rows, in milliseconds since 1970, of a task that looks for it; None if no row
-            has a time.
-        late: How many of its rows were late, of a task that judges them.
-        answers: The answers that it asked of the outside, by key; None of a task that records none.
+        rows_in: The number of input rows.
+        rows, digest: The number of output rows, and their digest.
+        staged: Output to its file of rows; None if it has no rows.
+        runs: Part of the state to the run that the step adds, if it adds any.
+        channels: Channel to its file of rows for later jobs of the step; None if it has no rows.
+        latest: The latest time of the rows, in milliseconds since 1970, if the task computes it; None if no row has a
+            time.
+        late: The number of late rows, if the task computes it.
+        answers: The answers of the external system by key; None if the task records none.
     """
 
     partition: int
@@ -74,7 +71,7 @@ class Report(msgspec.Struct, frozen=True, array_like=True):
 
 
 def packed(report: Report) -> pa.RecordBatch:
-    """Return a task's report as the one row that the task returns."""
+    """Return a report as the one row that a task returns."""
     return pa.record_batch({"receipt": pa.array([msgspec.msgpack.encode(report)], pa.binary())})
 
 
@@ -87,16 +84,10 @@ def stage_all(
     batches: Sequence[pa.RecordBatch],
     replaced: Sequence[pa.RecordBatch] = (),
 ) -> dict[str, RunRef | None]:
-    """Hand a task's rows to every output, each under a fresh name; None where there are no rows.
+    """Stage a task's rows for every output under fresh names; return None for an output without rows.
 
     Args:
-        outputs: Where the rows go.
-        folder: Where new files go.
-        token: The owner's.
-        time: The step's time.
-        partition: The task's partition.
-        batches: Rows for all outputs.
-        replaced: Rows that held until now of keys that have another row from now on: for outputs without `upserts`.
+        replaced: The old rows of keys that get another row; only outputs without `upserts` receive them.
     """
     staged: dict[str, RunRef | None] = {}
     for output in outputs:
@@ -111,12 +102,12 @@ def stage_all(
 
 
 def fresh_run(token: int) -> str:
-    """Return a name that no other file has: the owner's token, and a random part."""
+    """Return a unique file name: the owner's token, and a random part."""
     return f"{token:012d}-{uuid.uuid4().hex}.arrow"
 
 
 def measured(path: Path) -> tuple[int, str]:
-    """Return the size and the digest of a file, as they are recorded."""
+    """Return the size and the digest of a file, as records have them."""
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, xxhash.xxh3_128)
         return file.tell(), digest.hexdigest()
@@ -132,7 +123,6 @@ class StageTask:
     folder: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage a partition and return its receipt."""
         step = job_parameters()
         yield packed(Report(step, [guarded(self.processor, lambda: self.run(step.first, partition(), batches))]))
 

@@ -1,8 +1,8 @@
-"""Rows on their way to a sink or to another unit: pieces that tasks put into scratch.
+"""Rows on their way to a sink or to another unit: pieces that tasks write to scratch.
 
-A piece is an Arrow IPC file in the scratch folder. Scratch is volatile by contract (after a crash the step is staged
-again), so nothing is synced here; a piece is trusted only through its receipt: the driver hands over receipts of
-attempts that succeeded, and `read_pieces` compares every piece with its receipt.
+A piece is an Arrow IPC file. Scratch is volatile by contract: after a crash the step is staged again, so nothing is
+synced. A piece is trusted only by its receipt: the driver passes on the receipts of attempts that succeeded, and
+`read_pieces` compares every piece with its receipt.
 """
 
 from __future__ import annotations
@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import InternalError, UnavailableError
-from boatlift.spark.tasks.declared import as_declared
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ArrowStager", "read_pieces"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrowStager:
-    """The part of a sink that runs in tasks: each writes its rows as one Arrow IPC file.
+    """The stager of most sinks: each task writes its rows as one Arrow IPC file.
 
     Attributes:
         schema: The names and types of every batch, in order.
@@ -33,10 +30,10 @@ class ArrowStager:
     schema: pa.Schema
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Write a piece; a task without rows leaves no file, and its receipt has an empty place.
+        """Write a piece; a task without rows writes no file, and its receipt has an empty place.
 
         Raises:
-            InternalError: a batch has other columns than the sink was opened with.
+            InternalError: a batch does not have the columns of `schema`.
             UnavailableError: `[STORE_FAILED]` the scratch folder cannot be written.
         """
         import pyarrow as pa
@@ -46,7 +43,7 @@ class ArrowStager:
         writer: pa.RecordBatchFileWriter | None = None
         try:
             for batch in batches:
-                # What is declared nullable may differ between plan and sink; names and types may not.
+                # Nullability may differ between plan and sink; names and types may not.
                 columns = list(map(as_declared, batch.columns, self.schema.types))
                 _check_columns(batch.schema.names, columns, self.schema)
                 if not batch.num_rows:
@@ -64,10 +61,6 @@ class ArrowStager:
 
 def read_pieces(rows: int, staged: Sequence[Staged]) -> list[pa.Table]:
     """Map a step's pieces into memory, in order of partition, each compared with its receipt.
-
-    Args:
-        rows: How many rows the step has.
-        staged: The receipts, in any order.
 
     Returns:
         One table a piece that has rows; zero-copy views of the files.
@@ -107,3 +100,31 @@ def _check_columns(names: list[str], columns: Sequence[pa.Array[Any]], expected:
 
 def _show(names: Sequence[str], types: Sequence[pa.DataType]) -> str:
     return "(" + ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=False)) + ")"
+
+
+def as_declared(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """Return a column in its declared type, which may differ in nullability; a column of another type as it is.
+
+    Spark's type of `array(coalesce(v, 0))` excludes NULLs, and its type of the UNION with an `array(v)` includes them,
+    but a step may have rows of the first side only.
+    """
+    if column.type == kind or _nullable_inside(column.type) != _nullable_inside(kind):
+        return column
+    return column.cast(kind)
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    """Return a type that allows NULL everywhere inside its values."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(kind.field(place)) for place in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_field).with_nullable(False), _nullable(kind.item_field))
+    return kind
+
+
+def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
+    return field.with_type(_nullable_inside(field.type)).with_nullable(True)

@@ -1,1 +1,1 @@
-"""Arrangements: the sum of all changes of a stream, as distinct rows with weights, found by key."""
+"""Arrangements: the sum of all changes of a stream, as distinct rows with weights, indexed by key."""

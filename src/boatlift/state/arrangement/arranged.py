@@ -1,4 +1,4 @@
-"""Changes in memory, arranged: consolidated, and sorted as the rows of a run are."""
+"""Arranges changes in memory: consolidates and sorts them like the rows of a run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from boatlift.state.row_hash import hash_rows
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
-__all__ = ["KEY_SEED", "Arranged", "arranged", "key_hashes", "key_words", "rows_of_keys"]
-
 Arranged = KeyedRows[ArrangedRows]
 
 Hashes = npt.NDArray[np.uint64]
@@ -26,7 +24,7 @@ Ints = npt.NDArray[np.int64]
 _WITHOUT_GROUP = np.uint64((1 << 52) - 1)
 
 KEY_SEED = 0
-"""The seed of the hash of a key; those of a row's identity are 1 and 2."""
+"""The seed of a key's hash; a row's identity has the seeds 1 and 2."""
 
 _WORD_SEED = 3
 
@@ -35,8 +33,6 @@ def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = Fals
     """Return the hash of each row's key, by which an arrangement is sorted; without columns all rows have one key.
 
     Args:
-        columns: The columns of the key.
-        rows: The number of rows.
         one_group: Whether all rows are in key group 0, so that one task has them all.
     """
     if not columns:
@@ -46,26 +42,17 @@ def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = Fals
 
 
 def key_words(columns: Sequence[pa.Array], rows: int) -> Ints:
-    """Return the second hash of each row's key: with the first one it tells keys apart.
-
-    Args:
-        columns: The columns of the key.
-        rows: The number of rows.
-    """
+    """Return a second hash of each row's key, which distinguishes keys with equal first hashes."""
     return hash_rows(columns, rows, _WORD_SEED).view(np.int64)
 
 
 def arranged(
     codec: ArrangementCodec, columns: Sequence[pa.Array], weights: Ints, hashes: Hashes, place: Sequence[Ints] = ()
 ) -> Arranged:
-    """Return rows with weights as an arrangement has them: each row once, none with weight 0.
+    """Return weighted rows as an arrangement has them: each row once, none with weight 0.
 
     Args:
-        codec: The form of the rows.
-        columns: Their columns.
-        weights: Their weights.
-        hashes: The hashes of their keys.
-        place: If the rows have an order: a second hash of each row's key, and the number of its place.
+        place: For an arrangement with an order: a second hash of each row's key, and the code of its place.
     """
     rows = len(weights)
     words = (*place, *(hash_rows(columns, rows, seed).view(np.int64) for seed in (1, 2)))
@@ -78,11 +65,5 @@ def arranged(
 
 
 def rows_of_keys(codec: ArrangementCodec, wanted: Hashes, segment: Segment[ArrangedRows]) -> Arranged:
-    """Return the rows of a segment whose keys have one of some hashes.
-
-    Args:
-        codec: The form of the rows.
-        wanted: The hashes, ascending, each once.
-        segment: A batch of a run.
-    """
+    """Return the rows of a segment whose keys have one of some hashes, which ascend without duplicates."""
     return segment.take(codec, ranges(*segment.stretches(wanted)))

@@ -1,7 +1,7 @@
-"""The inner join of two streams of changes: bilinear, so that the change of the result follows from the changes alone.
+"""The inner join of two streams of changes, which is bilinear: the change of the result follows from the changes.
 
 With arrangements A and B, and the changes ΔA and ΔB of a step, the change of A ⋈ B is ΔA ⋈ B + A ⋈ ΔB + ΔA ⋈ ΔB.
-Weights multiply. The cost is that of the rows of the changes and of their partners.
+Weights multiply. The cost is that of the changed rows and of their partners.
 """
 
 from __future__ import annotations
@@ -21,12 +21,10 @@ from boatlift.state.opened import OpenRun
 from boatlift.state.row_hash import hash_rows
 from boatlift.state.segment import Segment
 
-__all__ = ["Side", "join_change"]
-
 Ints = npt.NDArray[np.int64]
 
 PAIRS_AT_ONCE = 1 << 20
-"""So many pairs of rows are made at a time: a hot key may have very many partners."""
+"""The number of pairs that are made at a time, because a hot key may have many partners."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +32,8 @@ class Side:
     """One side of a join.
 
     Attributes:
-        codec: The form of its rows.
-        keys: The places of the key columns among its columns, in the order of the other side's.
-        kept: The places of the columns that the result has.
+        keys: The places of the key columns among its columns, in the same order on both sides.
+        kept: The places of the columns in the result.
     """
 
     codec: ArrangementCodec
@@ -45,11 +42,10 @@ class Side:
 
     @property
     def kept_types(self) -> list[pa.DataType]:
-        """The types of the columns that the result has."""
         return [self.codec.schema.field(place).type for place in self.kept]
 
     def kept_of(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
-        """Return the columns that the result has, of all columns of the side."""
+        """Return the columns of the result, given all columns of the side."""
         return tuple(columns[place] for place in self.kept)
 
 
@@ -62,8 +58,7 @@ def join_change(
     """Return the change of a join, in pieces: the columns of the result, and the weights.
 
     Args:
-        left, right: The sides.
-        changes: The changes of the two sides; None where there are none. No key has a NULL.
+        changes: The changes of the two sides; None: no change. No key has a NULL.
         runs: The arrangements of the two sides before the step.
     """
     change, other_change = changes
@@ -72,7 +67,8 @@ def join_change(
             for segment in run.segments:
                 yield from _pairs(left, change, right, segment)
         if other_change is not None and len(other_change):
-            yield from _pairs(left, change, right, _segment(other_change))
+            changed = Segment(other_change.hash, other_change.keys, other_change.values, other_change.collides)
+            yield from _pairs(left, change, right, changed)
     if other_change is not None and len(other_change):
         for run in runs[0]:
             for segment in run.segments:
@@ -84,7 +80,7 @@ def join_change(
 def _pairs(
     side: Side, change: Arranged, other: Side, segment: Segment[ArrangedRows]
 ) -> Iterator[tuple[list[pa.Array], Ints]]:
-    """Return the pairs of the rows of a change with those of a segment: columns of the change first."""
+    """Return the pairs of a change's rows with a segment's rows: columns of the change first."""
     first, last = segment.stretches(change.hash)
     counts = last - first
     for begin, end in _cuts(counts):
@@ -111,7 +107,7 @@ def _pairs(
 
 
 def _keys(rows: Sequence[pa.Array], places: Sequence[int]) -> list[Column]:
-    """Return the columns of a key as they are compared: one of a nested type by two hashes."""
+    """Return the columns of a key for comparison; a nested column becomes two hashes."""
     keys = []
     for place in places:
         column = rows[place]
@@ -124,7 +120,7 @@ def _keys(rows: Sequence[pa.Array], places: Sequence[int]) -> list[Column]:
 
 
 def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
-    """Return stretches of rows with no more than so many partners in all, or of one row with more."""
+    """Return ranges of rows with at most `PAIRS_AT_ONCE` partners, or of one row with more."""
     total = np.cumsum(counts)
     begin = 0
     while begin < len(counts):
@@ -134,12 +130,8 @@ def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def _segment(change: Arranged) -> Segment[ArrangedRows]:
-    return Segment(change.hash, change.keys, change.values, change.collides)
-
-
 def without_null_keys(side: Side, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
-    """Return which rows have a key, None if all have: a row with a NULL in its key has no partner."""
+    """Return which rows have a key without NULL, None if all have: the others have no partner."""
     known: npt.NDArray[np.bool_] | None = None
     for place in side.keys:
         if columns[place].null_count:

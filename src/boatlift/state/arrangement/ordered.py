@@ -1,8 +1,7 @@
-"""The first rows of a key in an arrangement with an order: read without the rows behind them.
+"""Arrangements with an order: the first rows of a key are read without the rows after them.
 
-The rows of a key stand in several runs, and a later run may take back a row of an earlier one. So some rows are read of
-each run; up to the first row that was left unread in any of them, their sum is known. If that is not enough for a key,
-more of its rows are read.
+The rows of a key are in several runs, and a later run may retract a row of an earlier one. So some rows of each run are
+read: their sum is known up to the first unread row of any run. If that is not enough for a key, more rows are read.
 """
 
 from __future__ import annotations
@@ -12,30 +11,84 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
+from boatlift.state.column import Column, canonical_bits
 from boatlift.state.group import grouped_sum, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.segment import Segment
 
-__all__ = ["FirstRows", "KeyWords", "weights_held"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
+_LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+_BYTES = np.arange(8)
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The order of one column, as in ORDER BY."""
+
+    descending: bool = False
+    nulls_first: bool = True
+
+
+def order_codes(column: pa.Array, order: Order) -> Ints:
+    """Return a code for each value that keeps the order; NaN follows all other numbers, as in Spark.
+
+    Args:
+        column: Values of fixed width, text or binary.
+    """
+    codes = _ascending(column)
+    if order.descending:
+        codes = ~codes
+    if column.null_count:
+        null = column.is_null().to_numpy(zero_copy_only=False)
+        codes = np.where(null, _LEAST if order.nulls_first else _MOST, codes)
+    return codes
+
+
+def _ascending(column: pa.Array) -> Ints:
+    kind = column.type
+    if pa.types.is_float32(kind):
+        return _ascending(column.cast(pa.float64()))
+    stored = Column.from_arrow(column, kind, canonical=False).values
+    if isinstance(stored, pa.Array):
+        return _first_bytes(stored)
+    if pa.types.is_float64(kind):
+        bits = canonical_bits(stored).view(np.int64)
+        return np.where(bits < 0, bits ^ _MOST, bits)
+    if pa.types.is_decimal(kind):
+        low, high = stored["low"].view(np.int64), stored["high"]
+        beyond = np.where(high < 0, _LEAST, _MOST)
+        return np.where(high == low >> 63, low, beyond)
+    return stored.astype(np.int64)
+
+
+def _first_bytes(column: pa.Array) -> Ints:
+    """Return the first eight bytes of each text as a number, which keeps the order."""
+    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+    _, raw_offsets, raw_data = column.buffers()
+    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
+    offsets = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
+    data = np.frombuffer(raw_data or b"", np.uint8)
+    padded = np.concatenate([data[: int(offsets[-1]) if len(column) else 0], np.zeros(8, np.uint8)])
+    heads = padded[np.minimum(offsets[:-1], len(padded) - 8)[:, None] + _BYTES]
+    heads[(offsets[1:] - offsets[:-1])[:, None] <= _BYTES] = 0
+    words = np.ascontiguousarray(heads).view(">u8").reshape(-1).astype(np.uint64)
+    return (words ^ np.uint64(1 << 63)).view(np.int64)
+
+
 _LAST = np.iinfo(np.int64).max
 _KEY, _PLACE = 0, 1
-"""The columns of an ordered arrangement's identity: the second hash of the key, and the number of the row's place."""
+"""The columns of an ordered arrangement's identity: the second hash of the key, and the code of the row's place."""
 
 
 @dataclass(frozen=True, slots=True)
 class KeyWords:
-    """Keys, each by two hashes.
-
-    Attributes:
-        hash, word: The hashes, ascending, each pair once.
-    """
+    """Keys, each as two hashes: ascending, without duplicates."""
 
     hash: npt.NDArray[np.uint64]
     word: Ints
@@ -52,12 +105,12 @@ class KeyWords:
         return len(self.hash)
 
     def numbers(self, rows: Arranged) -> Ints:
-        """Return for each row the number of its key, which is among these."""
+        """Return the number of each row's key, which must be among these."""
         first, last = self.hash.searchsorted(rows.hash, "left"), self.hash.searchsorted(rows.hash, "right")
         return search_stretches([self.word], first, last, [rows.keys[_KEY].values])
 
     def stretches(self, segment: Segment[ArrangedRows]) -> tuple[Ints, Ints]:
-        """Return where the rows of each key begin and end in a segment."""
+        """Return the begin and the end of each key's rows in a segment."""
         first, last = segment.stretches(self.hash)
         words = segment.key_values(_KEY)
         there = np.flatnonzero(first < last)
@@ -71,12 +124,12 @@ class KeyWords:
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The rows of a key up to a row in their order, and all whose number is that row's.
+    """The rows of a key up to a row in their order, and all that have the same place as that row.
 
     Attributes:
-        count: How many rows are wanted, each as often as its weight says.
-        different: Whether instead so many different places in the order are wanted.
-        ahead: So many rows more are read at once; each time that they are too few, four times as many are read.
+        count: The number of rows, counted with their weights.
+        different: Whether `count` counts distinct places instead.
+        ahead: The number of further rows to read at once; if they are too few, four times as many are read.
     """
 
     count: int
@@ -89,10 +142,7 @@ class FirstRows:
         """Return the first rows of keys before a change and after it, in portions of keys.
 
         Args:
-            codec: The form of the rows.
-            keys: The keys.
-            segments: The arrangement before the change.
-            change: The change; it has rows of these keys alone.
+            change: A change with rows of these keys only.
         """
         stretches = [keys.stretches(segment) for segment in segments]
         pending = np.arange(len(keys))
@@ -120,7 +170,7 @@ class FirstRows:
             most *= 4
 
     def _cuts(self, rows: Arranged, numbers: Ints, keys: int) -> Ints:
-        """Return for each of so many keys the place up to which its rows come first; of too few rows the last place."""
+        """Return for each key the place up to which its rows come first; the last place if it has too few rows."""
         places = _values(rows, _PLACE)
         counts = rows.values.weights
         if self.different:
@@ -132,18 +182,12 @@ class FirstRows:
         before[numbers[starts]] = total[starts] - counts[starts]
         reached = np.flatnonzero(total - before[numbers] >= self.count)
         cuts = np.full(keys, _LAST)
-        cuts[numbers[reached][::-1]] = places[reached][::-1]  # the first of each key is written last
+        cuts[numbers[reached][::-1]] = places[reached][::-1]  # the first place of each key is written last
         return cuts
 
 
 def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Segment[ArrangedRows]]) -> Ints:
-    """Return the weight that each of some rows has in an arrangement.
-
-    Args:
-        codec: The form of the rows.
-        rows: The rows.
-        segments: The arrangement.
-    """
+    """Return the weight of each of some rows in an arrangement."""
     held = np.zeros(len(rows), np.int64)
     wanted = [column.values for column in rows.keys]
     for segment in segments:
@@ -152,7 +196,7 @@ def weights_held(codec: ArrangementCodec, rows: Arranged, segments: Sequence[Seg
         low, high = (search_stretches(columns, first, last, wanted, behind=behind) for behind in (False, True))
         there = np.flatnonzero(low < high)
         places = ranges(low[there], high[there])
-        if len(places):  # state by round has a row several times
+        if len(places):  # a state by iteration may have a row several times
             weights = segment.read(codec, places).weights
             held[there] += grouped_sum(weights, np.cumsum(high[there] - low[there]) - (high - low)[there])
     return held
@@ -166,10 +210,10 @@ def _read(
     keys: int,
     most: int,
 ) -> tuple[list[Arranged], Ints, Mask]:
-    """Read up to so many rows of each of some keys out of each segment.
+    """Read up to `most` rows of each pending key from each segment.
 
     Returns:
-        The rows; for each key the place of the first row that is left unread; and whether none is.
+        The rows; for each key the place of the first unread row; and whether all rows are read.
     """
     held = []
     known = np.full(keys, _LAST)

@@ -1,1 +1,1 @@
-"""Newest rows: of each key the row that was written last; a row that ends its key is a tombstone."""
+"""Newest rows: the last written row of each key; a tombstone marks a key without a row."""

@@ -1,4 +1,4 @@
-"""The values of newest rows: the step that wrote a row, whether the key has one, and the row (docs/formats/run.md)."""
+"""The codec of newest rows: a row's values are its step, its presence and its columns (docs/formats/run.md)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["NewestCodec", "NewestRows", "StoredRows"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
@@ -22,12 +20,10 @@ _WIDTHS = ((pa.int8(), 2**7), (pa.int16(), 2**15), (pa.int32(), 2**31), (pa.int6
 
 @dataclass(frozen=True, slots=True)
 class NewestRows:
-    """Rows, each with the time that wrote it.
+    """Rows, each with the step that wrote it.
 
     Attributes:
-        times: The step that wrote each row.
         present: Whether the key has a row from then on; False: a tombstone, whose columns are NULL.
-        columns: The columns of the rows.
     """
 
     times: Ints
@@ -41,7 +37,6 @@ class StoredRows:
 
     Attributes:
         times: As in `NewestRows`, in the width of the file.
-        present: As in `NewestRows`.
         columns: As in `NewestRows`; None: the rows were written before the column was declared.
     """
 
@@ -52,31 +47,24 @@ class StoredRows:
 
 @dataclass(frozen=True, slots=True)
 class NewestCodec:
-    """The codec of newest rows: of rows with one key the one of the latest step counts.
+    """The codec of newest rows: of rows with equal keys, the row of the latest step counts.
 
-    A step writes at most one row of each key, so the latest is one. A delta is the run of the touched keys, and a
+    A step writes at most one row per key, so the latest is unique. A delta is the run of the changed keys, and a
     snapshot is a merge.
 
     Attributes:
-        keys: Name and type of each key column.
-        schema: The columns of a row.
         initial: The value of each column in rows that were written before it was declared; empty: NULL.
-        stored: The columns that the rows of a run have, by name; None: all. Such a codec reads and writes nothing else.
+        stored: The names of the columns in the runs; None: all. Such a codec writes nothing.
     """
 
     keys: tuple[tuple[str, pa.DataType], ...]
     schema: pa.Schema
     initial: tuple[pa.Scalar, ...] = ()
     stored: tuple[str, ...] | None = None
-
-    @property
-    def kind(self) -> str:
-        """The kind of runs."""
-        return "newest"
+    kind = "newest"
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """The keys and the columns, by name."""
         return {
             "keys": [[name, str(kind)] for name, kind in self.keys],
             "columns": [[field.name, str(field.type)] for field in self.schema],
@@ -95,7 +83,6 @@ class NewestCodec:
         return self._fields(int(values.times.max(initial=0)))
 
     def fields_of_merged(self, runs: Sequence[Sequence[StoredRows]]) -> list[pa.Field]:
-        """Return the columns, with times as wide as in the widest run."""
         return self._fields(max((int(each.times.max(initial=0)) for run in runs for each in run), default=0))
 
     def _fields(self, latest: int) -> list[pa.Field]:
@@ -104,18 +91,15 @@ class NewestCodec:
         return [pa.field(_TIME, kind, nullable=False), pa.field(_PRESENT, pa.bool_(), nullable=False), *rows]
 
     def encode(self, values: NewestRows, fields: Sequence[pa.Field]) -> list[pa.Array]:
-        """Return the columns."""
         return [pa.array(values.times).cast(fields[0].type), pa.array(values.present), *values.columns]
 
     def decode(self, columns: Mapping[str, pa.Array]) -> StoredRows:
-        """Return the columns of a record batch, as views."""
         names = [field.name for field in self.schema] if self.stored is None else self.stored
         place = {name: f"row.{number}" for number, name in enumerate(names)}
         given = (columns[place[field.name]] if field.name in place else None for field in self.schema)
         return StoredRows(columns[_TIME].to_numpy(zero_copy_only=True), columns[_PRESENT], tuple(given))
 
     def read(self, stored: StoredRows, rows: Ints | slice) -> NewestRows:
-        """Return some rows of a record batch."""
 
         def chosen(column: pa.Array) -> pa.Array:
             if isinstance(rows, slice):
@@ -131,18 +115,16 @@ class NewestCodec:
         return NewestRows(stored.times[rows].astype(np.int64), present, tuple(given))
 
     def _first_values(self, number: int, present: Mask) -> pa.Array:
-        """Return the values of a column that rows were written without: NULL in a tombstone."""
+        """Return the values of a column in rows that were written without it: NULL in a tombstone."""
         kind = self.schema.field(number).type
         value = self.initial[number] if self.initial else pa.scalar(None, kind)
         return pc.if_else(pa.array(present), value, pa.scalar(None, kind))
 
     def take(self, values: NewestRows, rows: Ints) -> NewestRows:
-        """Return some of the rows."""
         at = pa.array(rows)
         return NewestRows(values.times[rows], values.present[rows], tuple(each.take(at) for each in values.columns))
 
     def merge(self, pieces: Sequence[NewestRows], order: Ints, starts: Ints) -> NewestRows:
-        """Return of each key the row of the latest time."""
         times = np.concatenate([piece.times for piece in pieces])
         ordered = times[order]
         lengths = np.diff(np.append(starts, len(order)))
@@ -154,5 +136,5 @@ class NewestCodec:
         return NewestRows(times[chosen], present[chosen], tuple(column.take(at) for column in columns))
 
     def is_zero(self, values: NewestRows, *, oldest: bool = False) -> Mask | None:
-        """Return the tombstones, where no older run may have a row that they end."""
+        """Return the tombstones, if no older run may have a row for them."""
         return ~values.present if oldest else None

@@ -1,4 +1,4 @@
-"""Keys that a step touches, and the newest rows that are held for them."""
+"""The keys that a step touches, and their newest rows in the state."""
 
 from __future__ import annotations
 
@@ -16,18 +16,15 @@ from boatlift.state.newest.codec import NewestCodec, NewestRows, StoredRows
 from boatlift.state.opened import OpenRun
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["Cells", "TouchedKeys", "held_rows", "written_rows"]
-
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """Keys, sorted by hash, then by their columns; each once.
+    """Keys, sorted by hash, then by their columns, without duplicates.
 
     Attributes:
-        hash: The hash of each key.
         columns: The key columns, canonical.
     """
 
@@ -38,7 +35,7 @@ class TouchedKeys:
         return len(self.hash)
 
     def numbers(self, hashes: Hashes, columns: Sequence[Column]) -> Ints:
-        """Return for each of some keys its number among these; -1 for a key that is not among them."""
+        """Return the number of each of some keys among these; -1 for a key that is not among them."""
         numbers = self.hash.searchsorted(hashes, "left")
         open_ = np.arange(len(hashes))
         while len(open_):
@@ -54,11 +51,11 @@ class TouchedKeys:
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Rows of touched keys: of one key several, told apart by further key columns.
+    """Rows of touched keys; a key may have several, which further key columns distinguish.
 
     Attributes:
         key: The number of each row's key.
-        further: The key columns behind those of the touched keys.
+        further: The key columns after those of the touched keys.
         columns: The columns of the rows.
     """
 
@@ -71,12 +68,10 @@ class Cells:
 
 
 def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[StoredRows]]) -> Cells:
-    """Return the rows that hold of touched keys, in order of their keys.
+    """Return the current rows of touched keys, in the order of their keys.
 
     Args:
-        codec: The form of the rows. Its keys begin with those of the touched keys.
-        touched: The keys.
-        runs: The runs of the state.
+        codec: The codec, whose keys begin with those of the touched keys.
     """
     wanted = distinct_sorted(touched.hash)
     pieces = []
@@ -86,7 +81,7 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[S
             pieces.append(segment.take(codec, places))
     width = len(touched.columns)
     if not pieces:
-        further = tuple(_no_values(kind) for _, kind in codec.keys[width:])
+        further = tuple(Column.from_arrow(pa.nulls(0, kind), kind) for _, kind in codec.keys[width:])
         return Cells(np.zeros(0, np.int64), further, tuple(pa.nulls(0, field.type) for field in codec.schema))
     rows = merge_rows(codec, pieces)
     rows = filtered(codec, rows, rows.values.present)
@@ -103,13 +98,10 @@ def held_rows(codec: NewestCodec, touched: TouchedKeys, runs: Iterable[OpenRun[S
 def written_rows(
     touched: TouchedKeys, cells: Cells, present: npt.NDArray[np.bool_], time: int
 ) -> KeyedRows[NewestRows]:
-    """Return rows as a run has them.
+    """Return rows in the form of a run.
 
     Args:
-        touched: The keys.
-        cells: The rows, each of another key.
-        present: Which of them hold; the others end their keys.
-        time: The step that writes them.
+        present: Which rows exist; the others become tombstones.
     """
     hashes = touched.hash[cells.key]
     keys = [*(column.take(cells.key) for column in touched.columns), *cells.further]
@@ -120,7 +112,3 @@ def written_rows(
         np.full(len(order), time, np.int64), present[order], tuple(column.take(at) for column in cells.columns)
     )
     return KeyedRows(hashes[order], [key.take(order) for key in keys], values, grouping.collides)
-
-
-def _no_values(kind: pa.DataType) -> Column:
-    return Column.from_arrow(pa.nulls(0, kind), kind)

@@ -1,0 +1,38 @@
+"""Jobs of views: the text of a node in the identity of a view stays when a class is renamed."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from boatlift.kernels.loop.circuit import Circuit
+from boatlift.kernels.loop.node import LoopNode, Result
+from boatlift.kernels.network.node import Node
+from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
+from boatlift.kernels.network.top_n import TopNNode
+from boatlift.state.arrangement.ordered import FirstRows, Order
+from boatlift.views.view_job import PlacedNode, ViewJob, layout_lines
+
+ROWS = pa.schema([("a", pa.int64())])
+
+
+def text_of(node: Node) -> str:
+    line, _ = layout_lines(ViewJob((), (PlacedNode(0, node, ()),)))
+    return line
+
+
+def test_a_recomputation_has_its_recorded_name() -> None:
+    assert text_of(RecomputeKeysNode("view", "GROUP BY a", (ROWS,), 1)).startswith(
+        "0 keeps TouchedNode(processor='view'"
+    )
+
+
+def test_first_rows_have_their_recorded_name() -> None:
+    text = text_of(TopNNode("view", "LIMIT", ROWS, 0, Order(), FirstRows(1)))
+    assert text.startswith("0 keeps FirstNode(processor='view', place='LIMIT', ")
+    assert "first=FirstRows(count=1" in text
+
+
+def test_a_loop_has_its_recorded_names_and_no_limits() -> None:
+    circuit = Circuit((ROWS,), frozenset(), ROWS, (), 1)
+    text = text_of(LoopNode("view", "a loop", circuit, Result.ALL_ITERATIONS, 1000, 5.0))
+    assert "result=<Result.ALL_ROUNDS: 'all rounds'>, most_rounds=0, keep_every=0.0)" in text
