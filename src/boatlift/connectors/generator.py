@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["GeneratorSource", "generator"]
-
 _SLICE = 1 << 16  # rows; each slice of a step can be another task's
 _ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
 _CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timestamp(?=\s*\(\s*\)))\b", re.IGNORECASE)
@@ -64,19 +62,12 @@ class GeneratorSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Every row can be computed again."""
         return SourceCapabilities(rescannable=self, names_input=self)
 
     def describe(self) -> Json:
-        """Return kind and columns."""
         return {"kind": "generator", "columns": dict(self._columns)}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema that Spark finds for the expressions.
-
-        Raises:
-            InvalidError: `[NOT_DETERMINISTIC]` an expression such as `rand()`.
-        """
         rows = self.load(spark, {"start": 0, "end": 1}).drop("_position")
         if not rows._jdf.queryExecution().analyzed().deterministic():
             raise InvalidError(
@@ -85,11 +76,9 @@ class GeneratorSource:
         return rows.schema
 
     def start(self) -> Json:
-        """Return the cursor before row 0."""
         return {"next": 0}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the next `rows_per_step` rows."""
         start = int(cursor["next"])
         end = start + self._rows_per_step
         if self._end is not None:
@@ -97,36 +86,31 @@ class GeneratorSource:
         return {"start": start, "end": end} if start < end else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a position's last row."""
         return {"next": max(int(cursor["next"]), int(position["end"]))}
 
     def verify(self, position: Json) -> None:
-        """Do nothing: a row is a function of its number."""
+        pass
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Compute the rows of a position."""
         start, end = int(position["start"]), int(position["end"])
         firsts = range(start, end, _SLICE)
         slices = ", ".join(f"({first}L, {min(first + _SLICE, end) - 1}L)" for first in firsts)
         return spark.sql(self._query.replace("{slices}", slices))
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Compute all rows before the next."""
         return self.load(spark, {"start": 0, "end": cursor["next"]})
 
     def verify_everything(self, cursor: Json) -> None:
-        """Do nothing: a row is a function of its number."""
+        pass
 
     def size_bytes(self, position: Json) -> int:
-        """Estimate the bytes by the number of rows."""
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
     def names(self, position: Json) -> str:
-        """Return the numbers of a position's rows."""
         return f"rows {position['start']} to {int(position['end']) - 1}"
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Return None: there is no outside that could fail."""
+        pass
 
     def acknowledge(self, position: Json) -> None:
-        """Do nothing: the source keeps nothing."""
+        pass

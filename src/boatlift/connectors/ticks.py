@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["TicksSource"]
-
 
 class TicksSource:
     """The number of the current period, and when it began; a period that nobody saw has no row.
@@ -34,51 +32,42 @@ class TicksSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """A recorded tick can be read again; ticks that have passed cannot be listed."""
         return SourceCapabilities(names_input=self, period=self._period / 10**6)
 
     def describe(self) -> Json:
-        """Return kind and period."""
         return {"kind": "ticks", "period": self._period}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the columns: the number of the period, and the time at which it began."""
         return self.load(spark, {"number": 0}).drop("_position").schema
 
     def start(self) -> Json:
-        """Return the cursor before any tick."""
         return {"next": 0}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the current period, unless it is taken already."""
         self._clock.at_least((int(cursor["next"]) - 1) * self._period)
         number = self._clock() // self._period
         return {"number": number} if number >= int(cursor["next"]) else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a tick."""
         return {"next": max(int(cursor["next"]), int(position["number"]) + 1)}
 
     def verify(self, position: Json) -> None:
-        """Do nothing: a tick is its position."""
+        pass
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Return the row of a tick."""
         number = int(position["number"])
         ticks = spark.createDataFrame([(number, number * self._period)], "number LONG NOT NULL, micros LONG NOT NULL")
         return ticks.selectExpr("number", "timestamp_micros(micros) AS at", "number AS _position")
 
     def size_bytes(self, position: Json) -> int:
-        """Return the size of two numbers."""
         del position
         return 16
 
     def names(self, position: Json) -> str:
-        """Return the number of a tick."""
         return f"tick {position['number']}"
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Return None: there is no outside that could fail."""
+        pass
 
     def acknowledge(self, position: Json) -> None:
-        """Do nothing: the source keeps nothing."""
+        pass

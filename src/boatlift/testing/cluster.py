@@ -25,8 +25,6 @@ from boatlift.errors import UnavailableError
 from boatlift.spark.session.java import check_java
 from boatlift.spark.session.settings import prepare_environment
 
-__all__ = ["StandaloneCluster"]
-
 _T = TypeVar("_T")
 
 _PATIENCE = 120.0
@@ -64,7 +62,6 @@ class StandaloneCluster:
 
     @property
     def url(self) -> str:
-        """The master's URL, for `--master` and `boatlift.session`."""
         return self._url
 
     @property
@@ -251,7 +248,6 @@ def _wait(condition: Callable[[], _T | None], what: str) -> _T:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of loopback that no server listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -263,7 +259,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Return the process id and the session id of every process that runs."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

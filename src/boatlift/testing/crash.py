@@ -29,8 +29,6 @@ from boatlift.storage.store import Store
 
 T = TypeVar("T")
 
-__all__ = ["CrashPoint", "CrashingSink", "CrashingStore", "Tracer", "with_crashing_sinks"]
-
 
 @dataclass(frozen=True, slots=True)
 class CrashPoint:
@@ -114,23 +112,18 @@ class CrashingStore:
         return self._tracer.around(f"store.{verb}({name.split('/', maxsplit=1)[0]})", function, name, *arguments)
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """As `Store.create`."""
         self._around("create", name, self._store.create, content)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """As `Store.read`."""
         return self._around("read", name, self._store.read, start, length)
 
     def size(self, name: str) -> int | None:
-        """As `Store.size`."""
         return self._around("size", name, self._store.size)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`."""
         return iter(self._around("list", prefix, lambda name: [*self._store.list(name)]))
 
     def delete(self, name: str) -> None:
-        """As `Store.delete`."""
         self._around("delete", name, self._store.delete)
 
     def local_path(self, name: str) -> Path | None:
@@ -138,11 +131,9 @@ class CrashingStore:
         return self._store.local_path(name)
 
     def scratch(self, owner: int) -> Path:
-        """As `Store.scratch`."""
         return self._tracer.around("store.scratch", self._store.scratch, owner)
 
     def discard_scratch(self, before: int) -> None:
-        """As `Store.discard_scratch`."""
         self._tracer.around("store.discard_scratch", self._store.discard_scratch, before)
 
 
@@ -201,19 +192,15 @@ class CrashingSink(SinkWrapper):
             inner.announce(lambda moment: tracer.pass_by(f"sink.{moment}({name})", "after"))
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Open the sink, with crash points around."""
         return self._tracer.around(f"sink.open({self._name})", self.sink.open, context)
 
     def stager(self) -> Stager:
-        """Return the sink's stager, with crash points around each of its uses."""
         return self._tracer.in_tasks(f"sink.stage({self._name})", self.sink.stager())
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Commit to the sink, with crash points around."""
         return self._tracer.around(f"sink.commit({self._name})", self.sink.commit, step, rows, digest, staged)
 
     def close(self) -> None:
-        """Close the sink, with crash points around."""
         self._tracer.around(f"sink.close({self._name})", self.sink.close)
 
 

@@ -27,8 +27,6 @@ from boatlift.testing.kafka_java import KafkaJava
 from boatlift.testing.kafka_settings import as_properties, check_users, one_node, secured
 from boatlift.testing.ports import ReservedPort
 
-__all__ = ["ConsoleRow", "KafkaBroker"]
-
 _T = TypeVar("_T")
 
 _PATIENCE = 120.0
@@ -82,7 +80,6 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap.servers`."""
         return f"127.0.0.1:{self._ports[0].number}"
 
     @property
@@ -105,7 +102,6 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """True if the broker's process lives, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:

@@ -8,8 +8,6 @@ from typing import Literal, NamedTuple
 from boatlift.errors import UnavailableError
 from boatlift.testing.kafka_java import KafkaJava
 
-__all__ = ["ConsoleRow", "Isolation", "read_by_console"]
-
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 # The separators of the consumer's output are control characters that no test has in its data: tabs and new lines may be

@@ -16,8 +16,6 @@ import xxhash
 from boatlift.errors import UnavailableError
 from boatlift.spark.session.java import check_java
 
-__all__ = ["KafkaJava"]
-
 _ENVIRONMENT = "BOATLIFT_KAFKA_JARS"
 _DEFAULT_FOLDER = Path(".kafka/libs")
 
@@ -65,7 +63,6 @@ class KafkaJava:
 
     @property
     def has_archive(self) -> bool:
-        """True if the archive exists."""
         return self._archive.exists()
 
     def command(

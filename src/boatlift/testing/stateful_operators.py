@@ -12,8 +12,6 @@ from pyspark import cloudpickle
 
 from boatlift.operators.custom.contract import StatefulOperator
 
-__all__ = ["check_operator"]
-
 
 def check_operator(operator: StatefulOperator, steps: Sequence[pa.Table]) -> None:
     """Assert that an operator keeps the laws of `StatefulOperator` over some steps of one key group.

@@ -12,8 +12,6 @@ from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, whole_number
 from boatlift.errors import InvalidError, UnavailableError
 
-__all__ = ["foreach"]
-
 
 @checked_options("bl.foreach")
 def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSink:

@@ -17,8 +17,6 @@ from boatlift.errors import InvalidError, UnavailableError
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["http_post"]
-
 _TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -182,7 +180,6 @@ def _is_duration(value: object) -> bool:
 
 
 def _is_header(name: object, value: object) -> bool:
-    """Return whether HTTP carries a header of that name and value."""
     return (
         isinstance(name, str)
         and isinstance(value, str)
@@ -192,5 +189,4 @@ def _is_header(name: object, value: object) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """Return the beginning of a text, in one line."""
     return " ".join(text.split())[:300]

@@ -27,8 +27,6 @@ from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError, from_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Deliver", "DeliveringSink", "StepPart"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
@@ -86,23 +84,15 @@ class DeliveringSink:
         self._context: SinkContext | None = None
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return self._about
 
     def open(self, context: SinkContext) -> None:
-        """Take note of the owner; the outside is not asked, since it has no account of steps."""
         self._context = context
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks of a step."""
         return ArrowStager(self._opened.schema)
 
     def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Deliver a step; a step without rows needs no delivery.
-
-        Raises:
-            UnavailableError: `[SINK_FAILED]`, `[SINK_REFUSED]`.
-        """
         context = self._opened
         if rows:
             work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts)
@@ -121,11 +111,10 @@ class DeliveringSink:
         return Outcome.APPENDED
 
     def verify(self) -> Iterator[Finding]:
-        """Return no findings: nothing that was delivered can be read back."""
         return iter(())
 
     def close(self) -> None:
-        """Do nothing: the sink holds nothing open."""
+        pass
 
     @property
     def _opened(self) -> SinkContext:
@@ -149,7 +138,6 @@ class _PartTask:
     parts: int
 
     def __call__(self, number: int) -> bytes:
-        """Return the text of the error with which the outside did not take the part; empty if it did."""
         owner = self.context
         rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
         if rows.num_rows:

@@ -13,8 +13,6 @@ from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, Staged
 
-__all__ = ["StdoutSink", "stdout"]
-
 
 @checked_options("bl.stdout")
 def stdout(*, rows: int = 20) -> StdoutSink:
@@ -50,7 +48,6 @@ class StdoutSink(DeliveringSink):
         self._most = most
 
     def open(self, context: SinkContext) -> None:
-        """Take note of the owner; on a cluster, say where the rows will appear."""
         super().open(context)
         spark = session_of_process()
         if spark is not None and not str(spark.sparkContext.master).startswith("local"):
@@ -58,7 +55,6 @@ class StdoutSink(DeliveringSink):
             sys.stderr.write(f"boatlift: {context.sink} prints its rows here, on {where}\n")
 
     def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Print a step."""
         from boatlift.connectors.kit.json_text import json_objects
 
         if rows:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.row_groups import RowGroups
 
-__all__ = ["SortedOut", "numbers_of"]
-
 _PLACED, _SIZE = "_boatlift_place", "SIZE"
 _PLACE = "struct<line: binary, file: string, offset: bigint, size: bigint>"
 
@@ -41,35 +39,25 @@ class SortedOut:
 
     @property
     def positioned(self) -> bool:
-        """Return whether rows get a `_position`."""
         return self.format.positioned
 
     @property
     def lines(self) -> Lines | None:
-        """Return how a line is a row; None if a file is one array."""
         return self.format.lines
 
     @property
     def sortable(self) -> Lines:
-        """Return how lines or elements become rows one by one."""
         assert self.format.sortable is not None
         return self.format.sortable
 
     @property
     def row_groups(self) -> RowGroups | None:
-        """Return None: rows are lines, or the file is one value."""
         return None
 
     def describe(self) -> Json:
-        """Return the options."""
         return self.format.describe()
 
     def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns and `_bad_row`.
-
-        Raises:
-            InvalidError: `[RESERVED_NAME]` a declared column has that name.
-        """
         from pyspark.sql.types import StructType, _parse_datatype_string
 
         if any(name.lower() == BAD_ROW for name in schema.fieldNames()):
@@ -77,27 +65,21 @@ class SortedOut:
         return StructType(nullable(schema).fields).add(BAD_ROW, _parse_datatype_string(_PLACE))
 
     def check_columns(self, columns: Columns) -> None:
-        """Raise if a line cannot hold a type."""
         self.format.check_columns(columns)
 
     def check_patterns(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern of dates and times."""
         self.format.check_patterns(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Look at a file's name and header."""
         self.format.check_file(path, columns)
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
         return self.format.whole_because(path)
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset of a file's first line of rows."""
         return self.format.rows_begin(path)
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Return the rows of lines and the bad rows, each beside its `_ordinal`."""
         from pyspark.sql import functions as F
 
         place = F.struct(F.col("value").alias("line"), F.col("file"), F.col("offset"), F.col("size")).alias(_PLACED)
@@ -107,24 +89,18 @@ class SortedOut:
 
     @property
     def has_task(self) -> bool:
-        """Return whether a line is found to be a row in it alone."""
         return self.format.has_task
 
     def needs_tasks(self, path: Path) -> bool:  # noqa: ARG002
-        """Return False: the tasks of `reader` read all files."""
         return False
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
-        """Return whether rows are lines, or each can be found by a task."""
         return self.format.by_task(spans, spark)
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return rows and bad rows of files of lines that one task reads."""
         return lines_by_task(self, source, schema, frame_of, cuts=True)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a reader of rows and bad rows; its tasks read the lines."""
-
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
             numbers = ordinals or [0] * len(files)
             spans = [
@@ -144,7 +120,6 @@ class SortedOut:
         columns: Columns,  # noqa: ARG002
         schema: StructType,  # noqa: ARG002
     ) -> DataError | None:
-        """Return None: no row stops a step, and the tasks say why a file cannot be read."""
         return None
 
     def dead_letters(self, rows: DataFrame, columns: Columns, schema: StructType) -> DataFrame:
@@ -172,8 +147,6 @@ def numbers_of(lines: Lines, path: Path, offsets: AbstractSet[int]) -> dict[int,
 
 
 def _reasons(lines: Lines, columns: Columns, required: Sequence[str]) -> Callable[[bytes, list[str]], str]:
-    """Return the function that says why a line is a bad row; it runs in tasks."""
-
     def reason(line: bytes, unread: list[str]) -> str:
         return f"[BAD_ROW] {lines.fault(bytes(line), unread, columns, required)}"
 

@@ -21,17 +21,6 @@ from boatlift.errors import DataError, InvalidError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "DAMAGE",
-    "damage_of",
-    "exceeds",
-    "length_of_bom",
-    "opened",
-    "refuse_unreadable",
-    "whole_because",
-    "without_compression",
-]
-
 _READ = (".gz", ".bz2", ".zst")
 _REFUSED = (".7z", ".br", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".z", ".zip")
 _CHUNK = 1 << 20

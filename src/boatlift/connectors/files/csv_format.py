@@ -46,8 +46,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.row_groups import RowGroups
 
-__all__ = ["ENCODINGS", "CsvFormat"]
-
 ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 """The encodings that Spark reads line by line, as Python calls them for reading."""
 
@@ -79,26 +77,21 @@ class CsvFormat:
 
     @property
     def positioned(self) -> bool:
-        """Return False: Spark numbers no lines."""
         return False
 
     @property
     def lines(self) -> Lines | None:
-        """Return how a line is a row; None if a row may have several."""
         return None if self.multi_line else CsvLines(self)
 
     @property
     def sortable(self) -> Lines | None:
-        """Return how a line is a row; None if a row may have several: nothing says where the next begins."""
         return self.lines
 
     @property
     def row_groups(self) -> RowGroups | None:
-        """Return None: rows are lines, or the file is one value."""
         return None
 
     def describe(self) -> Json:
-        """Return the options."""
         return {
             "header": self.header,
             "null_value": self.null_value,
@@ -112,17 +105,14 @@ class CsvFormat:
         }
 
     def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns, which may be NULL."""
         return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
-        """Raise if a field of text cannot hold a type."""
         for name, kind in columns:
             if kind.split("(")[0] not in TEXT_TYPES:
                 raise InvalidError("BAD_OPTION", f"CSV cannot hold column {name} of type {kind}: declare it as string")
 
     def check_patterns(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern of dates and times."""
         self.forms.check(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:
@@ -148,13 +138,11 @@ class CsvFormat:
             raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
         if self.separator.isspace():
             return "with a separator that is white space, a row is found in the whole file alone"
         return whole_because(path, multi_line=self.multi_line)
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset after the byte order mark, and after the header line if there is one."""
         begin, behind = length_of_bom(path), False
         if not self.header:
             return begin
@@ -166,31 +154,24 @@ class CsvFormat:
         return path.stat().st_size
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Return the rows of lines, each beside its `_ordinal`; a blank line has none."""
         return CsvLines(self).texts_of(lines, schema).rows([ORDINAL])
 
     @property
     def has_task(self) -> bool:
-        """Return whether a row is a line, and is found in it alone."""
         return self.lines is not None and not self.separator.isspace()
 
     def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file may have, or has, a line that is too long."""
         if not self.has_task:
             return False
         return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
-        """Return whether a row is a line; compressed files may be read so too."""
         return self.has_task
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return the rows of files of lines that one task reads."""
         return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a strict reader: of texts, which all become values."""
-
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
             ends = [self._line_end(path) for path, _ in files]
             texts = []
@@ -209,7 +190,6 @@ class CsvFormat:
         return Texts(texts, row, broken, schema, self.forms, has_quoted_empty=True)
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        """Read the file again, leniently, for its first bad row; return that row's line and fault."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F

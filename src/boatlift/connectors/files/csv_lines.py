@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.csv_format import CsvFormat
 
-__all__ = ["CsvLines"]
-
 _TEXT, _PARSED = "_boatlift_line", "_boatlift_fields"
 _MOST_FIELDS = 1 << 20
 """Of a line with more fields Spark's parser says nothing but that it fails. A task keeps 8 bytes for each."""
@@ -38,25 +36,20 @@ class CsvLines:
 
     @property
     def header(self) -> bool:
-        """Return whether the first line is no row."""
         return self.csv.header
 
     @property
     def encoding(self) -> str:
-        """Return the encoding of files."""
         return self.csv.encoding
 
     @property
     def most(self) -> int:
-        """Return how many bytes a line may have."""
         return self.csv.max_line_bytes
 
     def no_row(self, schema: StructType) -> str:
-        """Return a line of more fields than there are columns."""
         return self.csv.separator.join("-" * (len(schema.fields) + 1))
 
     def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
-        """Return the row of each line; a blank line has none."""
         return self.texts_of(lines, schema).sorted_out(kept, bad_row)
 
     def texts_of(self, lines: DataFrame, schema: StructType) -> Texts:
@@ -74,7 +67,6 @@ class CsvLines:
         return Texts(frame, _PARSED, broken, schema, self.csv.forms, has_quoted_empty=True)
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
-        """Return, in words, why a line is a bad row."""
         fault = self.csv.fault(line.decode(errors="replace"), unread, columns)
         if fault.startswith("it does not fit"):
             return next((null_fault(name) for name in required if name in unread), fault)

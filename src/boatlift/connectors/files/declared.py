@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import FileFormat
 
-__all__ = ["files"]
-
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 _LONGEST_FILE = 128 << 20
 """A file of JSON that is one value may have so many bytes, if its source says nothing else."""

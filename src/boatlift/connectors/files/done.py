@@ -12,8 +12,6 @@ from typing import NamedTuple
 from boatlift.connectors.files.prefixes import Prefix, ends_as
 from boatlift.errors import DataError
 
-__all__ = ["DoneFiles", "Stamp", "written_when_done"]
-
 REMEMBERED = 10_000
 """The files that are remembered, the newest; each takes some 500 bytes, and a look after a change asks for each."""
 
@@ -33,12 +31,10 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Stamp:
-        """Return the stamp of a file."""
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Return what tells a file from all others that exist."""
         return self.device, self.inode
 
 
@@ -147,7 +143,6 @@ class DoneFiles:
         self._files[name] = done._replace(stamp=None)
 
     def _has(self, name: str, prefix: Prefix) -> bool:
-        """Return whether a file has the last bytes of a prefix, at their place."""
         with suppress(FileNotFoundError), (self._base / name).open("rb") as file:
             return ends_as(file, prefix)
         return False

@@ -20,8 +20,6 @@ from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
 
-__all__ = ["GrowingFiles", "changed", "gone", "shrank"]
-
 _PUT_BACK = "put the file back as it was; a file of tail= may only grow, and keeps its name: give new lines a new file"
 
 
@@ -210,7 +208,6 @@ class GrowingFiles:
         return {"begin": begin, **prefix.named(), "digest": digest, **({"done": True} if done else {})}
 
     def _rests(self, written: int) -> bool:
-        """Return whether a file that was written to at a time is done."""
         return self._idle is not None and self._clock() - written >= self._idle * 1e9
 
     def _refuse_without_lines(self, path: Path) -> None:

@@ -20,20 +20,6 @@ if TYPE_CHECKING:
     from boatlift.connectors.files.lines import Span
     from boatlift.connectors.files.row_groups import RowGroups
 
-__all__ = [
-    "TEXT_TYPES",
-    "FileFormat",
-    "Lines",
-    "ReadFiles",
-    "by_file",
-    "difference",
-    "lines_by_task",
-    "loaded",
-    "nullable",
-    "spark_path",
-    "with_ordinals",
-]
-
 
 class ReadFiles(Protocol):
     """Reads files lazily."""

@@ -49,8 +49,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.row_groups import RowGroups
 
-__all__ = ["JsonFileFormat"]
-
 _TYPES = (*TEXT_TYPES, "binary", "array", "map", "struct")
 _CORRECTED = "corrected, the file needs a new name"
 
@@ -71,82 +69,65 @@ class JsonFileFormat:
 
     @property
     def positioned(self) -> bool:
-        """Return False: Spark numbers no lines."""
         return False
 
     @property
     def lines(self) -> Lines | None:
-        """Return how a line is a row; None if a file is one value."""
         return None if self.multi_line else JsonLines(self.forms, self.max_line_bytes)
 
     @property
     def sortable(self) -> Lines:
-        """Return how lines or elements become rows one by one."""
         return self.lines or JsonObjects(self.forms, self.max_line_bytes)
 
     @property
     def row_groups(self) -> RowGroups | None:
-        """Return None: rows are lines, or the file is one value."""
         return None
 
     def describe(self) -> Json:
-        """Return the options."""
         return {"multi_line": self.multi_line, **NO_FORMATS, **self.forms.describe()}
 
     def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns, which may be NULL."""
         return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
-        """Raise if JSON has no value of a type."""
         for name, kind in columns:
             if kind.partition("(")[0].partition("<")[0] not in _TYPES:
                 raise InvalidError("BAD_OPTION", f"JSON cannot hold column {name} of type {kind}: declare it as string")
 
     def check_patterns(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern of dates and times."""
         self.forms.check(spark)
 
     def check_file(self, path: Path, columns: Columns) -> None:  # noqa: ARG002
-        """Look at the name, and the size of one value: JSON has no header."""
         refuse_unreadable(path)
         if self.multi_line and exceeds(path, self.max_line_bytes):
             message = f"{path} has more than max_line_bytes={self.max_line_bytes} bytes in one value"
             raise DataError("BAD_ROW", f"{message}: write an object a line, or give a larger max_line_bytes")
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
         return whole_because(path, multi_line=self.multi_line)
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset after the byte order mark."""
         return length_of_bom(path)
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Return the rows of lines, each beside its `_ordinal`."""
         return self._values.rows(lines, schema, [ORDINAL])
 
     @property
     def has_task(self) -> bool:
-        """Return whether a row is a line."""
         return self.lines is not None
 
     def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file may have, or has, a line that is too long."""
         if not self.has_task:
             return False
         return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
-        """Return whether a row is a line; compressed files may be read so too."""
         return self.has_task
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return the rows of files of lines that one task reads."""
         return lines_by_task(self, source, schema, frame_of)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a strict reader. Elements of an array are found by tasks, lines by Spark."""
         text = spark.read.format("text")
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
@@ -161,7 +142,6 @@ class JsonFileFormat:
         return read
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        """Read the file again for its first bad row; return that row's place and fault."""
         if (damage := damage_of(path)) is not None:
             return DataError("BAD_ROW", damage)
         not_text = _not_text(path)
@@ -199,13 +179,11 @@ class JsonFileFormat:
         return DataError("BAD_ROW", f"{path} object {bad[BAD_ROW]['number']} of {len(texts)}: {fault}; {_CORRECTED}")
 
     def _first_bad(self, texts: DataFrame, schema: StructType) -> Row | None:
-        """Return the first row that does not fit; None if all fit."""
         from pyspark.sql import functions as F
 
         return self._values.sorted_out(texts, schema, [], F.struct("*")).where(F.col(BAD_ROW).isNotNull()).first()
 
     def _fault(self, bad: Row, columns: Columns, schema: StructType) -> str:
-        """Return what is wrong with the text of one object."""
         unread = [name for name, _ in columns if bad[name] is None]
         text = bad[BAD_ROW]["value"]
         return json_fault(

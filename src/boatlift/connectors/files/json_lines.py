@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonLines"]
-
 
 @dataclass(frozen=True, slots=True)
 class JsonLines:
@@ -36,13 +34,10 @@ class JsonLines:
     texts_in = staticmethod(lines_in)
 
     def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
-        """Return the row of each line; a blank line has none."""
         return JsonValues(self.forms).sorted_out(lines, schema, kept, bad_row)
 
     def no_row(self, schema: StructType) -> str:  # noqa: ARG002
-        """Return a text that is no JSON."""
         return "}"
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
-        """Return, in words, why a line is a bad row."""
         return json_fault(line, unread, columns, required, self.forms)

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonObjects", "objects_in"]
-
 _AT_ONCE = 1 << 20
 _BLANK = b" \t\r\n"
 _TOKEN = re.compile(rb""""(?:[^"\\]|\\.)*+"?|'(?:[^'\\]|\\.)*+'?|[][{},]""", re.DOTALL)
@@ -44,7 +42,6 @@ class JsonObjects(JsonLines):
         *,
         at_line: bool = True,  # noqa: ARG002 - of lines
     ) -> Iterator[tuple[list[int], list[bytes]]]:
-        """Yield the elements of a file with their offsets."""
         assert (begin, end) == (0, None), "a file of one value has no parts"
         offsets, texts, size = list[int](), list[bytes](), 0
         for offset, text in objects_in(path):
@@ -60,7 +57,6 @@ class JsonObjects(JsonLines):
         yield offsets, texts
 
     def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
-        """Return the row of each element; a blank text is none."""
         return JsonValues(self.forms, blanks=False).sorted_out(lines, schema, kept, bad_row)
 
 
@@ -106,6 +102,5 @@ def objects_in(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _element(text: bytes, begin: int, end: int) -> tuple[int, bytes] | None:
-    """Return the place and the text of an element; None if there is none."""
     element = text[begin:end].strip(_BLANK)
     return (text.index(element, begin), element) if element else None

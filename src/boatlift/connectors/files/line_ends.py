@@ -11,8 +11,6 @@ from pathlib import Path
 
 from boatlift.connectors.files.compression import opened
 
-__all__ = ["LONGEST", "LongLine", "cut", "has_long_line", "lines_in"]
-
 LONGEST = 16 << 20
 """A line may have so many bytes, if a source says nothing else."""
 

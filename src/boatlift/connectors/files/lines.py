@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import Lines
 
-__all__ = ["BLANK", "LINES", "ReadLines", "Span", "divided", "lines_of", "parameters_of", "rows_of_spans", "too_long"]
-
 LINES = f"value BINARY, file STRING, offset BIGINT, size BIGINT, {ORDINAL} INT"
 """The columns of lines: their bytes without the end, the name of the file, where they begin in it, and their step.
 
@@ -86,7 +84,6 @@ class ReadLines:
     tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the spans."""
         return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:

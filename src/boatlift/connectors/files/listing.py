@@ -16,8 +16,6 @@ from boatlift.connectors.files.ranges import FileRange, digest_between, digest_o
 from boatlift.dataflow.contracts import Names
 from boatlift.errors import InvalidError, UnavailableError
 
-__all__ = ["Backlog", "KnownDigests", "Listing", "folded"]
-
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
 
@@ -151,7 +149,6 @@ class Backlog:
 
 
 def _digest(path: Path, part: FileRange | None) -> str:
-    """Return the digest of a file, or of a range of it; empty while a process writes to the file."""
     if part is not None:
         return digest_between(path, part.begin, part.end)
     content = digest_of(path)

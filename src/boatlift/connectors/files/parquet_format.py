@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.lines import Span
 
-__all__ = ["ParquetFormat", "columns_of_footer", "schema_of_file"]
-
 
 @dataclass(frozen=True)
 class ParquetFormat:
@@ -42,32 +40,26 @@ class ParquetFormat:
 
     @property
     def lines(self) -> Lines | None:
-        """Return None: its columns have types, which the footer names."""
         return None
 
     @property
     def sortable(self) -> None:
-        """Return None: a row is no text."""
         return None
 
     @property
     def row_groups(self) -> RowGroups:
-        """Return how row groups become rows."""
         return RowGroups(self.positioned)
 
     def describe(self) -> Json:
-        """Return nothing: a Parquet file says all of itself."""
         return {}
 
     def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns, which may be NULL."""
         return nullable(schema)
 
     def check_columns(self, columns: Columns) -> None:
-        """Do nothing: Parquet holds every type that Spark can declare."""
+        pass
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Compare the footer with the schema, and look whether every time can be read."""
         import pyarrow as pa
 
         from boatlift.connectors.files.parquet_rows import unreadable
@@ -91,14 +83,12 @@ class ParquetFormat:
         )
 
     def check_patterns(self, spark: SparkSession) -> None:
-        """Do nothing: Parquet has no text for dates."""
+        pass
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
         return row_groups.whole_because(path)
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset of the first row group."""
         import pyarrow.parquet as pq
 
         from boatlift.connectors.files.parquet_rows import begins_of
@@ -106,26 +96,21 @@ class ParquetFormat:
         return begins_of(pq.read_metadata(path))[0]
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:  # noqa: ARG002
-        """Refuse a call that no range can lead to: those of Parquet are row groups."""
         raise InternalError("INTERNAL", "lines of Parquet are to be rows")
 
     @property
     def has_task(self) -> bool:
-        """Return True: most files are plain."""
         return True
 
     def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file has what Arrow reads and Spark does not."""
         return self.row_groups.are_needed(path)
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
-        """Return whether all files are plain, and have few rows; see `parquet_rows`."""
         from boatlift.connectors.files.parquet_rows import are_small_and_plain
 
         return are_small_and_plain(spans, partial(_reads_as_written, spark))
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return the rows of plain files."""
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import LongType, StructField, StructType
 
@@ -137,7 +122,6 @@ class ParquetFormat:
         return frame_of(read, StructType([*nullable(schema).fields, *position]))
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a reader with the declared schema, so that no job infers one."""
         reader = spark.read.format("parquet").schema(nullable(schema))
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
@@ -165,7 +149,6 @@ class ParquetFormat:
         columns: Columns,  # noqa: ARG002
         schema: StructType,  # noqa: ARG002
     ) -> DataError | None:
-        """Return an error if the file cannot be read whole."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 

@@ -23,17 +23,6 @@ from boatlift.connectors.files.parquet_types import fields_of, has_nanoseconds, 
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = [
-    "PLACE_BITS",
-    "ReadParquet",
-    "are_small_and_plain",
-    "begins_of",
-    "footer_in",
-    "not_plain",
-    "unread_by_spark",
-    "unreadable",
-]
-
 PLACE_BITS = 40
 """The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
 
@@ -154,7 +143,6 @@ class ReadParquet:
     tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the spans."""
         return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:

@@ -14,8 +14,6 @@ import pyarrow.types as types
 from boatlift.connectors.files.parquet_types import leaves_of
 from boatlift.errors import DataError
 
-__all__ = ["MICROSECONDS", "Times96", "first_fraction", "refuse_fractions", "too_fine"]
-
 MICROSECONDS = (
     "write its times in microseconds (pandas: coerce_timestamps='us', and allow_truncated_timestamps=True to cut them)"
 )

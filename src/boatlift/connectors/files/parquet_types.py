@@ -15,8 +15,6 @@ import pyarrow.types as types
 
 from boatlift.connectors.kit import Columns
 
-__all__ = ["columns_in", "fields_of", "has_nanoseconds", "leaves_of"]
-
 _MOST_DIGITS = 38
 
 _PLAIN = {
@@ -69,7 +67,6 @@ def _parts(kind: pa.DataType) -> int:
 
 
 def _inner(kind: pa.DataType) -> list[pa.Field]:
-    """Return the fields of which a nested type is made."""
     if types.is_map(kind):
         return [kind.key_field, kind.item_field]
     return [kind.field(number) for number in range(kind.num_fields)]

@@ -12,8 +12,6 @@ import xxhash
 from boatlift.connectors.files.listing import folded
 from boatlift.connectors.files.ranges import end_of_range
 
-__all__ = ["BLOCK", "NOTHING", "Prefix", "end_of_lines", "ends_as", "lengthened", "prefix_of"]
-
 BLOCK = 1 << 16
 """Digests are of blocks of so many bytes. The last one or two of a prefix are digested as one piece."""
 
@@ -38,16 +36,13 @@ class Prefix:
 
     @classmethod
     def of(cls, entry: Any) -> Prefix:
-        """Return the prefix that an entry of a position, or of a cursor, names."""
         return cls(entry["end"], entry["blocks"], entry["rest"])
 
     def named(self) -> dict[str, Any]:
-        """Return the entry of a cursor."""
         return {"end": self.end, "blocks": self.blocks, "rest": self.rest}
 
     @property
     def digest(self) -> str:
-        """Return the digest of all bytes."""
         return folded(self.blocks, [self.rest])
 
 

@@ -12,8 +12,6 @@ from typing import IO, Any
 
 import xxhash
 
-__all__ = ["FileRange", "digest_between", "digest_of", "end_of_range", "range_in"]
-
 _CHUNK = 1 << 20
 _STRIDE = 1 << 16
 
@@ -47,7 +45,6 @@ class FileRange:
 
     @classmethod
     def of(cls, file: Any) -> FileRange | None:
-        """Return the range that an entry of a position names; None if it is a whole file."""
         return cls(file["path"], file["begin"], file["end"]) if "end" in file else None
 
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["PlacedRange", "RowGroups", "footer_of", "whole_because"]
-
 _TAIL = 8
 """At its end a file has the length of its footer, and `PAR1`."""
 

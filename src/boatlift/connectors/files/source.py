@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import FileFormat, ReadFiles
 
-__all__ = ["FilesSource"]
-
 _FILES_NAMED = 3
 """How many files of a step an error names."""
 
@@ -69,12 +67,10 @@ class FilesSource:
 
     @property
     def positioned(self) -> bool:
-        """Return whether `load` adds `_position`."""
         return self._format.positioned
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Several steps can be read in one scan, and all files again."""
         bad_rows = None if self._format.sortable is None else self
         return SourceCapabilities(
             reads_many_steps=self,
@@ -88,11 +84,9 @@ class FilesSource:
         )
 
     def describe(self) -> Json:
-        """Return kind, path, options and columns."""
         return {**self._described, "schema": [list(column) for column in self._known_columns()]}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the declared schema, or that of the first Parquet file; every column may be NULL."""
         return self._format.rows_schema(self._read_schema(spark))
 
     def _read_schema(self, spark: SparkSession) -> StructType:
@@ -108,11 +102,9 @@ class FilesSource:
         return self._schema
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"taken": Names(), "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take new files, those of a listing in order of name, up to the limits of a step."""
         taken: Names = cursor["taken"]
         with self._reachable():
             if (part := cursor.get("part")) is not None:
@@ -141,12 +133,10 @@ class FilesSource:
         return WaitingInput(len(sizes), "files", sum(sizes), min(times, default=None))
 
     def _bytes_taken(self, cursor: Json) -> dict[str, int]:
-        """Return the bytes taken of each file that is not taken whole."""
         part = cursor.get("part")
         return {} if part is None else {part["path"]: part["end"]}
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
         names: list[str] = []
         part: dict[str, Any] = {}
@@ -164,7 +154,6 @@ class FilesSource:
         return {"taken": cursor["taken"].plus(names), "digest": digest, **part}
 
     def verify(self, position: Json) -> None:
-        """Read every file or range that a position names, and compare size and digest."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
@@ -179,7 +168,6 @@ class FilesSource:
                 )
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all files taken so far, and of one that is taken in ranges those taken."""
         files: list[Json] = [{"path": name} for name in cursor["taken"] if FileRange.named(name) is None]
         if (part := cursor.get("part")) is not None:
             path = self._listing.path_of(part["path"])
@@ -224,15 +212,12 @@ class FilesSource:
         return self._listing.path_of(name).stat().st_size
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the files of a position, strictly, in one or few calls into the JVM."""
         return self._scan(spark, [position])
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the files of several positions in one scan."""
         return self._scan(spark, positions, ordinals=True)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the files and ranges that the job's parameters name."""
         self._spark = spark
 
         def in_one_partition(task: Any, columns: Any) -> DataFrame:
@@ -241,7 +226,6 @@ class FilesSource:
         return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
-        """Return the files and ranges of a position as parameters, if one task reads them as Spark does."""
         from boatlift.connectors.files.lines import Span, parameters_of
 
         spark, spans = self._spark, list[Span]()
@@ -256,11 +240,9 @@ class FilesSource:
         return parameters_of(spans) if self._format.by_task(spans, spark) else None
 
     def size_bytes(self, position: Json) -> int:
-        """Return the sum of the sizes of files and ranges."""
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
 
     def names(self, position: Json) -> str:
-        """Return the paths of a position's first files, or its range, and how many other files there are."""
         paths = []
         for file in position["files"]:
             taken = FileRange.of(file)
@@ -271,7 +253,6 @@ class FilesSource:
         )
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Find the file, the line and the field that Spark could not read."""
         spark = self._spark or next(iter(self._readers), None)
         if spark is None or not any(sign in text for sign in _READ_FAILURES):
             return None
@@ -287,7 +268,6 @@ class FilesSource:
         return None
 
     def sorting_out(self) -> FilesSource:
-        """Return the source of the same files with bad rows among its rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
         sorting = SortedOut(self._format, self._listing.base)
@@ -296,18 +276,15 @@ class FilesSource:
         return self._like(sorting, described)
 
     def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
-        """Return the source of the same files in another format."""
         return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of bad rows."""
         from boatlift.connectors.files.bad_rows import SortedOut
 
         assert isinstance(self._format, SortedOut)
         return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return the file of each letter, and the number of its line or, in an array, of its element."""
         from boatlift.connectors.files.bad_rows import numbers_of
 
         assert self._format.sortable is not None
@@ -325,7 +302,7 @@ class FilesSource:
         ]
 
     def acknowledge(self, position: Json) -> None:
-        """Do nothing: the user may remove acknowledged files."""
+        pass
 
     def _by_tasks(self, name: str, path: Path) -> FileRange | None:
         """Return a file as a range if tasks have to read it, else None. A file that is gone is missed as it is read."""
@@ -361,7 +338,6 @@ class FilesSource:
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
     def _rows_of(self, spark: SparkSession, ranges: Sequence[PlacedRange], schema: StructType) -> DataFrame:
-        """Return the rows of ranges, each beside its `_ordinal`."""
         from boatlift.connectors.files.lines import Span, lines_of
 
         if self._format.row_groups is not None:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.files.formats import FileFormat
 
-__all__ = ["TailedFilesSource"]
-
 
 def _digest_by_blocks(path: Path, part: FileRange | None) -> str:
     """Return the digest of all bytes of a file that does not grow any more."""
@@ -58,17 +56,14 @@ class TailedFilesSource(FilesSource):
         self._growing = GrowingFiles(listing, file_format, self._known_columns, max_files, max_bytes, idle)
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"taken": Names(), "digest": "", "open": {}}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take lines that were appended, up to the limits of a step."""
         with self._reachable(), self._there(began=bool(cursor["taken"]) or bool(cursor["open"])):
             files = self._growing.entries(cursor)
         return {"files": files} if files else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor with the files of a position as far as it takes them."""
         growing = dict(cursor["open"])
         done: list[str] = []
         digest = cursor["digest"]
@@ -83,11 +78,9 @@ class TailedFilesSource(FilesSource):
         return {"taken": cursor["taken"].plus(done), "digest": digest, "open": growing}
 
     def _bytes_taken(self, cursor: Json) -> dict[str, int]:
-        """Return the bytes taken of each file that may still grow."""
         return {name: file["end"] for name, file in cursor["open"].items()}
 
     def verify(self, position: Json) -> None:
-        """Read the lines that a position names, and compare their digests; of a file that is done, the size too."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
@@ -104,7 +97,6 @@ class TailedFilesSource(FilesSource):
                 raise changed(path, file["end"])
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all files that are done, and the others as far as they were taken."""
         files: list[Json] = [{"path": name} for name in cursor["taken"]]
         for name, taken in cursor["open"].items():
             begin = self._format.rows_begin(self._listing.path_of(name))
@@ -112,7 +104,6 @@ class TailedFilesSource(FilesSource):
         return self._scan(spark, [{"files": files}])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Compare the digests of all that was taken."""
         with self._reachable():
             for name, taken in cursor["open"].items():
                 path = self._listing.path_of(name)

@@ -15,8 +15,6 @@ from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
 
-__all__ = ["StepInputs"]
-
 logger = logging.getLogger(__name__)
 
 

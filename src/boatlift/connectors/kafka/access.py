@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["Access", "access_to"]
-
 logger = logging.getLogger("boatlift.kafka")
 
 PATIENCE = 30.0
@@ -77,7 +75,6 @@ class Complaints:
         self.last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Record an error."""
         self.last = error
 
     def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
@@ -102,7 +99,6 @@ class _Quietly:
     """
 
     def log(self, _level: int, message: str, *values: Any) -> None:
-        """Log a line."""
         logger.debug(message, *values)
 
 

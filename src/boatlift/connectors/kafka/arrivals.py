@@ -17,8 +17,6 @@ from boatlift.connectors.kafka.topics import Partition
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["Arrivals"]
-
 LOOK_SECONDS = 0.1
 """How long one look waits for a message; an end of the watch is noticed after it."""
 

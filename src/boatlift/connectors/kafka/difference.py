@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.topics import Topics
 
-__all__ = ["difference"]
-
 
 def difference(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
     """Return, in words, the first message that only one of the two has, by key and value.
@@ -60,7 +58,6 @@ def _text(content: bytes | None) -> Any:
 
 
 def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the messages that the others lack, in order."""
     left = Counter(map(repr, others))
     lacking = []
     for one in sorted(some, key=repr):

@@ -12,8 +12,6 @@ import xxhash
 from boatlift.connectors.kafka.columns import GROUP, KEY, VALUE
 from boatlift.errors import InvalidError
 
-__all__ = ["GROUPS", "groups_of", "part_of"]
-
 GROUPS = 4096
 """A message's group is a number below this; writer w of n has the groups g with g % n == w.
 

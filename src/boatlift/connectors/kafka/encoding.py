@@ -15,8 +15,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MessageStager", "message_stager"]
-
 
 @dataclass(frozen=True, slots=True)
 class MessageStager:

@@ -20,8 +20,6 @@ from boatlift.errors import BoatliftError
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["messages_in"]
-
 TAKE_AT_ONCE = 500
 """Messages that are taken from the client at once: so few stay in the CPU's cache, which is faster than many."""
 

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from boatlift.connectors.kafka.access import PATIENCE, Access, logger
 from boatlift.connectors.kafka.offsets import Range
 
-__all__ = ["GroupOffsets"]
-
 
 class GroupOffsets:
     """Commits the newest offsets in the background; the process commits the last ones before it ends.

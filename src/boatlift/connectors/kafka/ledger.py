@@ -15,8 +15,6 @@ import msgspec
 
 from boatlift.storage.records.well_formed import fault_of_value
 
-__all__ = ["SLOTS", "Claimed", "Ledger", "Written"]
-
 SLOTS = 1024
 
 FORMAT = 1
@@ -133,7 +131,6 @@ class Ledger:
 
     @property
     def newest(self) -> Written | None:
-        """A record of the newest step, which some writers may still have to write."""
         steps = [record for steps in self.written.values() for record in steps.values()]
         return max(steps, key=lambda record: record.step, default=None)
 
@@ -151,7 +148,6 @@ class Ledger:
         return newest.step if complete else newest.step - 1
 
     def of_step(self, step: int) -> Written | None:
-        """Return a record of a step; None if the ledger has none."""
         return next((steps[step] for steps in self.written.values() if step in steps), None)
 
 

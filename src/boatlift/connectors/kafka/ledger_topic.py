@@ -19,8 +19,6 @@ from boatlift.errors import DataError, Finding, InvalidError
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["LedgerTopic"]
-
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
 """The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
 
@@ -108,7 +106,6 @@ class LedgerTopic:
         return self.read(settled=False).claim if there else None
 
     def ends(self) -> dict[int, int]:
-        """Return the current end of each writer's part."""
         ends = self._written.ends([(self.name, writer) for writer in self.partitions()])
         return {writer: end for (_, writer), end in ends.items()}
 

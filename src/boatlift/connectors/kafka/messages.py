@@ -15,8 +15,6 @@ from confluent_kafka import Message
 
 from boatlift.errors import DataError
 
-__all__ = ["Digest", "RecordBatchBuilder", "schema_of"]
-
 _LARGEST_MS = (2**63 - 1) // 1000
 """The largest time in milliseconds that is one in microseconds."""
 
@@ -142,7 +140,6 @@ class Digest:
             self._streams["headers"].update(b"".join(headers))
 
     def value(self) -> int:
-        """Return the digest of all rows."""
         digests = [(name, stream.intdigest()) for name, stream in sorted(self._streams.items())]
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((self.rows, digests)))
 

@@ -16,8 +16,6 @@ from typing import Any
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
 
-__all__ = ["BLOCK", "Found", "Range", "advanced", "blocks_of", "ranges_of", "shares", "taken_next"]
-
 BLOCK = 1 << 16
 """Offsets are digested in blocks that begin at multiples of this: digests do not depend on the division into tasks."""
 
@@ -35,7 +33,6 @@ class Range:
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the range as the log keeps it."""
         fields = {name: getattr(self, name) for name in ("topic", "id", "number", "partition", "start", "end")}
         return fields | ({"skipped": self.skipped} if self.skipped else {})
 

@@ -10,8 +10,6 @@ from boatlift.connectors.kit import StepLedger, fenced
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError
 
-__all__ = ["decisions_of", "refuse_another", "refuse_newer", "refuse_stranger"]
-
 
 def decisions_of(context: SinkContext, topic: str) -> StepLedger:
     """Return the decisions of an owner about the steps of a topic."""

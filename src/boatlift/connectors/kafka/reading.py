@@ -21,8 +21,6 @@ from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 from boatlift.decoders import packed_decoder
 
-__all__ = ["ReadRanges", "Split", "divided", "parameters_for", "read_notes"]
-
 ROWS_AT_ONCE = 1 << 14
 """About how many rows a batch for Spark has."""
 
@@ -71,7 +69,6 @@ class ReadRanges:
     tasks: tuple[tuple[Split, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the ranges."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 mine = guarded(self.source, _splits_of_job) if self.tasks is None else self.tasks[number]

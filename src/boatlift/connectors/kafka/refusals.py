@@ -11,8 +11,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.offsets import Range
 
-__all__ = ["is_of_fencing", "of_asking", "of_reading"]
-
 
 def of_reading(error: KafkaError | None, source: str, each: Range) -> BoatliftError:
     """Return the error for a failed read of a range."""

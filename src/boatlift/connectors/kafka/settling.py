@@ -15,8 +15,6 @@ from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.errors import UnavailableError
 
-__all__ = ["SettlingTopic"]
-
 SETTLE_PAUSE = 0.002
 
 SETTLE_PATIENCE = 90.0

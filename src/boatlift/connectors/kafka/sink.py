@@ -43,8 +43,6 @@ from boatlift.dataflow.contracts import (
 )
 from boatlift.errors import DataError, Finding, InvalidError
 
-__all__ = ["KafkaSink", "sink"]
-
 logger = logging.getLogger(__name__)
 
 
@@ -149,7 +147,6 @@ class KafkaSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """Each writer's part of a step is a transaction of its own; the topic and its ledger are the sink's alone."""
         servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
@@ -162,7 +159,6 @@ class KafkaSink:
         self._at = moment
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
 
     def open(self, context: SinkContext) -> Committed | None:
@@ -203,12 +199,10 @@ class KafkaSink:
         return None if record is None else Committed(record.step, record.rows, record.digest)
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
         assert self._stager is not None, "open comes first"
         return self._stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Write the missing parts of a step, or compare the step with the ledger."""
         context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
         if not self._sure:
             self._check_owner()
@@ -225,11 +219,9 @@ class KafkaSink:
         return Outcome.APPENDED
 
     def verify(self) -> Iterator[Finding]:
-        """Check that the ledger can be read, has no gap, and belongs to the topic."""
         yield from self._ledger_topic.verify(self._topics, self._topic)
 
     def close(self) -> None:
-        """Release producers and clients."""
         for writer in self._writers:
             writer.end()
         self._writers, self._sure = [], False

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.reading import Split
 
-__all__ = ["KafkaSource", "source"]
-
 LARGEST_STEP = 1_000_000
 """How many offsets a step takes at most, unless the user says otherwise."""
 
@@ -184,7 +182,6 @@ class KafkaSource:
         self._topics.refuse_missing()
 
     def describe(self) -> Json:
-        """Return the topics and the form of rows; the address of the cluster may change."""
         return {
             "kind": "kafka",
             "topics": self._topics.named,
@@ -193,15 +190,12 @@ class KafkaSource:
         }
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema of rows: Spark's, or the declared one."""
         return self._format.schema(spark)
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"topics": {}, "began": False}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the readable offsets of every partition that were not taken yet, up to the limit of a step."""
         # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
@@ -213,7 +207,6 @@ class KafkaSource:
         return taken
 
     def waiting(self, cursor: Json) -> WaitingInput:
-        """Count the offsets that were not taken."""
         found = self._topics.found(anew=False)
         first = None if cursor.get("began") else self._first(found)
         all_there = sum(max(0, each.high - each.low) for each in found)
@@ -222,16 +215,13 @@ class KafkaSource:
         return WaitingInput(sum(each.end - each.start for each in taken), "offsets")
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Watch the ends of partitions whenever nothing was found behind them."""
         self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
         return arrivals.close
 
     def is_full(self, position: Json) -> bool:
-        """Return whether a position reached the limit of a step."""
         return sum(each.end - each.start for each in ranges_of(position)) >= self._limit
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after the ends of a position's ranges."""
         return advanced(cursor, position)
 
     def verify(self, position: Json) -> None:
@@ -239,17 +229,14 @@ class KafkaSource:
         self._topics.verify(ranges_of(position))
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the rows of a position."""
         return self.load_digested(spark, [position], [""], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the rows of several positions."""
         return self.load_digested(spark, positions, [""] * len(positions), ordinals=True)
 
     def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        """Read the rows of positions in tasks of about as many offsets each."""
         from boatlift.connectors.kafka.reading import divided
 
         steps = [
@@ -262,11 +249,9 @@ class KafkaSource:
         return self._read(spark, tasks, ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the ranges that the job's parameters name."""
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
-        """Return the ranges of a position as parameters, if one task reads them best."""
         from boatlift.connectors.kafka.reading import Split, parameters_for
 
         ranges = ranges_of(position)
@@ -300,35 +285,29 @@ class KafkaSource:
         return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
-        """Return the sum of the tasks' notes."""
         from boatlift.connectors.kafka.reading import read_notes
 
         return read_notes(folder)
 
     def sorting_out(self) -> KafkaSource:
-        """Return the source of the same topics with bad rows among its rows."""
         assert isinstance(self._format, JsonFormat)
         other = copy(self)
         other._format = replace(self._format, sorts=True)
         return other
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of bad rows."""
         assert isinstance(self._format, JsonFormat)
         return self._format.dead_letters(rows)
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return topic, partition and offset of each letter."""
         return [
             f"{dead_letter['topic']}/{dead_letter['partition']}:{dead_letter['offset']}" for dead_letter in dead_letters
         ]
 
     def size_bytes(self, position: Json) -> int:
-        """Estimate the bytes by the number of offsets."""
         return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
 
     def names(self, position: Json) -> str:
-        """Return the offsets of a position, partition by partition."""
         return ", ".join(
             f"offsets {each.start} to {each.end - 1} of {each.topic}, partition {each.partition}"
             for each in ranges_of(position)
@@ -339,7 +318,6 @@ class KafkaSource:
         return self._format.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:
-        """Commit the ends of a position's ranges at the consumer group, if there is one."""
         if self._committing is not None:
             self._committing.add(ranges_of(position))
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-__all__ = ["Partition", "Topics"]
-
 LOOK_AGAIN_SECONDS = 1.0
 """For so many seconds the last answer about topics and partitions is used again."""
 
@@ -171,7 +169,6 @@ class Topics:
         return self._described([topic])[0][topic]
 
     def has_rows(self, topic: str) -> bool:
-        """Return whether any message was ever written to a topic."""
         _, partitions = self._described([topic])
         return any(self.ends(partitions).values())
 
@@ -195,7 +192,6 @@ class Topics:
         return ends
 
     def partitions_of(self, topic: str) -> list[int]:
-        """Return the partitions of a topic."""
         return [number for _, number in self._described([topic])[1]]
 
     def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonFormat", "RawFormat", "ValueFormat", "value_format_of"]
-
 _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _LETTER = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
@@ -51,25 +49,21 @@ class RawFormat:
     timed = True
 
     def describe(self) -> Json:
-        """Return the form of rows, for the program's identity."""
         return {"format": "raw", "headers": self.headers}
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Return the schema that tasks read, positions included."""
         return _raw(self.headers, ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Return the schema of rows."""
         from pyspark.sql.types import StructType
 
         return StructType([field for field in self.raw(ordinals=False) if field.name != _POSITION])
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:  # noqa: ARG002
-        """Return the messages as they are."""
         return messages
 
     def diagnose(self, text: str) -> Exception | None:
-        """Return None: no message can fail to be a row."""
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +83,6 @@ class JsonFormat:
     timed = False
 
     def describe(self) -> Json:
-        """Return the form of rows, for the program's identity."""
         required = required_of(self.declared)
         return {
             "format": "json",
@@ -100,15 +93,9 @@ class JsonFormat:
         }
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Return the schema that tasks read, positions included."""
         return RawFormat().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema of rows.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` Spark does not know a pattern, `[RESERVED_NAME]` a column is named `_bad_row`.
-        """
         from pyspark.sql.types import StructField, StructType
 
         self.forms.check(spark)
@@ -122,7 +109,6 @@ class JsonFormat:
         return rows
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
-        """Return rows, with their positions."""
         from pyspark.sql import functions as F
 
         values, schema = JsonValues(self.forms, blanks=False), struct_of(self.declared)
@@ -134,7 +120,6 @@ class JsonFormat:
         return values.rows(messages, schema, kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of messages that do not fit: what each message has, and the reason."""
         from pyspark.sql import functions as F
 
         names = [name for name, _ in columns_of(self.declared)]
@@ -146,7 +131,6 @@ class JsonFormat:
         return rows.select(f"{BAD_ROW}.*", reason(bad["value"], F.array_compact(unread)).alias("reason"))
 
     def diagnose(self, text: str) -> Exception | None:
-        """Return the error of a row that does not parse."""
         _, found, rest = text.partition(_SIGN)
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
 

@@ -21,8 +21,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["WriteTask", "refuse_speculation", "worth_tasks", "write_in_tasks"]
-
 ROWS_FOR_TASKS = 100_000
 """The driver writes a step of fewer rows: a job, and the takeover of the transactional ids, would take longer."""
 
@@ -48,7 +46,6 @@ class WriteTask:
     upserts: bool
 
     def __call__(self, number: int) -> bytes:
-        """Write the part of a record by its number, and return the record as it was written."""
         return msgspec.json.encode(self.run(self.records[number]))
 
     def run(self, record: Written) -> Written:

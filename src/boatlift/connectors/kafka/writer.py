@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaException, Producer
 
-__all__ = ["Writer"]
-
 Record = TypeVar("Record", Claimed, Written)
 
 ROWS_AT_ONCE = 1 << 14
@@ -220,7 +218,6 @@ class Writer:
             producer.abort_transaction(PATIENCE)
 
     def end(self) -> None:
-        """Release the producer."""
         self._producer = None
 
 

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["dates_as_text", "has_times", "is_string", "time_of", "times_as_text", "timestamps_as_text"]
-
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
 _DAY = 86_400_000_000

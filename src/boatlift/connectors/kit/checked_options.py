@@ -10,8 +10,6 @@ from typing import ParamSpec, TypeVar
 
 from boatlift.errors import InvalidError
 
-__all__ = ["CallInvalidError", "checked_options", "whole_number"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 

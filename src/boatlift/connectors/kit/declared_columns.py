@@ -11,8 +11,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["TYPE_WORDS", "Columns", "columns_of", "null_fault", "required_of", "struct_of"]
-
 Columns = tuple[tuple[str, str], ...]
 """Names and types; the types as in Spark's `simpleString`."""
 

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["difference_of_rows", "first_difference"]
-
 _AT_ONCE = 10_000
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-__all__ = ["MOST", "beyond_bounds"]
-
 MOST = {"depth": 1_000, "digits": 1_000, "text": 20_000_000, "name": 50_000}
 """The levels of a text, the characters of a number, of a text in quotes and of a name."""
 

@@ -9,8 +9,6 @@ from boatlift.connectors.kit.declared_columns import Columns, null_fault
 from boatlift.connectors.kit.json_bounds import beyond_bounds
 from boatlift.connectors.kit.text_forms import TextForms
 
-__all__ = ["json_fault"]
-
 _SHOWN = 200
 
 

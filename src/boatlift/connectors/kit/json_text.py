@@ -28,8 +28,6 @@ import pyarrow.compute as pc
 
 from boatlift.connectors.kit.arrow_text import has_times, is_string, times_as_text
 
-__all__ = ["json_objects", "json_values", "plain_texts"]
-
 _SPECIAL = r'["\\\x00-\x1f]'
 
 
@@ -101,7 +99,6 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _plain(value: Any) -> Any:
-    """Return a nested value as JSON has it."""
     if isinstance(value, decimal.Decimal):
         return msgspec.Raw(format(value, "f").encode())
     if isinstance(value, bytes):

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonValues"]
-
 _ROWS, _END, _BAD = "_boatlift_rows", "_boatlift_end", "_boatlift_bad"
 _PARSED, _PROOF, _MATTERED = "_boatlift_parsed", "_boatlift_proof", "_boatlift_mattered"
 

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["ordered_part"]
-
 
 def ordered_part(pieces: Sequence[pa.Table], number: int, parts: int) -> tuple[pa.Table, pa.ChunkedArray]:
     """Return one of several parts of a step's rows, ordered by their JSON text, and that text.
@@ -46,7 +44,6 @@ def ordered_part(pieces: Sequence[pa.Table], number: int, parts: int) -> tuple[p
 
 
 def _of_part(texts: pa.StringArray, number: int, parts: int) -> pa.Array:
-    """Return the places of the texts that belong to a part, by a hash of the text."""
     import numpy as np
     import pyarrow as pa
     import xxhash

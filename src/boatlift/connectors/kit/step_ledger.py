@@ -15,8 +15,6 @@ from enum import Enum
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, FencedError, UnavailableError
 
-__all__ = ["Decision", "StepLedger", "fenced", "of_another_store"]
-
 logger = logging.getLogger(__name__)
 
 

@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["run_in_tasks", "session_of_process"]
-
 
 def session_of_process() -> SparkSession | None:
     """Return the Spark session, also in threads without an active one; None: there is none."""

@@ -13,8 +13,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NO_FORMATS", "USUAL_TEXT", "TextForm", "TextForms", "forms_of", "set_options"]
-
 NO_FORMATS: Json = {"date_format": None, "timestamp_format": None}
 """What identities of files have said of formats from the first on, if no option is set."""
 
@@ -50,7 +48,6 @@ class TextForm:
 
     @property
     def says_numbers(self) -> bool:
-        """Return whether text of numbers has a form of its own."""
         return self.decimal != "." or self.thousands is not None
 
     @property
@@ -59,7 +56,6 @@ class TextForm:
         return bool(self.true_values or self.false_values)
 
     def of(self, kind: str) -> str:
-        """Return what a message adds to the name of a type: the form, if it is not the usual one."""
         pattern = {"date": self.date_format, "timestamp": self.timestamp_format, "timestamp_ntz": self.timestamp_format}
         if (found := pattern.get(kind)) is not None:
             return f" of the form {found}"
@@ -68,7 +64,6 @@ class TextForm:
         return ""
 
     def set_options(self) -> Json:
-        """Return the options that are not the usual ones."""
         named = set_options(**{each.name: getattr(self, each.name) for each in fields(self)})
         return {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
 
@@ -95,7 +90,6 @@ class TextForms:
     own: Mapping[str, TextForm] = field(default_factory=dict)
 
     def of(self, column: str) -> TextForm:
-        """Return the form of a column."""
         return self.own.get(column, self.usual)
 
     def describe(self) -> Json:

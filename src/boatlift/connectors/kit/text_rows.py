@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["MALFORMED", "QUOTED_EMPTY", "Texts", "all_text"]
-
 MALFORMED = "MALFORMED_RECORD"
 """The text of the error at a row that does not fit, if a caller has no better one."""
 QUOTED_EMPTY = "\uffff\n\uffff"

@@ -16,8 +16,6 @@ from boatlift.dataflow.columns import literal
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["value_of"]
-
 _WHOLE = r"[0-9]+"
 _EXPONENT = r"[eE][-+]?[0-9]+"
 _NAMED = r"(?i:NaN|[-+]?Inf(?:inity)?)"
@@ -85,7 +83,6 @@ def _cast(text: str, kind: DataType) -> str:
 
 
 def _grouped(form: TextForm) -> str:
-    """Return the pattern of digits before a fraction."""
     if form.thousands is None:
         return _WHOLE
     return rf"(?:{_WHOLE}|[0-9]{{1,3}}(?:{re.escape(form.thousands)}[0-9]{{3}})+)"

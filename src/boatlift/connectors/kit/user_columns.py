@@ -12,8 +12,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["user_columns"]
-
 
 def user_columns(context: SinkContext, key: Sequence[str]) -> list[pa.Field]:
     """Return the user's columns: all but the weight, if rows are changes.

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["SinkWrapper", "SourceWrapper"]
-
 
 class SinkWrapper:
     """A sink that does what another one does; see `Sink`.
@@ -46,41 +44,32 @@ class SinkWrapper:
 
     @property
     def delivery(self) -> Delivery:
-        """The wrapped sink's."""
         return self.sink.delivery
 
     @property
     def key(self) -> Sequence[str] | None:
-        """The wrapped sink's."""
         return self.sink.key
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """The wrapped sink's."""
         return self.sink.capabilities
 
     def describe(self) -> Json:
-        """Return what the wrapped sink returns."""
         return self.sink.describe()
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Open the wrapped sink."""
         return self.sink.open(context)
 
     def stager(self) -> Stager:
-        """Return the wrapped sink's stager."""
         return self.sink.stager()
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Commit to the wrapped sink."""
         return self.sink.commit(step, rows, digest, staged)
 
     def verify(self) -> Iterator[Finding]:
-        """Verify the wrapped sink."""
         return self.sink.verify()
 
     def close(self) -> None:
-        """Close the wrapped sink."""
         self.sink.close()
 
 
@@ -96,58 +85,45 @@ class SourceWrapper:
 
     @property
     def delivery(self) -> Delivery:
-        """The wrapped source's."""
         return self.source.delivery
 
     @property
     def positioned(self) -> bool:
-        """The wrapped source's."""
         return self.source.positioned
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """The wrapped source's; where that one sorts out bad rows, this one is wrapped around it."""
         found = self.source.capabilities
         return found if found.bad_rows is None else replace(found, bad_rows=_SortingOut(self, found.bad_rows))
 
     def describe(self) -> Json:
-        """Return what the wrapped source returns."""
         return self.source.describe()
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the wrapped source's schema."""
         return self.source.schema(spark)
 
     def start(self) -> Json:
-        """Return the wrapped source's first cursor."""
         return self.source.start()
 
     def next(self, cursor: Json) -> Json | None:
-        """Return the wrapped source's next position."""
         return self.source.next(cursor)
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Advance as the wrapped source does."""
         return self.source.advance(cursor, position)
 
     def verify(self, position: Json) -> None:
-        """Verify at the wrapped source."""
         self.source.verify(position)
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Load from the wrapped source."""
         return self.source.load(spark, position)
 
     def size_bytes(self, position: Json) -> int:
-        """Return the wrapped source's estimate."""
         return self.source.size_bytes(position)
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Diagnose as the wrapped source does."""
         return self.source.diagnose(position, text)
 
     def acknowledge(self, position: Json) -> None:
-        """Acknowledge to the wrapped source."""
         self.source.acknowledge(position)
 
 
@@ -159,15 +135,12 @@ class _SortingOut:
     wrapped: SortsOutBadRows
 
     def sorting_out(self) -> SourceWrapper:
-        """Return a copy of the wrapper, around the source that sorts out bad rows."""
         other = copy(self.wrapper)
         other.source = self.wrapped.sorting_out()
         return other
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the letters of the wrapped source."""
         return self.wrapped.dead_letters(rows)
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return the places of the wrapped source."""
         return self.wrapped.places(dead_letters)

@@ -22,8 +22,6 @@ from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.errors import DataError, UnavailableError
 from boatlift.storage.filesystem import FileSystem
 
-__all__ = ["Listed", "StepFolder", "io_errors"]
-
 _HIDDEN = ("_", ".")
 _STEP = re.compile(r"step-(\d{12})\.parquet")
 
@@ -68,11 +66,9 @@ class StepFolder:
 
     @property
     def identity_path(self) -> Path:
-        """The file with the folder's identity."""
         return self.hidden / "identity.json"
 
     def step_path(self, step: int) -> Path:
-        """Return the file of a step."""
         return self.path / f"step-{step:012d}.parquet"
 
     def steps(self) -> int:

@@ -9,8 +9,6 @@ from pathlib import Path
 from boatlift.connectors.kit import of_another_store
 from boatlift.errors import DataError
 
-__all__ = ["FORMAT", "FolderIdentity"]
-
 FORMAT = 1
 
 
@@ -30,7 +28,6 @@ class FolderIdentity:
     key: tuple[str, ...] | None
 
     def encode(self) -> bytes:
-        """Return the bytes of the file."""
         return json.dumps({"format": FORMAT, **asdict(self)}).encode()
 
     @classmethod

@@ -28,8 +28,6 @@ from boatlift.errors import FencedError
 from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.folders import DurableFolders
 
-__all__ = ["OwnedFolder"]
-
 _OWNER = re.compile(r"owner-(\d{12})")
 
 
@@ -125,7 +123,6 @@ class OwnedFolder(StepFolder):
         return [int(match[1]) for match in matches if match]
 
     def draft_path(self, step: int) -> Path:
-        """Return the file in which this owner writes a step; its folder exists only while the owner does."""
         return self._mine / f"step-{step:012d}.parquet"
 
     def publish(self, step: int) -> bool:

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.parquet.step_file import StepRecord
 
-__all__ = ["ParquetSink", "parquet"]
-
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 
@@ -123,13 +121,11 @@ class ParquetSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one link of one file; the folder is the sink's alone."""
         return SinkCapabilities(
             places=self._places, gathers=self._gathers, leaves_files=True, preflight=self._preflight
         )
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return {
             "kind": "parquet",
             "path": str(self._path),
@@ -161,11 +157,9 @@ class ParquetSink:
         return Committed(newest.step, newest.rows, newest.digest)
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
         return ArrowStager(self._opened.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Make a step's file appear, or compare the step with the existing file."""
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
 
         context, folder, ledger = self._opened, self._folder, self._ledger
@@ -195,10 +189,9 @@ class ParquetSink:
         return outcome
 
     def close(self) -> None:
-        """Do nothing: the sink holds nothing open."""
+        pass
 
     def verify(self) -> Iterator[Finding]:
-        """Prove every byte of every step by the checksum in its file."""
         from boatlift.connectors.parquet.verify import verify_folder
 
         with io_errors(self._path):

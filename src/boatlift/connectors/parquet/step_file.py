@@ -15,8 +15,6 @@ import xxhash
 from boatlift.connectors.parquet.identity import FORMAT
 from boatlift.errors import DataError, InvalidError
 
-__all__ = ["StepRecord", "check_types", "read_columns", "read_record", "read_rows", "verify_step", "write_step"]
-
 _KEY = b"boatlift"
 _BLANK = "0" * 32
 _CHECK = b'"check": "'

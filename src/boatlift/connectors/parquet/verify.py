@@ -9,8 +9,6 @@ from boatlift.connectors.parquet.identity import FolderIdentity
 from boatlift.connectors.parquet.step_file import verify_step
 from boatlift.errors import DataError, Finding
 
-__all__ = ["verify_folder"]
-
 
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
     """Prove each step's file by its checksum; yield each damaged, missing or foreign file."""

@@ -6,8 +6,6 @@ from importlib.util import find_spec
 
 from boatlift.errors import InvalidError
 
-__all__ = ["address_of"]
-
 
 def address_of(listen: str) -> tuple[str, int]:
     """Parse `host:port`.

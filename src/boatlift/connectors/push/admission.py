@@ -9,8 +9,6 @@ from ipaddress import ip_address
 from boatlift.connectors.push.push_token import PushToken
 from boatlift.errors import InvalidError
 
-__all__ = ["Admission", "is_loopback"]
-
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
 
 HTTP_PORT = 80

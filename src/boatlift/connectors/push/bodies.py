@@ -7,8 +7,6 @@ from starlette.requests import Request
 from boatlift.connectors.push.limits import Limits
 from boatlift.errors import InvalidError, UnavailableError
 
-__all__ = ["Bodies"]
-
 
 class Bodies:
     """Reads bodies, and counts how many bytes of them are in memory.
@@ -43,7 +41,6 @@ class Bodies:
         return bytes(body)
 
     def drop(self, body: bytes | bytearray) -> None:
-        """Stop counting a body."""
         self._under_way -= len(body)
 
     def _check(self, more: int, size: int, objects: int) -> None:

@@ -18,8 +18,6 @@ from boatlift.storage.compacted_parts import LogSpan, sum_of
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.codec import CompactedPart, CompactedSegment
 
-__all__ = ["CompactedSegments", "last_rows", "numbered"]
-
 PART_BYTES = 32 << 20
 """A part of an integral takes no further rows once it has so many bytes."""
 

@@ -15,8 +15,6 @@ from boatlift.connectors.push.limits import Limits
 from boatlift.connectors.push.refusals import as_response, refusal_of
 from boatlift.errors import BoatliftError, InvalidError, UnavailableError
 
-__all__ = ["Connection", "Connections"]
-
 
 class Connections:
     """All connections of a server, the one that has been silent longest first.
@@ -43,7 +41,6 @@ class Connections:
         self._inside[connection] = None
 
     def heard(self, connection: Connection) -> None:
-        """Record that a client has sent bytes."""
         self._inside.move_to_end(connection)
 
     def leave(self, connection: Connection) -> None:
@@ -55,7 +52,6 @@ class Connections:
             first.transport.abort()
 
     def gone(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._inside.pop(connection, None)
         self._leaving.pop(connection, None)
 
@@ -100,12 +96,10 @@ class Connection(HttpToolsProtocol):
         self._wrong: BoatliftError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask to be admitted."""
         super().connection_made(transport)
         self._connections.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the connection's place."""
         super().connection_lost(exc)
         self._connections.gone(self)
 
@@ -131,17 +125,14 @@ class Connection(HttpToolsProtocol):
             self.refuse(self._too_large())
 
     def pause_writing(self) -> None:
-        """Record since when the client leaves answers unread."""
         super().pause_writing()
         self._stalled = self._connections.clock()
 
     def resume_writing(self) -> None:
-        """Record that the client reads again."""
         super().resume_writing()
         self._stalled = None
 
     def on_message_begin(self) -> None:
-        """Begin a request, unless too many wait already."""
         if len(self.pipeline) >= self._limits.pipelined:
             raise _EnoughError
         super().on_message_begin()
@@ -149,12 +140,10 @@ class Connection(HttpToolsProtocol):
         self._head = 0
 
     def on_url(self, url: bytes) -> None:
-        """Add a part of the request's line."""
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; one after a body is ignored."""
         self._count_head(len(name) + len(value))
         if self._phase is _Phase.HEAD:
             if len(self.headers) >= self._limits.headers:
@@ -162,7 +151,6 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to answer the request, or queue it behind others."""
         super().on_headers_complete()
         self._enter(_Phase.BODY)
         self._body, self._due = 0, self._since + self._limits.body_seconds
@@ -179,12 +167,10 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
         super().on_message_complete()
         self._enter(_Phase.ANSWERED)
 
     def on_response_complete(self) -> None:
-        """Start the next request, if one waits."""
         super().on_response_complete()
         if self._phase is _Phase.ANSWERED:
             self._enter(_Phase.ANSWERED)
@@ -235,7 +221,6 @@ class Connection(HttpToolsProtocol):
             )
 
     def shutdown(self) -> None:
-        """Answer whole requests, and refuse the others."""
         if self._phase is _Phase.LEAVING:
             self.transport.abort()
         elif self._is_answering:

@@ -16,17 +16,6 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = [
-    "field_counter",
-    "flaw_in",
-    "flaw_in_columns",
-    "flaw_in_json",
-    "has_repeated_fields",
-    "may_have_nul",
-    "may_have_nul_escaped",
-    "too_fine_time",
-]
-
 _FINE = re.compile(rb":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
 _BLANKS = re.compile(r"[ \t\n\r]*")
 

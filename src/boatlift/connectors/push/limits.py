@@ -5,8 +5,6 @@ from __future__ import annotations
 import resource
 from dataclasses import dataclass
 
-__all__ = ["Limits", "most_connections"]
-
 _CONNECTIONS = 1000
 
 

@@ -10,8 +10,6 @@ from typing import NoReturn
 
 from boatlift.errors import InvalidError
 
-__all__ = ["TOKEN_VARIABLE", "PushToken", "token_of"]
-
 TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
 
 SHORTEST = 16

@@ -16,8 +16,6 @@ from boatlift.connectors.push.compacted import numbered
 from boatlift.connectors.push.upserts import PUSHED
 from boatlift.storage.input_objects import rows_in
 
-__all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
-
 TASK_BYTES = 1 << 20
 """A task reads at least about so much: starting a task takes longer than reading less."""
 
@@ -64,7 +62,6 @@ class ReadPushes:
     """Whether rows replace one another: then they have `_deleted` and `_pushed`."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the objects."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 mine = guarded(self.source, _pieces_of_job) if self.tasks is None else self.tasks[number]

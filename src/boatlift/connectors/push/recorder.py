@@ -19,8 +19,6 @@ from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.codec import Push
 from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["Recorder"]
-
 LARGEST_ROWS = 64 << 20
 """The most bytes that the rows of one push may have, in Arrow."""
 
@@ -100,7 +98,6 @@ class Recorder:
         return bool(self._unstable) or self._full
 
     def tell(self, told: Callable[[], None]) -> None:
-        """Call a function after rows are recorded, from now on."""
         self._told = told
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:

@@ -9,8 +9,6 @@ import msgspec
 
 from boatlift.errors import BoatliftError, FencedError, InternalError, UnavailableError
 
-__all__ = ["Refusal", "as_response", "refusal_of"]
-
 logger = logging.getLogger(__name__)
 
 RETRY_SECONDS = 1

@@ -31,8 +31,6 @@ from boatlift.errors import DataError, InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["PushedRows", "nullable_inside"]
-
 LARGEST_EXPONENT = 76
 """The largest exponent of a decimal: Arrow's decimals have no more digits."""
 

@@ -29,8 +29,6 @@ from boatlift.connectors.push.refusals import refusal_of
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 
-__all__ = ["Server"]
-
 logger = logging.getLogger(__name__)
 
 KEY_HEADER = "idempotency-key"
@@ -43,11 +41,9 @@ _Send = Callable[[_Message], Awaitable[None]]
 class Door(Protocol):
     """The part of a source that the server needs."""
 
-    def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
-        """Take rows."""
+    def put_json(self, body: bytes, key: str | None) -> Future[Receipt]: ...
 
-    def pushed(self, key: str) -> Receipt | None:
-        """Return what was recorded with a key."""
+    def pushed(self, key: str) -> Receipt | None: ...
 
 
 class Server:
@@ -137,7 +133,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL that takes rows."""
         host, port = self.address
         return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
 
@@ -166,7 +161,6 @@ class Server:
         receive: _Receive,
         send: _Send,
     ) -> None:
-        """Answer a request, if it is admitted."""
         whole = _WholeBody(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")

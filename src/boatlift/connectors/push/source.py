@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from boatlift.connectors.push.rows import PushedRows
     from boatlift.connectors.push.server import Server
 
-__all__ = ["PushSource", "push"]
-
 LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
 MOST_KEYS = 100_000_000
@@ -143,7 +141,6 @@ class PushSource(PushedSteps):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Rows are in an input log of the store, and can all be read again."""
         return SourceCapabilities(
             announces_input=self,
             reads_many_steps=self,
@@ -174,7 +171,6 @@ class PushSource(PushedSteps):
         return recorder is not None and recorder.awaited
 
     def reserve(self, name: str) -> None:
-        """Listen at the address, if there is one; no request is answered yet."""
         if self._reserved:
             raise InvalidError(
                 "BAD_OPTION", f"{name} runs already, in this process: make another Dataflow for another run"
@@ -189,7 +185,6 @@ class PushSource(PushedSteps):
         self._reserved = True
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
-        """Take the input log over, and begin to take pushes."""
         from boatlift.connectors.push.compacted import CompactedSegments
         from boatlift.connectors.push.recorder import Recorder
         from boatlift.connectors.push.rows import PushedRows
@@ -217,7 +212,6 @@ class PushSource(PushedSteps):
         self._open.set()
 
     def close(self) -> None:
-        """Answer the waiting clients, and take no more pushes."""
         self._open.clear()
         if self._recorder is not None:
             self._recorder.close()
@@ -227,7 +221,6 @@ class PushSource(PushedSteps):
         self._reserved = False
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
-        """Take rows from Python."""
         self._open.wait(timeout)
         recorder, reader = self._running
         return recorder.put(reader.of_python(rows), _checked(key)).result()
@@ -242,16 +235,13 @@ class PushSource(PushedSteps):
         return recorder.put(reader.of_json(body), _checked(key))
 
     def pushed(self, key: str) -> Receipt | None:
-        """Return what was recorded with a key."""
         return self._running[0].found(key)
 
     def acknowledge(self, position: Json) -> None:
-        """Free the objects of a position."""
         if self._recorder is not None:
             self._recorder.free(position["last"])
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Tell after each object that is recorded."""
         recorder, _ = self._running
         recorder.tell(told)
         return lambda: recorder.tell(lambda: None)

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from boatlift.connectors.push.reading import Piece
     from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["PushedSteps"]
-
 
 class PushedSteps:
     """The rows of an input log as steps of a source.
@@ -54,12 +52,10 @@ class PushedSteps:
         self._log: InputLog | UnloggedInput | None = None
 
     def describe(self) -> Json:
-        """Return the columns, and the key of upserts; the address may change."""
         described = {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
         return described if self.upserts is None else {**described, "upsert": list(self.upserts.key)}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Return the declared schema; all columns may be NULL, because Spark does not check that."""
         from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
         from boatlift.connectors.push.rows import nullable_inside
@@ -70,19 +66,12 @@ class PushedSteps:
         return StructType(fields)
 
     def attach(self, log: InputLog | UnloggedInput) -> None:
-        """Set where the rows are."""
         self._log = log
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"last": 0, "digest": _hex(0)}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the objects that were recorded after a cursor.
-
-        Raises:
-            BoatliftError: no push can be recorded any more.
-        """
         self._look()
         self._go_on_from(cursor)
         last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
@@ -109,11 +98,9 @@ class PushedSteps:
         return {**position, "keys": keys, INPUT_LOG: keys}
 
     def is_full(self, position: Json) -> bool:
-        """Return whether a position reached the limit of a step."""
         return bool(position["rows"] >= self._limit)
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a position's last object."""
         digest = int(cursor["digest"], 16) + int(position["digest"], 16)
         following = {"last": position["last"], "digest": _hex(digest)}
         if "keys" not in position:
@@ -121,19 +108,15 @@ class PushedSteps:
         return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
 
     def verify(self, position: Json) -> None:
-        """Prove by their checksums that objects are unchanged; tasks check the bytes against the checksums."""
         self._verify(position["first"], position["last"], position["digest"])
 
     def size_bytes(self, position: Json) -> int:
-        """Return the bytes of the objects."""
         return int(position["bytes"])
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the objects of a position."""
         return self._load(spark, [position], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the objects of several positions."""
         return self._load(spark, positions, ordinals=True)
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
@@ -148,16 +131,14 @@ class PushedSteps:
         return newest_rows(self.upserts.key, self.upserts.order, self.upserts.deletes)(rows)
 
     def verify_everything(self, cursor: Json) -> None:
-        """Prove that all objects up to a cursor, or the integrals made of them, are unchanged."""
         if _hex(self._everything.digest_up_to(cursor["last"])) != cursor["digest"]:
             raise self._changed(1, cursor["last"])
 
     def names(self, position: Json) -> str:
-        """Return the numbers of a position's objects, in words."""
         return f"objects {position['first']} to {position['last']} of the pushed rows"
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Return None: tasks raise a `BoatliftError` themselves."""
+        pass
 
     def _verify(self, first: int, last: int, digest: str) -> None:
         found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
@@ -193,11 +174,9 @@ class PushedSteps:
         return self._read(spark, divided(pieces, size, spark.sparkContext.defaultParallelism), ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the objects that the job's parameters name."""
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
-        """Return the objects of a position as parameters, if one task reads them best."""
         from boatlift.connectors.push.reading import TASK_BYTES, parameters_for
 
         if position["bytes"] >= 2 * TASK_BYTES:

@@ -13,8 +13,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["DELETED", "PUSHED", "as_recorded", "upserts_of"]
-
 DELETED = "_deleted"
 """Whether a row deletes the row of its key; a client may leave it out."""
 

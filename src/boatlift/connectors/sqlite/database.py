@@ -20,8 +20,6 @@ from boatlift.errors import BoatliftError, DataError, UnavailableError
 from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.folders import DurableFolders
 
-__all__ = ["Database", "error_of"]
-
 _T = TypeVar("_T")
 _PATIENCE_MS = 200  # between looks at the clock and at Ctrl-C while another process holds the lock
 _LOCKED = (driver.SQLITE_BUSY, driver.SQLITE_LOCKED)

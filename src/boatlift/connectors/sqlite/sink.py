@@ -39,8 +39,6 @@ from boatlift.storage.filesystem import FileSystem, RealFileSystem
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite.table import KeyedTable
 
-__all__ = ["SqliteSink", "sqlite"]
-
 _NEWEST = 2**63 - 1
 """No step has a larger number: SQLite has no larger integer."""
 
@@ -117,11 +115,9 @@ class SqliteSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one transaction; the table is the sink's alone."""
         return SinkCapabilities(places=self._places, refuses_duplicates=self._unique, preflight=self._preflight)
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         nan = "text" if self._nan_as_text else "refuse"
         return {
             "kind": "sqlite",
@@ -158,12 +154,10 @@ class SqliteSink:
             raise
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
         assert self._context is not None, "open comes first"
         return ArrowStager(self._context.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Apply a step in one transaction, or compare it with the ledger, which forgets old steps."""
         from boatlift.connectors.sqlite.table import KEPT_STEPS
 
         context, table = self._context, self._table
@@ -205,7 +199,6 @@ class SqliteSink:
         yield from verify_table(self._path, self._table_name)
 
     def close(self) -> None:
-        """Close the connection."""
         self._database.close()
 
     def _preflight(self, context: SinkContext) -> None:
@@ -272,7 +265,6 @@ class SqliteSink:
         return table.difference(self._db, read_pieces(rows, staged)) if staged else ""
 
     def _step(self, context: SinkContext, step: int | None = None) -> Committed | None:
-        """Return the ledger's record of a step, or of the newest."""
         row = self._db.execute(
             "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ? "
             "ORDER BY step DESC LIMIT 1",

@@ -20,8 +20,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMAT", "KEPT_STEPS", "LEDGER", "KeyedTable"]
-
 FORMAT = 1
 
 KEPT_STEPS = 65_536
@@ -80,7 +78,6 @@ class KeyedTable:
         self._key_places = [names.index(column) for column in key]
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """Create table and index."""
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
         connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
         index = _quoted(f"_boatlift_key_of_{self.name}")
@@ -98,7 +95,6 @@ class KeyedTable:
         return [name for (name,) in rows]
 
     def same_key(self, found: Sequence[str]) -> bool:
-        """Return whether an index has the columns of the key."""
         return list(found) == self._key
 
     def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:

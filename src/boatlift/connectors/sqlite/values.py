@@ -27,8 +27,6 @@ import pyarrow.compute as pc
 from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, timestamps_as_text
 from boatlift.errors import DataError, InvalidError
 
-__all__ = ["column_type", "column_values"]
-
 
 def column_type(field: pa.Field) -> str:
     """Return the declared type, and with it the affinity, of the SQLite column for an Arrow column.

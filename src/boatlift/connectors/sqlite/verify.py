@@ -12,8 +12,6 @@ from boatlift.connectors.sqlite.database import error_of
 from boatlift.connectors.sqlite.table import FORMAT, KEPT_STEPS
 from boatlift.errors import DataError, Finding
 
-__all__ = ["owner_of", "verify_table"]
-
 
 def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
     """Return the dataflow, the sink and the store that a table belongs to; None if no sink has made it.
