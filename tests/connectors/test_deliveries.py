@@ -15,7 +15,7 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.deliver.sink import DeliveringSink
 from boatlift.connectors.kit.json_text import json_objects
-from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.dataflow import Outcome
 from boatlift.errors import InvalidError, UnavailableError
 from connectors.conformance import SCHEMA, Row, batch_of, context, rows_of, stage

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boatlift.connectors import files
 from boatlift.connectors.files import lines as lines_module
-from boatlift.connectors.files.line_ends import lines_in
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.ranges import FileRange, range_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.dataflow import Json
@@ -54,7 +54,7 @@ def test_ranges_are_all_bytes_once_and_end_with_a_line(content: bytes, most: int
         while place < len(content):
             found = range_in(path, place, most)
             assert found is not None
-            end, size, _ = found
+            end, size = found["end"], found["of"]
             assert size == len(content)
             part = content[place:end]
             assert part.endswith(b"\n") or end == size

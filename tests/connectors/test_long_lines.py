@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.files import line_ends
-from boatlift.connectors.files.line_ends import LongLine, has_long_line, lines_in
-from boatlift.connectors.kit.json_bounds import MOST, beyond_bounds
-from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.files import lines as lines_module
+from boatlift.connectors.files.lines import LongLine, has_long_line, lines_in
+from boatlift.connectors.kit.json_faults import MOST, beyond_bounds, json_fault
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
@@ -55,8 +54,8 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_line_is_long_by_its_bytes_alone(path: Path, text: bytes, most: int, chunk: int) -> None:
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(line_ends, "_CHUNK", chunk)
-        patched.setattr(line_ends, "_HEAD", 3)
+        patched.setattr(lines_module, "_CHUNK", chunk)
+        patched.setattr(lines_module, "_HEAD", 3)
         found = [list(zip(*batch, strict=True)) for batch in lines_in(path, most=most)]
         assert has_long_line(path, most) == any(len(line) > most for line in text.splitlines())
     lines = [(offset, line, getattr(line, "size", len(line))) for batch in found for offset, line in batch]

@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.files.parquet_rows import begins_of
-from boatlift.connectors.files.row_groups import RowGroups, footer_of
+from boatlift.connectors.files.formats.parquet import ParquetFormat
+from boatlift.connectors.files.formats.parquet_rows import begins_of
+from boatlift.connectors.files.ranges import footer_of
 from boatlift.connectors.files.source import FilesSource
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
@@ -174,7 +175,7 @@ def test_a_row_group_of_many_batches_has_one_position_a_row(spark: SparkSession,
 def test_a_range_is_as_many_row_groups_as_fit_and_one_at_least(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"id": list(range(100))}), group=7)
     begins, size = begins_of(pq.read_metadata(path)), path.stat().st_size
-    groups = RowGroups(positioned=True)
+    groups = ParquetFormat(positioned=True)
     for most in (1, begins[1] - 4, begins[1] - 3, begins[3] - 4, begins[3] - 5, size):
         begin, ends = begins[0], []
         while begin < size:

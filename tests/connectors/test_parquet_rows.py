@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import boatlift as bl
-from boatlift.connectors.files.parquet_rows import ReadParquet
+from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 from boatlift.connectors.kit import struct_of
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters

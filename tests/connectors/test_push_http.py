@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.connectors.push.address import address_of
+from boatlift.connectors.push.admission import address_of
 from boatlift.connectors.push.limits import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore

@@ -14,7 +14,7 @@ import pytest
 
 from boatlift.connectors import files
 from boatlift.connectors.files.compression import damage_of, opened
-from boatlift.connectors.files.line_ends import lines_in
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.errors import BoatliftError, DataError, InvalidError
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import checked_options
-from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.connectors.kit import SourceBase, checked_options
+from boatlift.dataflow.contracts import Json, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -42,10 +42,9 @@ def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | No
     return GeneratorSource(dict(columns), rows_per_step, steps)
 
 
-class GeneratorSource:
+class GeneratorSource(SourceBase):
     """Rows by number. A position is `{"start": …, "end": …}`, end excluded; `_position` is the row's number."""
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, columns: dict[str, str], rows_per_step: int, steps: int | None) -> None:
@@ -89,7 +88,7 @@ class GeneratorSource:
         return {"next": max(int(cursor["next"]), int(position["end"]))}
 
     def verify(self, position: Json) -> None:
-        pass
+        """Do nothing: a row is a function of its number."""
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         start, end = int(position["start"]), int(position["end"])
@@ -101,16 +100,10 @@ class GeneratorSource:
         return self.load(spark, {"start": 0, "end": cursor["next"]})
 
     def verify_everything(self, cursor: Json) -> None:
-        pass
+        """Do nothing, as `verify`."""
 
     def size_bytes(self, position: Json) -> int:
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
     def names(self, position: Json) -> str:
         return f"rows {position['start']} to {int(position['end']) - 1}"
-
-    def diagnose(self, position: Json, text: str) -> Exception | None:
-        pass
-
-    def acknowledge(self, position: Json) -> None:
-        pass

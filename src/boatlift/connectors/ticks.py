@@ -1,4 +1,4 @@
-"""A source of ticks: a row a period, so that time passes for a dataflow when nothing else comes."""
+"""A source of ticks: a row a period, so that time advances in a dataflow without other input."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.connectors.kit import SourceBase
+from boatlift.dataflow.contracts import Json, SourceCapabilities
 from boatlift.runtime.host.steady_clock import SteadyClock
 
 if TYPE_CHECKING:
@@ -14,17 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class TicksSource:
-    """The number of the current period, and when it began; a period that nobody saw has no row.
+class TicksSource(SourceBase):
+    """One row for each period in which the source was polled: the period's number, and its begin.
 
-    A position is `{"number": …}`. So a tick is a determinant as any other: a step that is executed again has its time.
+    A position is `{"number": …}`. So the time of a tick is a determinant: a step that is executed again has the same.
 
     Args:
         period: Microseconds.
-        clock: Returns microseconds since 1970. After it was set back ticks come at half their speed.
+        clock: Returns microseconds since 1970. After it was set back, ticks come at half their speed.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, period: int, clock: Callable[[], int] = lambda: time.time_ns() // 1000) -> None:
@@ -52,22 +52,12 @@ class TicksSource:
         return {"next": max(int(cursor["next"]), int(position["number"]) + 1)}
 
     def verify(self, position: Json) -> None:
-        pass
+        """Do nothing: the position is the tick."""
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
         number = int(position["number"])
         ticks = spark.createDataFrame([(number, number * self._period)], "number LONG NOT NULL, micros LONG NOT NULL")
         return ticks.selectExpr("number", "timestamp_micros(micros) AS at", "number AS _position")
 
-    def size_bytes(self, position: Json) -> int:
-        del position
-        return 16
-
     def names(self, position: Json) -> str:
         return f"tick {position['number']}"
-
-    def diagnose(self, position: Json, text: str) -> Exception | None:
-        pass
-
-    def acknowledge(self, position: Json) -> None:
-        pass

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boatlift.connectors.kit.wrapping import SinkWrapper
+from boatlift.connectors.kit import SinkWrapper
 from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkContext, Staged, Stager
 from boatlift.storage.store import Store
 

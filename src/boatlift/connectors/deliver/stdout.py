@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, read_pieces, whole_number
-from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, Staged

@@ -1,6 +1,6 @@
-"""A source of files, each taken once; files that are found together are taken in order of name.
+"""A source of files: each file is taken once, and the files of a listing in order of name.
 
-A file is taken whole, or in ranges of lines or row groups over several steps if it has more bytes than a step may take.
+A file with more bytes than a step may take is taken over several steps, in ranges of lines or row groups.
 """
 
 from __future__ import annotations
@@ -10,21 +10,26 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.compression import without_compression
-from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, folded
-from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
-from boatlift.connectors.files.row_groups import PlacedRange, footer_of
-from boatlift.connectors.files.taking import StepInputs
-from boatlift.connectors.kit import Columns, struct_of
+from boatlift.connectors.files.listing import Backlog, Listing, StepInputs
+from boatlift.connectors.files.ranges import (
+    FileRange,
+    KnownDigests,
+    PlacedRange,
+    digest_between,
+    digest_of,
+    folded,
+    has_another_footer,
+)
+from boatlift.connectors.kit import Columns, SourceBase, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
+from boatlift.dataflow.contracts import FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats import FileFormat, ReadFiles
+    from boatlift.connectors.files.formats.base import FileFormat, ReadFiles
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
@@ -32,14 +37,12 @@ _FILES_NAMED = 3
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
 
-class FilesSource:
-    """Files by name. A position names each with size and digest, or one range with its digest.
+class FilesSource(SourceBase):
+    """Files by name. A position has the size and digest of each file, or one range with its digest.
 
-    A cursor holds the names of the files and ranges taken so far, in order, the digest of their digests, and where a
-    file that is taken in ranges goes on. The name of such a file comes after those of its ranges.
+    A cursor holds the names of the files and ranges taken so far, in order, the digest of their digests, and the place
+    where a file goes on that is taken in ranges. The name of such a file comes after the names of its ranges.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class FilesSource:
         self._described = described
         self._limits = max_files, max_bytes
         self._source = f"the files in {listing.base}"
+        self.positioned = file_format.positioned
         self._inputs = StepInputs(listing, file_format, self._known_columns, max_files, max_bytes)
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
@@ -66,18 +70,13 @@ class FilesSource:
         self._backlog = Backlog(listing)
 
     @property
-    def positioned(self) -> bool:
-        return self._format.positioned
-
-    @property
     def capabilities(self) -> SourceCapabilities:
-        bad_rows = None if self._format.sortable is None else self
         return SourceCapabilities(
             reads_many_steps=self,
             parameterized_read=self if self._format.has_task else None,
             rescannable=self,
             names_input=self,
-            bad_rows=bad_rows,
+            bad_rows=None if self._format.sortable is None else self,
             ordered_within="file",
             preflight=self._preflight,
             waiting=self.waiting,
@@ -90,10 +89,10 @@ class FilesSource:
         return self._format.rows_schema(self._read_schema(spark))
 
     def _read_schema(self, spark: SparkSession) -> StructType:
-        """Return the declared schema, as it is; without one, that of the first Parquet file."""
+        """Return the declared schema; without one, the schema of the first Parquet file."""
         if self._schema is None:
             if self._declared is None:
-                from boatlift.connectors.files.parquet_format import schema_of_file
+                from boatlift.connectors.files.formats.parquet import schema_of_file
 
                 self._schema = schema_of_file(spark, self._first_file())
             else:
@@ -116,7 +115,7 @@ class FilesSource:
         return {"files": files} if files else None
 
     def waiting(self, cursor: Json) -> WaitingInput:
-        """Count the files that were not taken whole; the oldest by the time of its last change."""
+        """Count the files that were not taken whole; `oldest_at` is the time of a file's last change."""
         with self._reachable():
             try:
                 names = self._listing.names(cursor["taken"])
@@ -202,11 +201,8 @@ class FilesSource:
         open_file = cursor.get("part")
         if open_file is not None and self._size(open_file["path"]) != open_file["of"]:
             yield "of another length"
-        elif open_file is not None and self._has_another_footer(open_file):
+        elif open_file is not None and has_another_footer(self._listing.path_of(open_file["path"]), open_file):
             yield "of another footer"
-
-    def _has_another_footer(self, file: Json) -> bool:
-        return "footer" in file and footer_of(self._listing.path_of(file["path"])) != file["footer"]
 
     def _size(self, name: str) -> int:
         return self._listing.path_of(name).stat().st_size
@@ -268,24 +264,25 @@ class FilesSource:
         return None
 
     def sorting_out(self) -> FilesSource:
-        from boatlift.connectors.files.bad_rows import SortedOut
+        from boatlift.connectors.files.formats.bad_rows import SortedOut
 
-        sorting = SortedOut(self._format, self._listing.base)
+        assert self._format.sortable is not None
+        sorting = SortedOut(self._format.sortable, self._listing.base)
         # The bound of a line decides which rows are bad.
-        described = {**self._described, "bad_rows": "dead_letters", "max_line_bytes": sorting.sortable.most}
-        return self._like(sorting, described)
+        most = sorting.sortable.max_line_bytes
+        return self._like(sorting, {**self._described, "bad_rows": "dead_letters", "max_line_bytes": most})
 
     def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
         return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        from boatlift.connectors.files.bad_rows import SortedOut
+        from boatlift.connectors.files.formats.bad_rows import SortedOut
 
         assert isinstance(self._format, SortedOut)
         return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        from boatlift.connectors.files.bad_rows import numbers_of
+        from boatlift.connectors.files.formats.bad_rows import numbers_of
 
         assert self._format.sortable is not None
         offsets: dict[str, set[int]] = {}
@@ -301,11 +298,8 @@ class FilesSource:
             for dead_letter in dead_letters
         ]
 
-    def acknowledge(self, position: Json) -> None:
-        pass
-
     def _by_tasks(self, name: str, path: Path) -> FileRange | None:
-        """Return a file as a range if tasks have to read it, else None. A file that is gone is missed as it is read."""
+        """Return a whole file as a range if tasks must read it; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
                 return FileRange(name, 0, path.stat().st_size) if self._format.needs_tasks(path) else None
@@ -313,7 +307,7 @@ class FilesSource:
                 return None
 
     def _scan(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool = False) -> DataFrame:
-        """Read the files and ranges of positions; with `_ordinal`, the index of a row's position, if asked for."""
+        """Read the files and ranges of positions; `ordinals` adds `_ordinal`, the index of a row's position."""
         schema = self._read_schema(spark)
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, schema)
@@ -333,26 +327,13 @@ class FilesSource:
             files = [(path, place) for path, place, _ in whole]
             parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
         if ranges:
-            rows = self._rows_of(spark, ranges, schema)
+            rows = self._format.rows_of_ranges(spark, self._source, ranges, schema)
             parts.append(rows if ordinals else rows.drop(ORDINAL))
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
-    def _rows_of(self, spark: SparkSession, ranges: Sequence[PlacedRange], schema: StructType) -> DataFrame:
-        from boatlift.connectors.files.lines import Span, lines_of
-
-        if self._format.row_groups is not None:
-            return self._format.row_groups.rows(spark, self._source, ranges, self._format.rows_schema(schema))
-        assert self._format.lines is not None, "a format with neither lines nor row groups has no ranges"
-        # Bytes of a compressed file are counted as they are decompressed: it has no range, and the size says no end.
-        spans = [
-            Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
-            for path, each, _, ordinal in ranges
-        ]
-        return self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
-
     def _known_columns(self) -> Columns:
         if self._columns is None:
-            from boatlift.connectors.files.parquet_format import columns_of_footer
+            from boatlift.connectors.files.formats.parquet import columns_of_footer
 
             self._columns = columns_of_footer(self._first_file())
         return self._columns
@@ -389,11 +370,11 @@ class FilesSource:
 
 
 def _difference(path: Path, file: Json) -> str | None:
-    """Return how a file, or a range of it, differs from what a position names; None if it does not."""
+    """Return how a file or range differs from its entry in a position; None if it does not."""
     if (taken := FileRange.of(file)) is not None:
         if (size := path.stat().st_size) != file["of"]:
             return f"has {size} bytes, but had {file['of']} when a range of it was taken"
-        if "footer" in file and footer_of(path) != file["footer"]:
+        if has_another_footer(path, file):
             return "has another footer than when a range of it was taken"
         now = digest_between(path, taken.begin, taken.end)
         if now == file["digest"]:

@@ -12,9 +12,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_reading
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kafka.refusals import of_reading
 from boatlift.errors import BoatliftError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ TAKE_AT_ONCE = 500
 POLL_SECONDS = 0.005
 """How long to wait for that many: transaction markers and aborted rows yield no message."""
 
-IDLE_PATIENCE = 1.0
+IDLE_TIMEOUT = 1.0
 """Seconds of silence after which an old client is given up: its knowledge of the cluster is out of date."""
 
 KEEP = 4
@@ -104,7 +103,7 @@ def messages_in(
     while any(begin < each.end for begin, each in zip(following, ranges, strict=True)):
         idle = _IDLE.take(access, committed=committed)
         client = idle or _Client(access, committed=committed)
-        patience = PATIENCE if idle is None else IDLE_PATIENCE
+        patience = TIMEOUT if idle is None else IDLE_TIMEOUT
         try:
             yield from _read(client, ranges, following, source, patience)
             _IDLE.put(access, client, committed=committed)

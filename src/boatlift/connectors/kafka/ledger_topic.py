@@ -1,26 +1,95 @@
-"""The topic that holds a sink's ledger."""
+"""The topic that holds a sink's ledger; and the ends of a sink's topics once no transaction in them is open.
+
+A transaction that ended a moment ago may still look open: its coordinator tells each partition of the end. One that
+stays open has lost its end. Kafka 4.3.0 and 4.3.1 lose it if the partition has no leader when the coordinator comes
+back (KAFKA-20734). The next end of a transaction of the same writer would then decide about both, so that readers would
+see rows that were never committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
 from boatlift.connectors.kafka.ledger import Claimed, Ledger
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kafka.refusals import of_asking
-from boatlift.connectors.kafka.settling import SettlingTopic
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.errors import DataError, Finding, InvalidError
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
 """The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
+
+SETTLE_PAUSE = 0.002
+
+SETTLE_TIMEOUT = 90.0
+"""Seconds until a transaction that is still open is an error, while the cluster answers.
+
+A committed transaction ends when its coordinator, or the successor of one that died (by default found after 9 s), has
+sent a marker to each partition; a marker whose request is lost is sent again after 30 s. One that nobody commits is
+aborted after 60 s, which is noticed within 10 s; those of the sink's own ids are aborted at once by the next owner.
+"""
+
+AWAY = 5.0
+"""A cluster that takes so many seconds for an answer was away: it ended no transaction meanwhile."""
+
+
+class SettlingTopic:
+    """The ends of a topic's partitions.
+
+    Args:
+        access: How to reach the cluster.
+        name: The topic's name.
+        called: The topic in words, for errors.
+
+    Attributes:
+        committed: The topic up to the first open transaction.
+        written: The topic up to the last message.
+    """
+
+    def __init__(self, access: Access, name: str, called: str) -> None:
+        self.name, self._called = name, called
+        self.committed = Topics(access, (name,), None, committed=True, written=True)
+        self.written = Topics(access, (name,), None, committed=False, written=True)
+
+    def settled(self, partitions: Iterable[int] | None = None) -> dict[Partition, int]:
+        """Return the ends of partitions, once no transaction is open in them.
+
+        Args:
+            partitions: Which; None: all.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]` a transaction does not end.
+        """
+        numbers = self.written.partitions_of(self.name) if partitions is None else partitions
+        here = [(self.name, number) for number in numbers]
+        until = time.monotonic() + SETTLE_TIMEOUT
+        while True:
+            asked = time.monotonic()
+            ends, written = self.committed.ends(here), self.written.ends(here)
+            if ends == written:
+                return ends
+            now = time.monotonic()
+            if now - asked >= AWAY:
+                until = now + SETTLE_TIMEOUT
+            if now > until:
+                open_in = ", ".join(
+                    str(number) for _, number in here if ends[self.name, number] != written[self.name, number]
+                )
+                raise UnavailableError(
+                    "SINK_FAILED",
+                    f"{self._called} has a transaction that does not end, in partition {open_in}: find the program "
+                    "that writes to it, then run again. If there is none, a broker of Kafka 4.3.0 or 4.3.1 has lost "
+                    "its end (KAFKA-20734): upgrade it, and end the transaction with kafka-transactions.sh",
+                )
+            time.sleep(SETTLE_PAUSE)
 
 
 class LedgerTopic:
@@ -51,11 +120,11 @@ class LedgerTopic:
         from confluent_kafka.admin import NewPartitions, NewTopic
 
         wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
-        made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
+        made = self._admin.create_topics([wanted], request_timeout=TIMEOUT)[self.name]
         new = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
         self._committed.made = self._written.made = True
         if not new and len(self.partitions()) < writers:
-            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[
+            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=TIMEOUT)[
                 self.name
             ]
             self._done(more, unless=KafkaError.INVALID_PARTITIONS)
@@ -160,7 +229,7 @@ class LedgerTopic:
         from confluent_kafka import KafkaException
 
         try:
-            answer.result(PATIENCE + 5)
+            answer.result(TIMEOUT + 5)
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() == unless:

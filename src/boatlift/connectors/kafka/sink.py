@@ -13,27 +13,34 @@ ids over again; it finds the newer claim, or goes on if there is none.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
-from boatlift.connectors.kafka.difference import difference
-from boatlift.connectors.kafka.encoding import MessageStager, message_stager
-from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.ownership import decisions_of, refuse_another, refuse_stranger
-from boatlift.connectors.kafka.settling import SettlingTopic
+from boatlift.connectors.kafka.encoding import KEY, VALUE, MessageStager, message_stager, part_of
+from boatlift.connectors.kafka.fetching import messages_in
+from boatlift.connectors.kafka.ledger import (
+    FORMAT,
+    Claimed,
+    Ledger,
+    Written,
+    decisions_of,
+    refuse_another,
+    refuse_stranger,
+)
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
+from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Topics
-from boatlift.connectors.kafka.writer import Writer
-from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
+from boatlift.connectors.kafka.writer import Writer, WriteTask, refuse_speculation, worth_tasks, write_in_tasks
+from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, difference_of_rows, read_pieces
 from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.contracts import (
     Committed,
-    Delivery,
     Json,
     Outcome,
     SinkCapabilities,
@@ -42,6 +49,9 @@ from boatlift.dataflow.contracts import (
     Stager,
 )
 from boatlift.errors import DataError, Finding, InvalidError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +129,7 @@ def sink(
 MOST_WRITERS = 256
 
 
-class KafkaSink:
+class KafkaSink(SinkBase):
     """A topic and its ledger.
 
     Args:
@@ -129,14 +139,11 @@ class KafkaSink:
         writers: How many writers a step has.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
-
     def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
         self.key: Sequence[str] | None = tuple(shape["key"]) if shape["rows"] == "upsert" else None
         self._access, self._topic, self._shape, self._count = access, topic, dict(shape), writers
         self._topics = Topics(access, (topic,), None, committed=False, written=True)
         self._ledger_topic = LedgerTopic(access, ledger)
-        self._context: SinkContext | None = None
         self._stager: MessageStager | None = None
         self._writers: list[Writer] = []
         self._ledger = Ledger()
@@ -177,8 +184,6 @@ class KafkaSink:
                 f"sink {context.sink} gets changes, and topic {self._topic} is for rows that never change: choose "
                 "rows='upsert' with a key, or rows='changelog'",
             )
-        from boatlift.connectors.kafka.write_task import refuse_speculation
-
         key = self._shape["key"]
         raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
         stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
@@ -288,11 +293,6 @@ class KafkaSink:
             self._ledger_ends = ends
 
     @property
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "open comes first"
-        return self._context
-
-    @property
     def _decisions(self) -> StepLedger:
         return decisions_of(self._opened, self._topic)
 
@@ -311,7 +311,7 @@ class KafkaSink:
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
         begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
-        return difference(self._topics, self._topic, begins, read_pieces(rows, staged))
+        return _difference_of(self._topics, self._topic, begins, read_pieces(rows, staged))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
         """Write the part of each record's writer, all at the same time; those of a large step in tasks.
@@ -320,9 +320,6 @@ class KafkaSink:
             FencedError: the sink has a newer owner.
             UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
         """
-        from boatlift.connectors.kafka.division import part_of
-        from boatlift.connectors.kafka.write_task import WriteTask, worth_tasks, write_in_tasks
-
         self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._ends or self._topics.ends_asked(self._topic)
         self._ends = None
@@ -353,3 +350,50 @@ class KafkaSink:
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
     return msgspec.structs.replace(record, begins=ends())
+
+
+def _difference_of(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
+    """Return, in words, the first message that only one of the two has, by key and value.
+
+    Args:
+        topics, topic: The topic that holds the step.
+        begins: Partition to an offset at or before the step's first message.
+        now: The step as it came out again.
+    """
+    ends = topics.ends_asked(topic)()
+    ranges = [Range(topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]
+    held = [
+        _shown(message.key(), message.value())
+        for _, some in messages_in(ranges, topics.access, topic, committed=True)
+        for message in some
+    ]
+    again = [
+        _shown(key, value)
+        for piece in now
+        for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
+    ]
+    only_held, only_now = _without(held, again), _without(again, held)
+    return difference_of_rows(next(iter(only_held), None), next(iter(only_now), None))
+
+
+def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": _text(key), "value": _text(value)}
+
+
+def _text(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return content.decode(errors="backslashreplace")
+
+
+def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    left = Counter(map(repr, others))
+    lacking = []
+    for one in sorted(some, key=repr):
+        left[repr(one)] -= 1
+        if left[repr(one)] < 0:
+            lacking.append(one)
+    return lacking

@@ -12,9 +12,8 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
 from boatlift.connectors.kafka.offsets import Found, Range
-from boatlift.connectors.kafka.refusals import of_asking
 from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
@@ -181,7 +180,7 @@ class Topics:
         here = [partition for partition in known.lows if partition[0] == topic]
         asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in here}
         client = self._admin
-        answers = client.list_offsets(asked, request_timeout=PATIENCE)
+        answers = client.list_offsets(asked, request_timeout=TIMEOUT)
 
         def ends() -> dict[int, int]:
             try:
@@ -231,7 +230,7 @@ class Topics:
 
         def ask() -> dict[str, Any]:
             client = self._admin
-            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
             return {name: self._result(client, answer, f"topic {name}") for name, answer in answers.items()}
 
         topics = self._patiently(ask)
@@ -244,7 +243,7 @@ class Topics:
         assert self._matching is not None
         client = self._admin
         try:
-            listed = client.list_topics(timeout=PATIENCE)
+            listed = client.list_topics(timeout=TIMEOUT)
         except KafkaException as error:
             heard = self._complaints.or_else(error, client)
             raise of_asking(heard, self._cluster, sink=self._written) from error
@@ -269,7 +268,7 @@ class Topics:
             return dict
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
         client = self._admin
-        answers = client.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+        answers = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
 
         def found() -> dict[Partition, int]:
             return {
@@ -283,7 +282,7 @@ class Topics:
 
         A new partition has no leader for a moment, and so has one whose broker has just gone.
         """
-        until = time.monotonic() + PATIENCE
+        until = time.monotonic() + TIMEOUT
         while True:
             try:
                 return ask()
@@ -323,7 +322,7 @@ class Topics:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            result = answer.result(PATIENCE + 5)
+            result = answer.result(TIMEOUT + 5)
         except KafkaException as error:
             heard = self._complaints.or_else(error, client)
             if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):

@@ -10,21 +10,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
-from boatlift.connectors.kafka.columns import HEADERS, KEY, VALUE
-from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
-from boatlift.connectors.kafka.settling import SettlingTopic
+import msgspec
+
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
+from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
+from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, refuse_newer
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
+from boatlift.connectors.kit import read_pieces
+from boatlift.connectors.kit.task_jobs import run_in_tasks
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.errors import BoatliftError, DataError, UnavailableError
+from boatlift.dataflow.contracts import Staged
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaException, Producer
+    from pyspark.sql import SparkSession
 
 Record = TypeVar("Record", Claimed, Written)
 
@@ -32,6 +38,9 @@ ROWS_AT_ONCE = 1 << 14
 
 TRIES = 5
 """How often a writer tries a transaction that the cluster aborted, or whose outcome is unknown."""
+
+ROWS_FOR_TASKS = 100_000
+"""The driver writes a step of fewer rows: a job, and the takeover of the transactional ids, would take longer."""
 
 WEIGHT_HEADER = "weight"
 """The header with the weight of a change, if rows are kept as changes."""
@@ -99,7 +108,7 @@ class Writer:
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
-        producer.init_transactions(PATIENCE)
+        producer.init_transactions(TIMEOUT)
         if self._again:
             self._rows.settled()
         part = self._records.read(settled=True, writers=[self._number])
@@ -178,14 +187,14 @@ class Writer:
                 for batch in piece.to_batches(ROWS_AT_ONCE):
                     self._produce(producer, batch)
             record = make_record()
-            producer.produce(self._ledger, encoded(record), record.key, partition=self._number)
+            producer.produce(self._ledger, msgspec.json.encode(record), record.key, partition=self._number)
         except BaseException:
             self._abort(producer)
             raise
         with suppress(SystemError):  # a fatal error inside a callback; the commit reports it too
-            producer.flush(PATIENCE)
+            producer.flush(TIMEOUT)
         self._at("written")
-        producer.commit_transaction(PATIENCE)
+        producer.commit_transaction(TIMEOUT)
         self._at("committed")
         return record
 
@@ -215,7 +224,7 @@ class Writer:
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException):  # the next initialisation aborts it
-            producer.abort_transaction(PATIENCE)
+            producer.abort_transaction(TIMEOUT)
 
     def end(self) -> None:
         self._producer = None
@@ -248,3 +257,76 @@ def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]] | No
         before = headers or [[] for _ in weights]
         headers = [[*row, (WEIGHT_HEADER, b"%d" % weight)] for row, weight in zip(before, weights, strict=True)]
     return headers
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes the part of a step of the writer whose number it gets.
+
+    Attributes:
+        access: How to reach the cluster.
+        topic, ledger: The topics of rows and of their records.
+        records: The record of each writer.
+        rows, staged: How many rows the step has, and the receipts of its pieces.
+        upserts: Whether a message without a value deletes its key.
+    """
+
+    access: Access
+    topic: str
+    ledger: str
+    records: tuple[Written, ...]
+    rows: int
+    staged: tuple[Staged, ...]
+    upserts: bool
+
+    def __call__(self, number: int) -> bytes:
+        return msgspec.json.encode(self.run(self.records[number]))
+
+    def run(self, record: Written) -> Written:
+        """Write a part, unless an earlier attempt has; fence that attempt."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        writer = Writer(
+            self.access,
+            self.topic,
+            self.ledger,
+            record.writer,
+            partial(refuse_newer, self.topic, record.token),
+            again=context is not None and context.attemptNumber() > 0,
+        )
+        rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
+        return writer.deliver(rows, lambda: record)
+
+
+_WRITTEN = msgspec.json.Decoder(Written)
+
+
+def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
+    """Write the missing parts of a step, each in a task of its own.
+
+    Raises:
+        BoatliftError: a task raised it.
+        UnavailableError: `[SINK_FAILED]` the job failed.
+    """
+    written = run_in_tasks(spark, len(task.records), task, f"the sink of topic {task.topic}")
+    return [_WRITTEN.decode(each) for each in written]
+
+
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raise if Spark runs tasks speculatively: a task and its double would fence each other.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise InvalidError(
+            "BAD_OPTION",
+            "spark.speculation is true, and tasks that write to Kafka would fence their doubles: set it to false, or "
+            "writers=1",
+        )
+
+
+def worth_tasks(rows: int, writers: int) -> bool:
+    """Return whether a step is so large that tasks write it faster than the driver."""
+    return writers > 1 and rows >= ROWS_FOR_TASKS

@@ -22,8 +22,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from boatlift.connectors.kit import fenced
-from boatlift.connectors.parquet.folder import StepFolder
-from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder
 from boatlift.errors import FencedError
 from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.folders import DurableFolders

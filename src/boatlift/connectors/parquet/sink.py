@@ -12,27 +12,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import (
-    ArrowStager,
     Decision,
+    SinkBase,
     StepLedger,
     checked_options,
+    first_difference,
     read_pieces,
     user_columns,
     whole_number,
 )
-from boatlift.connectors.parquet.folder import StepFolder, io_errors
-from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder, io_errors
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import (
     Committed,
-    Delivery,
     Json,
     Outcome,
     SinkCapabilities,
     SinkContext,
     Staged,
-    Stager,
 )
 from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Batch
@@ -89,7 +87,7 @@ def parquet(
     return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression, gathers=gathers)
 
 
-class ParquetSink:
+class ParquetSink(SinkBase):
     """One Parquet file a step, made by create-if-absent; `owner` describes how older owners are fenced.
 
     Args:
@@ -97,8 +95,6 @@ class ParquetSink:
         filesystem: The file system's acts; a parameter so that tests can record them and make them fail.
         gathers: The policy of the gathering before the sink, if there is one.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
         self,
@@ -114,7 +110,6 @@ class ParquetSink:
         self._places = (f"folder {realpath(path)}",)
         self._compression = compression
         self._files = filesystem or RealFileSystem()
-        self._context: SinkContext | None = None
         self._gathers = gathers
         self._held = -1
         self._failed: str | None = None
@@ -134,7 +129,7 @@ class ParquetSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the folder over; return the newest step. Of the others only the names are read: there may be many.
+        """Take the folder over; return the newest step. Of earlier steps only the names are read, as there may be many.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
@@ -155,9 +150,6 @@ class ParquetSink:
             newest = self._read(self._held)
             self._check_columns(newest)
         return Committed(newest.step, newest.rows, newest.digest)
-
-    def stager(self) -> Stager:
-        return ArrowStager(self._opened.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
@@ -188,19 +180,11 @@ class ParquetSink:
         self._held = step
         return outcome
 
-    def close(self) -> None:
-        pass
-
     def verify(self) -> Iterator[Finding]:
-        from boatlift.connectors.parquet.verify import verify_folder
+        from boatlift.connectors.parquet.step_file import verify_folder
 
         with io_errors(self._path):
             yield from verify_folder(StepFolder(self._path, self._files))
-
-    @property
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "open comes first"
-        return self._context
 
     @property
     def _folder(self) -> OwnedFolder:
@@ -235,7 +219,6 @@ class ParquetSink:
         return record
 
     def _compare(self, now: Committed, staged: Sequence[Staged]) -> Outcome:
-        from boatlift.connectors.kit import first_difference
         from boatlift.connectors.parquet.step_file import read_rows
 
         def difference() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from boatlift.connectors.parquet.identity import FORMAT
-from boatlift.errors import DataError, InvalidError
+from boatlift.connectors.parquet.folder import FORMAT, FolderIdentity, StepFolder
+from boatlift.errors import DataError, Finding, InvalidError
 
 _KEY = b"boatlift"
 _BLANK = "0" * 32
@@ -129,6 +129,29 @@ def verify_step(path: Path, step: int) -> StepRecord:
         if content[at : at + len(_BLANK)] != _digest(content, at).encode():
             raise _damaged(path, "its bytes are not those that were written")
     return record
+
+
+def verify_folder(folder: StepFolder) -> Iterator[Finding]:
+    """Prove each step's file by its checksum; yield each damaged, missing or foreign file."""
+    identity: FolderIdentity | None = None
+    try:
+        identity = folder.identity()
+        if identity is None:
+            return
+    except DataError as error:
+        yield Finding(str(folder.identity_path), error.condition, error.message)
+    try:
+        folder.steps()
+    except DataError as error:
+        yield Finding(str(folder.path), error.condition, error.message)
+    for step in folder.listed().steps:
+        path = folder.step_path(step)
+        try:
+            record = verify_step(path, step)
+            if identity is not None:
+                identity.refuse_stranger(record.dataflow, record.sink, path)
+        except DataError as error:
+            yield Finding(str(path), error.condition, error.message)
 
 
 def _footer(path: Path) -> pq.ParquetFile:

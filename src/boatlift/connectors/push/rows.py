@@ -41,11 +41,11 @@ _AT = re.compile(r"`\$\[(\d+)\]")
 class PushedRows:
     """Converts JSON, Python's mappings and tables into Arrow rows.
 
-    A row may lack columns that may be NULL, and has no undeclared ones. Values of JSON and of mappings have the
-    declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT takes the nearest value
-    that it can hold, as Spark's cast does.
+    A row may lack columns that may be NULL, and has no undeclared columns. Values of JSON and of mappings have the
+    declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT gets the nearest value,
+    as by Spark's cast.
 
-    With a key a row may have `_deleted`. A row that deletes needs the key alone; a row of a key has no NULL in it.
+    With a key, a row may have `_deleted`. A row that deletes needs only the key; columns of the key are never NULL.
 
     Args:
         schema: The columns.
@@ -114,7 +114,7 @@ class PushedRows:
 
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
-        """Return a digest of the values of rows, by which equal rows are recognised in whatever form they came."""
+        """Return a digest of the values of rows; equal rows have equal digests, in whatever form they came."""
         return xxhash.xxh3_128_digest(msgspec.msgpack.encode([_values(column) for column in batch.columns]))
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
@@ -149,7 +149,7 @@ class PushedRows:
         return self._marked(columns)
 
     def _marked(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Return rows, of which each says whether it deletes if rows have a key.
+        """Return rows; with a key, each row says whether it deletes.
 
         Raises:
             DataError: `[BAD_ROW]` a row that does not delete lacks a column.
@@ -180,13 +180,13 @@ def _as_arrow(table: Any) -> pa.Table:
 
 
 def _without_index(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return a table without the index of a frame of pandas; an index that has a column's name is that column."""
+    """Remove the index of a pandas frame, unless it has the name of a column."""
     index = (table.schema.pandas_metadata or {}).get("index_columns", ())
     return table.drop_columns([name for name in index if name in table.column_names and name not in names])
 
 
 def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
-    """Return rows with the fields that the client sent; errors of JSON's syntax are the caller's.
+    """Return rows with the fields that the client sent. Errors in JSON's syntax pass through.
 
     Raises:
         DataError: `[BAD_ROW]` a row does not fit.
@@ -210,7 +210,7 @@ def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return values as Python has them; dates and times as numbers if one is of a year that Python has not."""
+    """Return Python's values; dates and times as numbers if Python lacks the year of one."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -232,7 +232,7 @@ def _as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a struct has undeclared fields, which a cast would leave out; or for times whose zone it would make up.
+    """Raise if a cast would leave out fields of a struct, or would invent the zone of times.
 
     Raises:
         ArrowInvalid: there is such a value.
@@ -257,7 +257,7 @@ def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
 
 
 def _check_decimals(value: Any) -> None:
-    """Raise if a decimal fits no column of decimals: Arrow would crash on it.
+    """Raise if a decimal fits no column of decimals; Arrow would crash on it.
 
     Raises:
         ArrowInvalid: there is such a value.
@@ -277,7 +277,7 @@ def _check_decimals(value: Any) -> None:
 def nullable_inside(schema: StructType) -> StructType:
     """Return a schema in which all nested fields may be NULL.
 
-    The fields of a NULL struct are NULL, and some readers of Arrow do not know that.
+    The fields of a NULL struct are NULL, which some readers of Arrow do not expect.
     """
     from pyspark.sql.types import StructField, StructType
 

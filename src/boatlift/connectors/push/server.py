@@ -20,12 +20,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from boatlift.connectors.push.admission import Admission, is_loopback
-from boatlift.connectors.push.bodies import Bodies
-from boatlift.connectors.push.connections import Connection, Connections
-from boatlift.connectors.push.limits import Limits
-from boatlift.connectors.push.push_token import PushToken
-from boatlift.connectors.push.refusals import refusal_of
+from boatlift.connectors.push.admission import Admission, PushToken, is_loopback
+from boatlift.connectors.push.connections import Connection, Connections, refusal_of
+from boatlift.connectors.push.limits import Bodies, Limits
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 
@@ -38,7 +35,7 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
 
-class Door(Protocol):
+class TakesPushes(Protocol):
     """The part of a source that the server needs."""
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]: ...
@@ -52,7 +49,7 @@ class Server:
     Args:
         source: The source's name.
         address: Host and port; port 0 for one that is free.
-        door: The source.
+        pushes: The source.
         token: The token that each request must have; None: none.
         limits: The bounds of clients.
         clock: Returns the seconds that limits count.
@@ -68,12 +65,12 @@ class Server:
         self,
         source: str,
         address: tuple[str, int],
-        door: Door,
+        pushes: TakesPushes,
         token: PushToken | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._door = door
+        self._pushes = pushes
         self._source = source
         self._limits = limits or Limits()
         self._bodies = Bodies(self._limits)
@@ -193,21 +190,21 @@ class Server:
         body = await self._bodies.read(request)
         try:
             if len(body) > self._limits.small_body:  # else all other requests would wait for this one
-                return await asyncio.to_thread(self._door.put_json, body, key)
-            return self._door.put_json(body, key)
+                return await asyncio.to_thread(self._pushes.put_json, body, key)
+            return self._pushes.put_json(body, key)
         finally:
             self._bodies.drop(body)
 
     async def _pushed(self, request: Request) -> Response:
         try:
-            found = self._door.pushed(request.path_params["key"])
+            found = self._pushes.pushed(request.path_params["key"])
         except Exception as error:  # noqa: BLE001 - the client gets the error
             return _refused(error)
         return _answered(404, {"recorded": False}) if found is None else _answered(200, found)
 
 
 class _Announcing(uvicorn.Server):
-    """A server that announces when it has begun to answer, or has failed, and watches its connections."""
+    """A server that signals when it answers or has failed, and checks its connections at each tick."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -234,11 +231,11 @@ class _Announcing(uvicorn.Server):
 
 
 class _WholeBody:
-    """Reads the rest of a body before the answer: most clients read no answer before they have sent all.
+    """Reads the rest of a body before the answer: most clients read no answer before they have sent the body.
 
     Args:
         receive, send: ASGI's functions.
-        waits: Whether the client waits for leave to send the body; then an answer may come instead.
+        waits: Whether the client waits for permission to send the body; then an answer may come instead.
     """
 
     def __init__(self, receive: _Receive, send: _Send, *, waits: bool) -> None:
@@ -257,7 +254,7 @@ class _WholeBody:
 
 
 def _key_of(request: Request) -> str | None:
-    """Return the key in a request's headers, which is UTF-8, as in an address.
+    """Return the key in a request's headers, in UTF-8.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

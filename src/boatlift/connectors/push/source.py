@@ -1,6 +1,7 @@
 """`bl.push`: rows that clients push from Python or over HTTP, recorded before the client gets an answer.
 
-`steps` describes positions and cursors.
+Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted` and `reading`; for HTTP `server`,
+`connections`, `admission` and `limits`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.push_token import PushToken, token_of
+from boatlift.connectors.push.admission import PushToken, token_of
 from boatlift.connectors.push.steps import PushedSteps
 from boatlift.connectors.push.upserts import upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
@@ -88,7 +89,7 @@ def push(
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
     address = secret = None
     if listen is not None:
-        from boatlift.connectors.push.address import address_of
+        from boatlift.connectors.push.admission import address_of
 
         address, secret = address_of(listen), token_of(token)
     elif token is not None:
@@ -156,7 +157,7 @@ class PushSource(PushedSteps):
 
     @property
     def answers_when_stable(self) -> bool:
-        """Return whether answers wait for acknowledgements."""
+        """Whether answers wait for acknowledgements."""
         return self._until_stable
 
     @property
@@ -166,7 +167,7 @@ class PushSource(PushedSteps):
 
     @property
     def awaits_stability(self) -> bool:
-        """Return whether an answer, or a refused push, waits for stability now."""
+        """Whether an answer, or a refused push, waits for stability now."""
         recorder = self._recorder
         return recorder is not None and recorder.awaited
 

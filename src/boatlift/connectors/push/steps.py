@@ -1,14 +1,14 @@
 """Steps of pushed rows: positions and cursors, and how they are read.
 
 A position names objects of the source's input log (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310,
-"rows": 120, "bytes": 4096, "digest": …}`. `base` counts the rows that were pushed before, and `digest` is the sum of
-the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
+"rows": 120, "bytes": 4096, "digest": …}`. `base` is the number of rows pushed before, and `digest` the sum of the
+objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
 unlogged input (`storage/unlogged_input.py`) are in scratch. Its positions and cursors also have `keys`, the number of
 the newest object that records their keys; its cursors also have `base`.
 
-Rows that replace one another have two more columns: `_deleted`, whether a row deletes the row of its key, and
-`_pushed`, by which a later row is told from an earlier one. `load` gives them as they were pushed. `load_everything`
-gives the rows that hold: it begins at the integrals of the input log, which stand for rows that no failure needs.
+Upserts have two more columns: `_deleted`, whether a row deletes the row of its key, and `_pushed`, the order of rows.
+`load` returns rows as they were pushed. `load_everything` returns the current rows: it reads the compacted segments of
+the input log in place of the rows that no recovery needs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import columns_of, struct_of
+from boatlift.connectors.kit import SourceBase, columns_of, struct_of
 from boatlift.connectors.push.upserts import DELETED, PUSHED
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Upserts
+from boatlift.dataflow.contracts import FrameOfTask, Json, Upserts
 from boatlift.errors import DataError, InvalidError
 from boatlift.operators.view.upserts import newest_rows
 from boatlift.storage.input_log import InputLog
@@ -32,19 +32,18 @@ if TYPE_CHECKING:
     from boatlift.storage.unlogged_input import UnloggedInput
 
 
-class PushedSteps:
+class PushedSteps(SourceBase):
     """The rows of an input log as steps of a source.
 
     Args:
         schema: The columns.
-        limit: A step ends with the object that brings it to so many rows.
+        limit: A step ends with the object that brings it to this number of rows.
         upserts: How rows replace one another; None: they do not.
 
     Attributes:
         upserts: As given.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, schema: str | StructType, limit: int, upserts: Upserts | None = None) -> None:
@@ -108,7 +107,10 @@ class PushedSteps:
         return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
 
     def verify(self, position: Json) -> None:
-        self._verify(position["first"], position["last"], position["digest"])
+        first, last = position["first"], position["last"]
+        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
+        if _hex(found) != position["digest"]:
+            raise self._changed(first, last)
 
     def size_bytes(self, position: Json) -> int:
         return int(position["bytes"])
@@ -120,7 +122,7 @@ class PushedSteps:
         return self._load(spark, positions, ordinals=True)
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all objects up to a cursor, which a dataflow that does so never frees; of upserts the rows that hold."""
+        """Read all objects up to a cursor; they are never freed. Of upserts read the current rows."""
         from boatlift.connectors.push.reading import Piece
 
         files = self._everything.files_up_to(cursor["last"])
@@ -136,14 +138,6 @@ class PushedSteps:
 
     def names(self, position: Json) -> str:
         return f"objects {position['first']} to {position['last']} of the pushed rows"
-
-    def diagnose(self, position: Json, text: str) -> Exception | None:
-        pass
-
-    def _verify(self, first: int, last: int, digest: str) -> None:
-        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
-        if _hex(found) != digest:
-            raise self._changed(first, last)
 
     def _changed(self, first: int, last: int) -> DataError:
         return DataError(
@@ -217,7 +211,7 @@ class PushedSteps:
         return numbers
 
     def _look(self) -> None:
-        """List the objects that are there now: another process may write them."""
+        """List the objects again: another process may write them."""
         self._attached.load()
 
     def _go_on_from(self, cursor: Json) -> None:
@@ -225,7 +219,7 @@ class PushedSteps:
 
     @property
     def _everything(self) -> InputLog:
-        """The input log with all rows: one without rows is not read as a whole (`Plan.keeps_no_rows`)."""
+        """The input log; a log without rows is never read as a whole (`Plan.keeps_no_rows`)."""
         self._look()
         log = self._attached
         assert isinstance(log, InputLog)

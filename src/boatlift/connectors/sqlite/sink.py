@@ -20,17 +20,15 @@ from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
+from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
 from boatlift.dataflow.contracts import (
     Committed,
-    Delivery,
     Json,
     Outcome,
     SinkCapabilities,
     SinkContext,
     Staged,
-    Stager,
 )
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
@@ -82,15 +80,13 @@ def sqlite(
     return SqliteSink(Path(path).absolute(), table, tuple(key), unique, nan == "text", lock_timeout)
 
 
-class SqliteSink:
+class SqliteSink(SinkBase):
     """One row a key; the step's number is checked and recorded in the transaction of its rows.
 
     Args:
         path, table, key, unique, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
         filesystem: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
         self,
@@ -110,7 +106,6 @@ class SqliteSink:
         self._unique = unique
         self._nan_as_text = nan_as_text
         self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
-        self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
 
     @property
@@ -153,15 +148,10 @@ class SqliteSink:
             self.close()
             raise
 
-    def stager(self) -> Stager:
-        assert self._context is not None, "open comes first"
-        return ArrowStager(self._context.schema)
-
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         from boatlift.connectors.sqlite.table import KEPT_STEPS
 
-        context, table = self._context, self._table
-        assert context is not None, "open comes first"
+        context, table = self._opened, self._table
         assert table is not None, "open comes first"
         ledger = self._ledger(context)
         if not self._database.is_connected:

@@ -1,4 +1,4 @@
-"""`bl.files(…, tail=…)`: a source of files that grow."""
+"""The source of files that grow."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.done import written_when_done
-from boatlift.connectors.files.following import GrowingFiles, changed, gone, shrank
-from boatlift.connectors.files.listing import KnownDigests, Listing, folded
-from boatlift.connectors.files.prefixes import Prefix, prefix_of
-from boatlift.connectors.files.ranges import FileRange, digest_between
+from boatlift.connectors.files.follow.done_files import written_when_done
+from boatlift.connectors.files.follow.growing import GrowingFiles, changed, gone, shrank
+from boatlift.connectors.files.follow.prefixes import Prefix, prefix_of
+from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.ranges import FileRange, KnownDigests, digest_between, folded
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats import FileFormat
+    from boatlift.connectors.files.formats.base import FileFormat
 
 
 def _digest_by_blocks(path: Path, part: FileRange | None) -> str:
-    """Return the digest of all bytes of a file that does not grow any more."""
+    """Return the digest of a file that is done."""
     assert part is None, "a file that is done has no ranges"
     whole = prefix_of(path, path.stat().st_size)
     return "" if whole is None else whole.digest
 
 
 class TailedFilesSource(FilesSource):
-    """Files of lines that grow. A position names lines of a file by their bytes and digest, and all bytes before them.
+    """Files of lines that grow. A position has the bytes and digest of lines, and the prefix of the file up to them.
 
-    A cursor holds how far each file was taken that may still grow, with the digests of that; the names of the files
-    that are done, in order, and the digest of theirs. So its size is that of the first.
+    A cursor has the prefix taken of each file that may still grow, the names of the files that are done, in order, and
+    the digest of these.
 
     Args:
-        idle: After so many seconds without a write a file is done. None: never.
+        idle: The seconds without a write after which a file is done; None: never.
     """
 
     def __init__(

@@ -1,17 +1,18 @@
-"""Messages that arrive behind the offsets that a source has found: a waiting consumer notices them at once.
+"""The background work of a source: a watch for new messages, and offsets committed at a consumer group.
 
-To ask a cluster for the ends of partitions is a request, and a message waits for half the time between two of them. A
-consumer that waits at the ends is answered by the broker when a message comes. It decides nothing: the source asks for
-the ends all the same.
+A source that polls for the ends of partitions notices a message late. A consumer that waits at the ends gets the
+broker's answer when a message comes. It only triggers a poll, which asks for the ends as always.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import Access, Complaints, logger
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, logger
+from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Partition
 
 if TYPE_CHECKING:
@@ -123,3 +124,42 @@ def _advance(following: dict[Partition, int], message: Message) -> None:
     place = message.topic() or "", message.partition() or 0
     if place in following:
         following[place] = (message.offset() or 0) + 1
+
+
+class GroupOffsets:
+    """Commits the newest offsets at a consumer group, so that tools show the lag; Boatlift never reads them.
+
+    The process commits the last offsets before it ends.
+
+    Args:
+        access: How to reach the cluster.
+        group: The consumer group.
+    """
+
+    def __init__(self, access: Access, group: str) -> None:
+        self._access, self._group = access, group
+        self._ends: dict[tuple[str, int], int] = {}
+        self._changing = threading.Lock()
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="group-offsets")
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """Commit the ends of ranges soon: no recovery reads what lies before them."""
+        with self._changing:
+            waits = bool(self._ends)
+            self._ends.update({(each.topic, each.partition): each.end for each in ranges})
+        if not waits and ranges:
+            self._background.submit(self._commit)
+
+    def _commit(self) -> None:
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        with self._changing:
+            ends, self._ends = self._ends, {}
+        places = [TopicPartition(topic, number, end) for (topic, number), end in ends.items()]
+        try:
+            admin = self._access.admin()
+            asked = [ConsumerGroupTopicPartitions(self._group, places)]
+            (answer,) = admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+            answer.result(TIMEOUT + 5)
+        except Exception as error:  # noqa: BLE001 - a later commit may succeed, and no result depends on it
+            logger.warning("offsets could not be committed at group %s: %s", self._group, error)
