@@ -1,4 +1,4 @@
-"""A source that computes its rows from their numbers: for examples, tests and benchmarks."""
+"""A source that computes its rows from their numbers, for examples, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SLICE = 1 << 16  # rows; each slice of a step can be another task's
-_ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
+_ROW_BYTES = 32  # an estimate, for the number of tasks that read a step
 _CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timestamp(?=\s*\(\s*\)))\b", re.IGNORECASE)
 
 
@@ -25,8 +25,8 @@ def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | No
 
     Args:
         columns: Column to SQL expression over `id`, the row's number from 0: `{"k": "xxhash64(id) % 1000"}`.
-        rows_per_step: How many rows a step has.
-        steps: How many steps there are; None: without end.
+        rows_per_step: The rows of a step.
+        steps: The number of steps; None: without end.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -52,8 +52,8 @@ class GeneratorSource(SourceBase):
         self._rows_per_step = rows_per_step
         self._end = None if steps is None else rows_per_step * steps
         named = ", ".join(f"({expression}) AS `{name.replace('`', '``')}`" for name, expression in columns.items())
-        # The numbers come as data: a literal that changes from step to step would be compiled anew each time. `OUTER`
-        # keeps the optimizer from counting the numbers of each slice in the driver.
+        # The numbers come as data: Spark would compile literals that change from step to step anew each time. `OUTER`
+        # prevents the optimizer from expanding each slice in the driver.
         self._query = (
             f"SELECT {named}, id AS _position FROM (SELECT id FROM VALUES {{slices}} AS slices(start, last) "  # noqa: S608
             "LATERAL VIEW OUTER explode(sequence(start, last)) AS id)"

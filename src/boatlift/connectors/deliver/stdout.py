@@ -18,11 +18,11 @@ from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, 
 def stdout(*, rows: int = 20) -> StdoutSink:
     """Return a sink that prints the rows of each step, as JSON, at least once.
 
-    The rows appear on the standard output of the process that runs the dataflow, also where Spark is a cluster. A row
-    that is taken back has `-` before it, a new one of such a stream `+`.
+    The rows appear on the standard output of the process that runs the dataflow, also on a cluster. In a stream of
+    changes, a new row has `+` before it, and a retracted row `-`.
 
     Args:
-        rows: The most rows to print of a step; of the others their number is printed.
+        rows: The most rows to print of a step; of further rows, the number is printed.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

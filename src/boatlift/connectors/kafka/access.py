@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("boatlift.kafka")
 
 TIMEOUT = 30.0
-"""Seconds until a cluster that does not answer is an error."""
+"""Seconds after which a cluster without an answer is an error."""
 
 _OURS = {
     "acks",
@@ -32,7 +32,7 @@ _OURS = {
     "partitioner",
     "transactional.id",
 }
-"""Settings on which exactly-once delivery rests: the user may not change them."""
+"""Settings that exactly-once delivery needs: the user may not change them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Access:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        """Return a consumer that commits nothing by itself and never jumps to another offset."""
+        """Return a consumer that never commits by itself and never jumps to another offset."""
         from confluent_kafka import Consumer
 
         fixed = {"enable.auto.commit": False, "auto.offset.reset": "error", "group.id": "boatlift"}
         return Consumer(self._with({**fixed, **settings}))
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Return a producer that places keys in the partitions where Java's does."""
+        """Return a producer that partitions keys as Java's does."""
         from confluent_kafka import Producer
 
         return Producer(self._with({"partitioner": "murmur2_random", **settings}))
@@ -71,7 +71,7 @@ class Access:
 
 
 class Complaints:
-    """The errors that a client reports while it retries: the exception in the end says only that no answer came."""
+    """The errors that a client reports while it retries; the final exception only says that no answer came."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
@@ -80,7 +80,7 @@ class Complaints:
         self.last = error
 
     def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
-        """Return the error that was raised; for one of the client itself the last report, which says more.
+        """Return the error that was raised; for an error of the client itself the last report, which says more.
 
         Args:
             raised: The exception of a call.
@@ -95,10 +95,7 @@ class Complaints:
 
 
 class _Quietly:
-    """Passes the log lines of clients on, at level debug.
-
-    While a cluster is away, a client logs many lines a second, and a `BoatliftError` says what they mean.
-    """
+    """Passes log lines of clients on at level debug: without a cluster, a client logs many lines a second."""
 
     def log(self, _level: int, message: str, *values: Any) -> None:
         logger.debug(message, *values)
@@ -126,7 +123,7 @@ def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
             raise InvalidError("BAD_OPTION", f"option {name} is not the user's to set: leave it out")
     access = Access(servers, settings)
     try:
-        access.admin()  # which connects to nothing yet
+        access.admin()  # checks the settings, and does not connect yet
     except KafkaException as error:
         raise InvalidError(
             "BAD_OPTION", f"the client refuses its options ({error.args[0].str()}): correct them"
@@ -154,7 +151,7 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
     Args:
         error: The cluster's error; None: no answer came.
         what: The object of the request, for the message.
-        sink: Whether the request was a sink's, not a source's.
+        sink: Whether a sink made the request, and not a source.
     """
     from confluent_kafka import KafkaError
 
@@ -183,7 +180,7 @@ def _unavailable(message: str, *, sink: bool) -> UnavailableError:
 
 
 def is_of_fencing(error: KafkaError) -> bool:
-    """Return whether an error says that another producer has taken the transactional id over."""
+    """Return whether another producer has taken the transactional id over."""
     from confluent_kafka import KafkaError
 
     fenced = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)

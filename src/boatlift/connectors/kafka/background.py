@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
 LOOK_SECONDS = 0.1
-"""How long one look waits for a message; an end of the watch is noticed after it."""
+"""The longest wait for a message, after which the end of a watch is noticed."""
 
 FAR = 1000
-"""A consumer that is so many messages behind jumps to the ends."""
+"""A consumer that is further behind than this many messages jumps to the ends."""
 
 _LITTLE = {
     "fetch.wait.max.ms": 500,
@@ -40,7 +40,7 @@ class Arrivals:
     Args:
         access: How to reach the cluster.
         committed: Whether messages of open transactions do not count.
-        told: Called after a message has come that was not there when the watch began; once a watch.
+        told: Called once in a watch, after a message has come that did not exist when the watch began.
     """
 
     def __init__(self, access: Access, told: Callable[[], None], *, committed: bool) -> None:
@@ -52,13 +52,13 @@ class Arrivals:
         self._thread.start()
 
     def watch(self, ends: Mapping[Partition, int]) -> None:
-        """Watch for messages behind these ends, instead of those before; returns at once."""
+        """Begin to watch for messages behind these ends, in place of an earlier watch."""
         with self._changed:
             self._ends = ends
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Watch no more."""
+        """End the watch."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -81,13 +81,13 @@ class Arrivals:
                 consumer.close()
 
     def _next_watch(self) -> Mapping[Partition, int] | None:
-        """Wait for the next watch, and return its ends; None if there will be none."""
+        """Wait for the next watch, and return its ends; None after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ends is not None)
             return None if self._closed else self._ends
 
     def _wait(self, consumer: Consumer, ends: Mapping[Partition, int], following: dict[Partition, int]) -> None:
-        """Wait until a message comes behind some ends, or another watch; advance what follows."""
+        """Wait until a message comes behind the ends, or another watch begins; advance `following`."""
         from confluent_kafka import TopicPartition
 
         if following.keys() != ends.keys() or any(following[each] < end - FAR for each, end in ends.items()):
@@ -102,17 +102,17 @@ class Arrivals:
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):
                 if message.error() is not None:
-                    following.clear()  # whatever it is, the next watch begins at its own ends
-                    self._rest(ends)
+                    following.clear()  # after any error the next watch begins at its own ends
+                    self._pause(ends)
                     return
                 _advance(following, message)
 
-    def _rest(self, ends: Mapping[Partition, int]) -> None:
+    def _pause(self, ends: Mapping[Partition, int]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
 
     def _drop(self, ends: Mapping[Partition, int]) -> bool:
-        """End a watch that has seen a message; return False if another one has taken its place."""
+        """End a watch that has seen a message; return False if another watch has begun."""
         with self._changed:
             if self._ends is not ends:
                 return False

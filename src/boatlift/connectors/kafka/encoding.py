@@ -30,14 +30,14 @@ These are groups of Kafka's message keys, by a hash of their bytes: not the key 
 
 @dataclass(frozen=True, slots=True)
 class MessageStager:
-    """The part of a Kafka sink that runs in the tasks: turns rows into messages, and stages those.
+    """Turns rows into messages in the tasks, and stages the messages.
 
     Attributes:
         columns: The names of the value's columns.
         key: The names of the key's columns; empty: messages have no key.
         raw: Whether rows are messages already: `key`, `value`, `headers`.
-        json_key: Whether a key is JSON; else a key is the column's text, or bytes.
-        upserts: Whether a row of weight −1 deletes its key; else the weight is kept.
+        json_key: Whether a key is JSON; otherwise a key is the column's text, or bytes.
+        upserts: Whether a row of weight −1 deletes its key; otherwise the weight is kept.
         schema: The columns of staged messages.
     """
 
@@ -59,7 +59,7 @@ class MessageStager:
         return ArrowStager(self.schema).stage(folder, name, partition, made)
 
     def grouped(self) -> MessageStager:
-        """Return a stager that adds each message's group, by which writers divide messages."""
+        """Return a stager that adds the group of each message."""
         import pyarrow as pa
 
         return replace(self, schema=self.schema.append(pa.field(GROUP, pa.int16())))
@@ -159,11 +159,11 @@ def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
 
 
 def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: bool) -> list[pa.Table]:
-    """Return a writer's rows, in their order; of upserts the deletions first.
+    """Return a writer's messages, in their order; deletions of upserts come first.
 
     Args:
         pieces: The messages, with their groups unless they were staged for one writer.
-        writer, writers: The writer's number, and how many there are.
+        writer, writers: The writer's number, and the number of writers.
         upserts: Whether a message without a value deletes its key.
 
     Raises:

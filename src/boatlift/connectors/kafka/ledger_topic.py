@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
-"""The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
+"""Segments are small, because every new owner reads the newest one, which is not compacted."""
 
 SETTLE_PAUSE = 0.002
 
 SETTLE_TIMEOUT = 90.0
-"""Seconds until a transaction that is still open is an error, while the cluster answers.
+"""Seconds after which an open transaction is an error, while the cluster answers.
 
-A committed transaction ends when its coordinator, or the successor of one that died (by default found after 9 s), has
-sent a marker to each partition; a marker whose request is lost is sent again after 30 s. One that nobody commits is
-aborted after 60 s, which is noticed within 10 s; those of the sink's own ids are aborted at once by the next owner.
+A committed transaction ends once its coordinator has sent a marker to each partition. A coordinator that died has a
+successor after 9 s by default, and a lost marker is sent again after 30 s. An abandoned transaction is aborted after 60
+to 70 s; the next owner aborts those of the sink's own ids at once.
 """
 
 AWAY = 5.0
-"""A cluster that takes so many seconds for an answer was away: it ended no transaction meanwhile."""
+"""A cluster that takes this many seconds for an answer was unavailable, and ended no transaction meanwhile."""
 
 
 class SettlingTopic:
-    """The ends of a topic's partitions.
+    """The ends of a topic's partitions, while transactions settle.
 
     Args:
         access: How to reach the cluster.
@@ -60,10 +60,10 @@ class SettlingTopic:
         self.written = Topics(access, (name,), None, committed=False, written=True)
 
     def settled(self, partitions: Iterable[int] | None = None) -> dict[Partition, int]:
-        """Return the ends of partitions, once no transaction is open in them.
+        """Wait until no transaction is open in partitions, and return their ends.
 
         Args:
-            partitions: Which; None: all.
+            partitions: The partitions; None: all.
 
         Raises:
             UnavailableError: `[SINK_FAILED]` a transaction does not end.
@@ -110,7 +110,7 @@ class LedgerTopic:
         return f"ledger {self.name}"
 
     def make(self, writers: int) -> None:
-        """Make the topic if there is none: compacted, a partition for each writer, the cluster's default of replicas.
+        """Make the topic if it does not exist: compacted, with a partition for each writer.
 
         Raises:
             InvalidError: `[NOT_PERMITTED]`, `[NOT_ADMITTED]`.
@@ -141,8 +141,7 @@ class LedgerTopic:
         """Read the ledger.
 
         Args:
-            settled: Whether to wait until all transactions in it are committed or aborted: one that ended a moment ago
-                may still look open.
+            settled: Whether to wait until no transaction in it is open.
             writers: The writers whose parts to read; None: all.
 
         Raises:
@@ -169,7 +168,7 @@ class LedgerTopic:
             UnavailableError: `[SINK_FAILED]`.
         """
         try:
-            there = self._written.refuse_missing(patience=0)
+            there = self._written.refuse_missing(timeout=0)
         except InvalidError:
             return None
         return self.read(settled=False).claim if there else None
@@ -225,7 +224,7 @@ class LedgerTopic:
         return self._access.admin(self._complaints)
 
     def _done(self, answer: Future[None], *, unless: int) -> bool:
-        """Wait until a topic or its partitions are made; return False if they existed already."""
+        """Wait until a topic or its partitions are made; return False if they existed."""
         from confluent_kafka import KafkaException
 
         try:

@@ -1,4 +1,4 @@
-"""The work of tasks that read ranges of topics: read them whole, count them, digest them."""
+"""Tasks that read ranges of topics, count their rows and digest them."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from boatlift.dataflow.contracts import Reading
 from boatlift.decoders import packed_decoder
 
 ROWS_AT_ONCE = 1 << 14
-"""About how many rows a batch for Spark has."""
+"""The approximate rows of a batch for Spark."""
 
 SMALL = 1 << 14
-"""Ranges with at most so many offsets in all are read at once, by one client: their requests take most of the time."""
+"""One client reads ranges with at most this many offsets together, because requests take most of the time."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -38,8 +38,8 @@ class Split:
     """A part of a step's range that one task reads.
 
     Attributes:
-        range: The offsets; they begin where a block or the step begins.
-        ordinal: The index of the step, if several are read together; else None.
+        range: The offsets; they begin at a block or with the step.
+        ordinal: The index of the step, if several are read together; otherwise None.
         folder: Where the task notes the number and digest of its rows; empty: nowhere.
     """
 
@@ -55,9 +55,9 @@ class ReadRanges:
     Attributes:
         source: The topics' names, for errors.
         access: How to reach the cluster.
-        committed: Whether rows of transactions that were aborted, or are open, are left out.
+        committed: Whether rows of aborted and open transactions are left out.
         headers: Whether rows have headers.
-        timed: Whether the time of a message is in its row.
+        timed: Whether rows have the time of their message.
         tasks: The splits of each task; None: the job's parameters name them.
     """
 
@@ -78,7 +78,7 @@ class ReadRanges:
                         yield made
 
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """Read ranges of several partitions to their ends, and note what each had.
+        """Read ranges of several partitions to their ends, and note the number and digest of their rows.
 
         Raises:
             DataError: `[INPUT_MISSING]` offsets of the ranges are gone, `[BAD_ROW]` a time is beyond the range.
@@ -122,7 +122,7 @@ def _splits_of_job() -> list[Split]:
 
 
 def _note(split: Split, digests: Collection[Digest]) -> None:
-    """Write a note of a split's rows, under the split's own name: another attempt writes the same."""
+    """Write a note of a split's rows, under a name that is the same for every attempt."""
     each = split.range
     note = _Note(sum(digest.rows for digest in digests), sum(digest.value() for digest in digests) % 2**64)
     path = Path(split.folder) / f"{each.number}-{each.partition}-{each.start}"
@@ -147,11 +147,11 @@ def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Split, ...], ...]:
-    """Divide the ranges of steps among tasks, with about as many offsets each; cut them only where blocks begin.
+    """Divide the ranges of steps evenly among tasks; ranges are cut only where blocks begin.
 
     Args:
         steps: The ranges, ordinal and folder of each step.
-        tasks: How many tasks at most.
+        tasks: The most tasks.
     """
     total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
     share = max(1, -(-total // max(1, tasks)))

@@ -1,13 +1,13 @@
-"""A sink that is a Kafka topic, exactly once: with the user's own keys, and visible as soon as a step is final.
+"""A Kafka topic as a sink, exactly once, with the user's own keys.
 
 One or more *writers* write a step, each in a transaction of its own together with its record in the sink's ledger
-(`ledger`). On resume the ledger says which steps are there. If some writers have committed their parts of a step, the
-others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so the order
-per key is kept.
+(`ledger`). After a crash the ledger shows which steps are in the topic. If some writers have committed their parts of a
+step, the others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so
+the order per key is kept.
 
 **Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
-it reads the ledger, and stops if a newer owner has claimed the sink. Then it claims the sink. A fenced owner takes the
-ids over again; it finds the newer claim, or goes on if there is none.
+it reads the ledger, stops if a newer owner has claimed the sink, and otherwise claims it. A fenced owner takes the ids
+over again; it finds the newer claim, or continues if there is none.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def sink(
             messages have no key. Messages land in the partition in which Java's producer would put them.
         format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`,
             which are sent as they are.
-        rows: `append`: only rows that never change. `upsert`: a row replaces the earlier one of its key, and a deletion
-            is a message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`:
-            every change, with its weight (`1` or `-1`) in the header `weight`.
+        rows: `append`: rows that never change. `upsert`: a row replaces the earlier row of its key, and a deletion is a
+            message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`: every
+            change, with its weight (`1` or `-1`) in the header `weight`.
         key_format: `text`: the key column's text, or bytes; `json`.
-        writers: How many transactions a step has, at the same time.
-        atomic: The unit that becomes visible at once: `writer`: each writer's part of a step; `step`: the whole step,
-            which takes one writer.
+        writers: The number of transactions of a step, which run at the same time.
+        atomic: The unit that becomes visible at once. `writer`: each writer's part of a step; `step`: the whole step,
+            which needs one writer.
         ledger: The topic of the sink's records of steps, made if it does not exist; None: the topic's name and
             `.ledger`.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
@@ -135,8 +135,8 @@ class KafkaSink(SinkBase):
     Args:
         access: How to reach the cluster.
         topic, ledger: Names of topics.
-        shape: The options that say how messages are made of rows.
-        writers: How many writers a step has.
+        shape: The options that make messages of rows.
+        writers: The number of writers of a step.
     """
 
     def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
@@ -169,7 +169,7 @@ class KafkaSink(SinkBase):
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the topic over; return the newest step of which every writer's part is there.
+        """Take the topic over; return the newest step that all writers have written.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
@@ -217,7 +217,7 @@ class KafkaSink(SinkBase):
             self._compare(now, staged)
             logger.info("step %s is in %s already: compared and dropped", step, decided.place)
             return Outcome.DROPPED
-        self._compare(now, staged)  # of which some writers may have committed their parts
+        self._compare(now, staged)  # some writers may have committed their parts
         count = self._ledger.writers_of(step) or self._count
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
@@ -239,13 +239,13 @@ class KafkaSink(SinkBase):
             ledger.refuse_other_store(claim.store)
 
     def _take_over(self, topic_id: str) -> None:
-        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has."""
+        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has claimed it."""
         context, name = self._opened, self._ledger_topic.name
         before = self._ledger_topic.read(settled=False)
         self._refuse(before, topic_id)  # before any owner is fenced
         place = (self._topic, topic_id)
         refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
-        # All writers that ever were: an older owner may have an open transaction with any of their ids.
+        # All writers that ever existed: an older owner may have an open transaction with any of their ids.
         numbers = self._ledger_topic.partitions()
         self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
         found = Ledger()
@@ -256,8 +256,7 @@ class KafkaSink(SinkBase):
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
-        # Only after the claim: an older owner that took an id back may have written a step until then. Now it would
-        # find the claim.
+        # Until the claim an older owner may have taken an id back and written a step. From now on it finds the claim.
         self._ledger = self._ledger_topic.read(settled=True)
         self._ledger_ends = {}
         self._sure = True
@@ -282,7 +281,7 @@ class KafkaSink(SinkBase):
             raise self._decisions.foreign("has rows that this sink did not write")
 
     def _check_owner(self) -> None:
-        """Make sure that no other owner has claimed the sink: the ledger has no record but those that this owner knows.
+        """Make sure that no other owner has claimed the sink: this owner knows every record of the ledger.
 
         Raises:
             FencedError: a newer owner has.
@@ -306,7 +305,7 @@ class KafkaSink(SinkBase):
             self._decisions.too_old(now.step)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
-        """Return how the newest step differs from the topic; empty for others, which have later steps behind them."""
+        """Return how the newest step differs from the topic; empty for earlier steps."""
         if held.step != self._ledger.whole():
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
@@ -314,7 +313,7 @@ class KafkaSink(SinkBase):
         return _difference_of(self._topics, self._topic, begins, read_pieces(rows, staged))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
-        """Write the part of each record's writer, all at the same time; those of a large step in tasks.
+        """Write the parts of the records' writers at the same time; those of a large step in tasks.
 
         Raises:
             FencedError: the sink has a newer owner.
@@ -345,7 +344,7 @@ class KafkaSink(SinkBase):
         for record in written:
             self._ledger.apply(record)
         self._sure = True
-        self._ends = self._topics.ends_asked(self._topic)  # of what the next step has no row before
+        self._ends = self._topics.ends_asked(self._topic)  # before the first row of the next step
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
@@ -353,12 +352,12 @@ def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
 
 
 def _difference_of(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
-    """Return, in words, the first message that only one of the two has, by key and value.
+    """Return, in words, the first message that only one version of a step has, by key and value.
 
     Args:
         topics, topic: The topic that holds the step.
         begins: Partition to an offset at or before the step's first message.
-        now: The step as it came out again.
+        now: The step as it was executed again.
     """
     ends = topics.ends_asked(topic)()
     ranges = [Range(topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]

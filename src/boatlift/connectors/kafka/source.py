@@ -1,4 +1,4 @@
-"""A source that is Kafka topics: a step's determinants are the offsets that it takes of each partition."""
+"""Kafka topics as a source: the determinants of a step are its offsets of each partition."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
-from boatlift.connectors.kit import checked_options
+from boatlift.connectors.kit import SourceBase, checked_options
 from boatlift.connectors.kit.text_forms import set_options
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
+from boatlift.dataflow.contracts import FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from boatlift.connectors.kafka.reading import Split
 
 LARGEST_STEP = 1_000_000
-"""How many offsets a step takes at most, unless the user says otherwise."""
+"""The default of the most offsets of a step."""
 
 TASK_OFFSETS = 10_000
-"""A task reads at least so many, if there are: starting a task takes longer than reading fewer."""
+"""A task reads at least this many offsets, if there are so many: starting a task takes longer than reading less."""
 
 MESSAGE_BYTES = 100
 """A guess, for the choice of how many tasks execute a step."""
@@ -73,18 +73,17 @@ def source(
         pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
-        date_format, timestamp_format, decimal, thousands, true_values, false_values, columns: How text in format `json`
-            says values, as `bl.files` takes them.
+        date_format, timestamp_format, decimal, thousands, true_values, false_values, columns: The forms of values in
+            format `json`, as `bl.files` takes them.
         starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
             whole.
         ending_offsets: Where to end; None: never.
-        max_offsets_per_step: How many offsets a step takes at most.
+        max_offsets_per_step: The most offsets of a step.
         read_committed: Whether rows of aborted and open transactions are left out.
         include_headers: Whether rows of format `raw` have `headers`.
-        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; else they are
-            recorded as skipped.
-        group: A consumer group. The offsets that no recovery can need again are committed there, so that tools show the
-            lag.
+        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; otherwise they
+            are recorded as skipped.
+        group: A consumer group. Offsets that no recovery needs are committed there, so that tools show the lag.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -132,7 +131,7 @@ def source(
     )
 
 
-class KafkaSource:
+class KafkaSource(SourceBase):
     """Topics, read in the tasks. `offsets` describes positions and cursors.
 
     Args:
@@ -140,7 +139,6 @@ class KafkaSource:
         starting, ending, limit, fail_on_data_loss, group: As `source` takes them, checked.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(
@@ -163,7 +161,7 @@ class KafkaSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
+        """Messages may be deleted or compacted: tasks digest them, and the source is not rescannable."""
         return SourceCapabilities(
             announces_input=self,
             reads_many_steps=self,
@@ -195,7 +193,7 @@ class KafkaSource:
         return {"topics": {}, "began": False}
 
     def next(self, cursor: Json) -> Json | None:
-        # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
+        # Lost offsets must be skipped here: a step whose position has them could not read them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
         taken = taken_next(
@@ -224,7 +222,7 @@ class KafkaSource:
         return advanced(cursor, position)
 
     def verify(self, position: Json) -> None:
-        """Prove that the topics are the same and the offsets available; the tasks that read the rows prove those."""
+        """Prove that topics are the same and offsets available; the tasks that read the rows prove the rows."""
         self._topics.verify(ranges_of(position))
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
@@ -313,7 +311,7 @@ class KafkaSource:
         )
 
     def diagnose(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
-        """Return the error of a row that does not parse; other failed reads raise a `BoatliftError` themselves."""
+        """Return the error of a row that does not parse; other failed reads raise their own error."""
         return self._format.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:

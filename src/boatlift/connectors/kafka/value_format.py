@@ -1,4 +1,4 @@
-"""The rows that are made of messages: the messages themselves, or the columns that their values hold as JSON."""
+"""How messages become rows: as they are, or as the columns in their JSON values."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _LETTER = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 _POSITION = "_position"
 _SIGN = f"[BAD_ROW] {secrets.token_hex(16)} "
-"""The beginning of an error that Spark raises at a bad row: no value that some other error quotes can have it."""
+"""The beginning of the error that Spark raises at a bad row; random, so that no other error has it."""
 
 
 @cache
 def _raw(headers: bool, ordinals: bool) -> StructType:
-    """Return the schema of messages; parsed once, because the JVM parses it."""
+    """Return the schema of messages; cached, because the JVM parses it."""
     return struct_of(
         _RAW + (_HEADERS if headers else "") + f", {_POSITION} BIGINT" + (f", {ORDINAL} INT" if ordinals else "")
     )
@@ -73,7 +73,7 @@ class JsonFormat:
     Attributes:
         declared: The columns.
         forms: How text says values.
-        sorts: Whether a message whose value does not fit is a row too, with `_bad_row`; else it stops the job.
+        sorts: Whether a message whose value does not fit becomes a row with `_bad_row`; otherwise it stops the job.
     """
 
     declared: str | StructType

@@ -1,8 +1,8 @@
-"""One transactional writer of a sink: its rows of a step become visible together with its ledger record, or not at all.
+"""One transactional writer of a sink, on the driver or in a task.
 
-Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer
-may still own the dataflow. It initialises again, which ends open transactions of its id, and then reads in the ledger
-which owner has claimed the sink, and which steps are there.
+A writer's rows of a step become visible together with its ledger record, or not at all. Kafka fences the *earlier
+initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer may still own the dataflow.
+It initialises again, which ends open transactions of its id. Then it reads the owner and the steps in the ledger.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ Record = TypeVar("Record", Claimed, Written)
 ROWS_AT_ONCE = 1 << 14
 
 TRIES = 5
-"""How often a writer tries a transaction that the cluster aborted, or whose outcome is unknown."""
+"""The most attempts at a transaction that the cluster aborted, or whose outcome is unknown."""
 
 ROWS_FOR_TASKS = 100_000
-"""The driver writes a step of fewer rows: a job, and the takeover of the transactional ids, would take longer."""
+"""The least rows of a step that tasks write: a job must take over the transactional ids."""
 
 WEIGHT_HEADER = "weight"
 """The header with the weight of a change, if rows are kept as changes."""
 
 QUEUE = 200_000
-"""How many messages may wait in a producer."""
+"""The most messages that wait in a producer."""
 
 _TUNED = {
     "delivery.report.only.error": True,  # the commit reports that all were delivered
@@ -70,8 +70,7 @@ class Writer:
         ledger: The topic of the records.
         number: The writer's partition of the ledger.
         refuse: Raises if a claim does not let this owner write.
-        at: Called at the moments at which a crash would find a complete transaction (`written`), or an ended one
-            (`committed`).
+        at: Called when a transaction is complete (`written`), and when it has ended (`committed`).
         again: Whether an earlier writer of this owner may have left a transaction open.
     """
 
@@ -96,7 +95,7 @@ class Writer:
         self._id = f"{ledger}.{number}"
 
     def begin(self) -> Ledger:
-        """Take the id over. When this returns, earlier producers are fenced, and their open transactions ended.
+        """Take the id over: fence earlier producers, and end their open transactions.
 
         Returns:
             This writer's part of the ledger.
@@ -104,7 +103,7 @@ class Writer:
         Raises:
             FencedError: a newer owner has claimed the sink.
             KafkaException: the id cannot be taken over.
-            UnavailableError: `[SINK_FAILED]` a transaction of an earlier try does not end.
+            UnavailableError: `[SINK_FAILED]` a transaction of an earlier attempt does not end.
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
@@ -117,7 +116,7 @@ class Writer:
         return part
 
     def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
-        """Write rows and a record, unless the ledger has the record; retry a bounded number of times.
+        """Write rows and a record, unless the ledger has the record, with a bounded number of retries.
 
         Args:
             rows: The messages.
@@ -155,7 +154,7 @@ class Writer:
         raise AssertionError
 
     def heard(self, error: KafkaException) -> BoatliftError:
-        """Return the error for a failed transaction, by all reports of the client."""
+        """Return the error for a failed transaction, from the client's reports."""
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
@@ -231,7 +230,7 @@ class Writer:
 
 
 def _fatal(error: SystemError) -> KafkaException:
-    """Return a fatal error that came out of a callback as a Kafka error."""
+    """Return a fatal error of a callback as a Kafka error."""
     from confluent_kafka import KafkaError, KafkaException
 
     return KafkaException(KafkaError(KafkaError._FATAL, str(error.__cause__ or error)))
@@ -261,13 +260,13 @@ def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]] | No
 
 @dataclass(frozen=True, slots=True)
 class WriteTask:
-    """Writes the part of a step of the writer whose number it gets.
+    """Writes a part of a step, by its number; returns the record as it was written.
 
     Attributes:
         access: How to reach the cluster.
         topic, ledger: The topics of rows and of their records.
         records: The record of each writer.
-        rows, staged: How many rows the step has, and the receipts of its pieces.
+        rows, staged: The number of the step's rows, and the receipts of its pieces.
         upserts: Whether a message without a value deletes its key.
     """
 
@@ -283,7 +282,7 @@ class WriteTask:
         return msgspec.json.encode(self.run(self.records[number]))
 
     def run(self, record: Written) -> Written:
-        """Write a part, unless an earlier attempt has; fence that attempt."""
+        """Write a part, unless an earlier attempt has written it; fence that attempt."""
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -314,7 +313,7 @@ def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
 
 
 def refuse_speculation(spark: SparkSession) -> None:
-    """Raise if Spark runs tasks speculatively: a task and its double would fence each other.
+    """Raise if Spark runs tasks speculatively: two attempts of a task would fence each other.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -328,5 +327,5 @@ def refuse_speculation(spark: SparkSession) -> None:
 
 
 def worth_tasks(rows: int, writers: int) -> bool:
-    """Return whether a step is so large that tasks write it faster than the driver."""
+    """Return whether tasks write a step faster than the driver."""
     return writers > 1 and rows >= ROWS_FOR_TASKS

@@ -1,4 +1,4 @@
-"""Why the text of one JSON value is no row, in words."""
+"""The reason why the text of one JSON value is no row, in words."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from boatlift.connectors.kit.text_forms import TextForms
 _SHOWN = 200
 
 MOST = {"depth": 1_000, "digits": 1_000, "text": 20_000_000, "name": 50_000}
-"""The levels of a text, the characters of a number, of a text in quotes and of a name."""
+"""The bounds of Spark's JSON parser: levels, and characters of a number, a string and a name."""
 
 _AROUND = 2
-"""The levels of what a text is put into before it is read; see `json_values`."""
+"""The levels of the wrapper around a text; see `json_values`."""
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*+:)?|[][{}]|-?\d[-+.\deE]*+', re.DOTALL)
 
@@ -23,14 +23,14 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*+:)?|[][{}]|-?\d[-+.\deE]*+', re.DOT
 def json_fault(
     text: str | bytes, unread: Collection[str], columns: Columns, required: Collection[str], forms: TextForms
 ) -> str:
-    """Return what is wrong with the text of one object.
+    """Return the fault of the text of one object.
 
     Args:
-        text: The text; bytes of it may be no UTF-8.
-        unread: The columns that could not be read of it, or are NULL.
+        text: The text; bytes may be no UTF-8.
+        unread: The columns that could not be read, or are NULL.
         columns: The declared columns.
-        required: Those that are NOT NULL.
-        forms: How text says values.
+        required: The columns that are NOT NULL.
+        forms: The forms of values in text.
     """
     if isinstance(text, bytes):
         try:
@@ -61,11 +61,11 @@ def json_fault(
 
 
 class _Flaw(ValueError):  # noqa: N818 - it is no error of this program
-    """What Python's reader of JSON lets pass."""
+    """A fault that Python's JSON parser accepts."""
 
 
 class _WrittenNumber(str):
-    """A number as it is written."""
+    """The text of a number."""
 
     __slots__ = ()
 
@@ -88,7 +88,7 @@ def _is_text(text: str) -> bool:
 
 
 def beyond_bounds(text: str) -> str | None:
-    """Return, in words, which bound a text goes beyond; None if none."""
+    """Return, in words, the bound of Spark's parser that a text exceeds; None if none."""
     if len(text) < min(MOST.values()) - _AROUND:
         return None
     depth = 0

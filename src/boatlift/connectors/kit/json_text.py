@@ -1,4 +1,4 @@
-"""Rows of Arrow columns as JSON text, a column at a time: a Python object for each row would cost ten times as much.
+"""Rows of Arrow columns as JSON text, a column at a time, ten times as fast as by Python objects.
 
 | Arrow | JSON |
 |---|---|
@@ -46,7 +46,7 @@ def json_values(column: pa.Array) -> pa.StringArray:
 
 
 def plain_texts(column: pa.Array) -> pa.Array:
-    """Return values as text without quotes; strings and binary stay what they are, and NULL stays NULL."""
+    """Return values as text without quotes; strings and binary stay unchanged, and NULL stays NULL."""
     kind = column.type
     if is_string(kind) or _is_bytes(kind):
         return column

@@ -1,4 +1,4 @@
-"""The folder of a Parquet sink for any reader: its identity, and the steps that it holds.
+"""The folder of a Parquet sink: its identity, and its steps.
 
     history/
         step-000000000000.parquet     one file a step, made by `link`, so that it appears whole or not at all
@@ -30,7 +30,7 @@ _STEP = re.compile(r"step-(\d{12})\.parquet")
 
 @dataclass(frozen=True, slots=True)
 class FolderIdentity:
-    """The sink that a folder's rows belong to, and the meaning of a row.
+    """The sink that wrote a folder, and the meaning of a row: the content of `identity.json`.
 
     Attributes:
         dataflow, sink: Names.
@@ -109,7 +109,7 @@ class StepFolder:
 
     Args:
         path: The folder.
-        files: The file system's acts; a parameter so that tests can record them and make them fail.
+        files: The file system; a parameter so that tests can record its calls and make them fail.
     """
 
     def __init__(self, path: Path, files: FileSystem) -> None:
@@ -118,11 +118,10 @@ class StepFolder:
         self._files = files
 
     def identity(self) -> FolderIdentity | None:
-        """Read the folder's identity; None if no sink has opened it yet.
+        """Read the folder's identity; None if no sink has opened the folder yet.
 
         Raises:
-            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` there are steps,
-                but no identity.
+            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` steps without an identity.
         """
         if self._files.size(self.identity_path) is not None:
             return FolderIdentity.decode(self._files.read(self.identity_path, 0, None), self.identity_path)

@@ -1,4 +1,4 @@
-"""A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
+"""A folder of Parquet files as a sink, one file a step, for any reader of Parquet.
 
 Why one file a step: `docs/decisions/0007-one-parquet-file-per-step.md`. Every byte: `docs/formats/parquet-sink.md`.
 """
@@ -63,9 +63,9 @@ def parquet(
         path: The folder; made if absent. It belongs to this sink alone.
         key: Key columns: the sink then gets upserts (`_weight` +1) and deletes (−1). None: all changes.
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
-        every: A period, such as `"1 minute"`: the rows of all steps of so long a time are one step of the sink, and one
-            file. New rows alone can be gathered, no changes. None: each step is a file.
-        rows: With `every`: a file ends earlier, with the step that brings it to so many rows. To be counted, rows of
+        every: A period, such as `"1 minute"`: the rows of all steps in this time are one step of the sink, in one file.
+            Only new rows can be gathered, no changes. None: each step is a file.
+        rows: With `every`: a file ends earlier, with the step that brings it to this number of rows. To count rows,
             steps are read once more.
 
     Raises:
@@ -92,7 +92,7 @@ class ParquetSink(SinkBase):
 
     Args:
         path, key, compression: As `parquet` takes them, checked.
-        filesystem: The file system's acts; a parameter so that tests can record them and make them fail.
+        filesystem: The file system; a parameter so that tests can record its calls and make them fail.
         gathers: The policy of the gathering before the sink, if there is one.
     """
 
@@ -165,7 +165,7 @@ class ParquetSink(SinkBase):
         pieces = read_pieces(rows, staged)
         try:
             draft = folder.draft_path(step)
-            with suppress(FileNotFoundError):  # the rest of a failed attempt
+            with suppress(FileNotFoundError):  # of a failed attempt
                 self._files.unlink(draft)
             try:
                 write_step(draft, _written(context), pieces, record, self._compression)
@@ -241,7 +241,7 @@ class ParquetSink(SinkBase):
 
 
 def _written(context: SinkContext) -> pa.Schema:
-    """Return the schema of a step's file: the user's columns may hold NULLs, the weight of changes holds none."""
+    """Return the schema of a step's file: the user's columns may be NULL, the weight may not."""
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])

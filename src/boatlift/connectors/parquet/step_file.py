@@ -1,4 +1,4 @@
-"""One step as one Parquet file, with its own identity and a checksum of all its bytes."""
+"""One step as one Parquet file, with its own record and a checksum of all its bytes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class StepRecord:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Raise if Parquet would return a column as another type.
+    """Raise if Parquet would return another type for a column.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` for two columns of one name.
@@ -64,7 +64,7 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
-        # Numbers are mostly distinct: a dictionary would be built, found too large and thrown away (twice the time).
+        # Numbers are mostly distinct: a dictionary would become too large and be discarded, in twice the time.
         use_dictionary=[field.name for field in schema if not _is_number(field.type)],
     )
     with writer:
@@ -132,7 +132,7 @@ def verify_step(path: Path, step: int) -> StepRecord:
 
 
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
-    """Prove each step's file by its checksum; yield each damaged, missing or foreign file."""
+    """Check each step's file by its checksum; yield each damaged, missing or foreign file."""
     identity: FolderIdentity | None = None
     try:
         identity = folder.identity()
@@ -174,7 +174,7 @@ def _find_check(path: Path, content: mmap.mmap) -> int:
 
 
 def _digest(content: mmap.mmap, at: int) -> str:
-    """Return the xxh3-128 of a file in which the checksum itself, at a place, counts as zeros."""
+    """Return the xxh3-128 of a file, in which the checksum at a place counts as zeros."""
     digest = xxhash.xxh3_128()
     with memoryview(content) as whole:
         digest.update(whole[:at])

@@ -1,14 +1,12 @@
-"""A sink that is a table in an SQLite database, with one row a key.
+"""A table in an SQLite database as a sink, with one row a key.
 
-A step's rows, its number and its digest go into the database in one `BEGIN IMMEDIATE` transaction, so all of it is
-there or none. Every byte is described in `docs/formats/sqlite-sink.md`.
+A step's rows, its number and its digest are written in one `BEGIN IMMEDIATE` transaction, so all of it is in the
+database or nothing. `docs/formats/sqlite-sink.md` describes every byte, and `database` explains durability.
 
 **Fencing.** The owner's token is in the database, and every commit reads it inside its own transaction. `open` and
 `commit` exclude each other. So an older owner either has committed before `open` returned, and `open` returns that
 step; or it finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock,
-which no other process may break. The successor waits, and then its error says how to find the process to end.
-
-`database` says why committed steps are durable.
+which no other process may break. The successor waits, and then its error says how to find the process.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ if TYPE_CHECKING:
     from boatlift.connectors.sqlite.table import KeyedTable
 
 _NEWEST = 2**63 - 1
-"""No step has a larger number: SQLite has no larger integer."""
+"""The largest number of a step: SQLite has no larger integer."""
 
 
 @checked_options("bl.sqlite")
@@ -57,10 +55,10 @@ def sqlite(
         path: The database file; made if absent. It may have other tables, and tables of other sinks.
         table: The table; the sink makes it, and no other program writes to it.
         key: The columns that tell rows apart; NULL is a key like any other.
-        unique: True vouches that no two rows that hold have one key, where the program does not show it. The table then
-            takes no row in the place of another: a step with a second row of a key stops the dataflow
-            (`[DUPLICATE_KEY]`), and nothing of the step is in the table.
-        nan: The fate of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
+        unique: True asserts that no two current rows have the same key, if the program does not prove it. The table
+            then never replaces a row: a step with a second row of a key stops the dataflow (`[DUPLICATE_KEY]`), and
+            nothing of the step is in the table.
+        nan: The treatment of NaN, which SQLite cannot hold: `refuse` stops, `text` writes the text `NaN`.
         lock_timeout: How long to wait, in seconds, while another process is writing.
 
     Raises:
@@ -167,7 +165,7 @@ class SqliteSink(SinkBase):
                 if record is None:
                     raise ledger.lacks(step)
                 now = Committed(step, rows, digest)
-                # The rows of steps before the newest have been written over, so only the newest can be looked at.
+                # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
                 return ledger.compare(
                     now, record, partial(self._difference, table, rows, staged if step == held else ())
                 )

@@ -1,8 +1,8 @@
-"""The SQL of a SQLite sink: the table that people read, and the ledger beside it.
+"""The SQL of a SQLite sink: the table for readers, and the ledger beside it.
 
-**NULL is one key.** SQLite's unique indexes tell any two NULLs apart, so `ON CONFLICT` never sees a NULL key again.
-The index is a plain one over the key columns all the same, because people's own queries use it; rows with a NULL in the
-key go another way, `DELETE … WHERE k IS ?` and then `INSERT`, which the same index serves.
+**NULL is one key.** SQLite's unique indexes treat any two NULLs as different, so `ON CONFLICT` never finds a NULL key.
+The index is nevertheless a plain one over the key columns, because queries of readers use it. Rows with a NULL in the
+key are replaced by `DELETE … WHERE k IS ?` and `INSERT`, which use the same index.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 KEPT_STEPS = 65_536
-"""The ledger keeps so many steps of a sink, some 6 MB: a replay of older ones is not compared."""
+"""The steps of a sink in the ledger, some 6 MB: a replay of older steps is not compared."""
 
 _AT_ONCE = 100_000  # rows that are Python objects at the same time
 
@@ -37,7 +37,7 @@ LEDGER = (
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
         PRIMARY KEY (dataflow, sink, step)) WITHOUT ROWID""",
 )
-"""The statements for the two tables in which all sinks of a database keep their steps."""
+"""The statements for the two tables with the steps of all sinks of a database."""
 
 
 class KeyedTable:
@@ -47,9 +47,9 @@ class KeyedTable:
         name: The table's name.
         key: Its key columns.
         fields: Its columns, the key's among them.
-        weighted: Whether rows have a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
-        unique: Whether no row takes the place of another of its key: a second one is refused.
-        nan_as_text: Whether NaN is kept as text.
+        weighted: Whether rows have a weight: +1 an upsert, −1 a delete. Otherwise all are upserts.
+        unique: Whether a second row of a key is refused; otherwise it replaces the first.
+        nan_as_text: Whether NaN is written as text.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
@@ -85,7 +85,7 @@ class KeyedTable:
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
 
     def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
-        """Return the columns of the table in the database; empty if there is no such table."""
+        """Return the columns of the table in the database; empty if it does not exist."""
         rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (self.name,))
         return [(name, kind) for name, kind in rows]
 
@@ -102,8 +102,8 @@ class KeyedTable:
 
         Raises:
             DataError: `[NAN_REFUSED]`.
-            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that neither can be the newest; or the
-                table has a row of the key, and keys are unique.
+            InvalidError: `[DUPLICATE_KEY]` two rows of the step have the same key; or keys are unique, and the table
+                has a row of the key.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -189,7 +189,7 @@ class KeyedTable:
         return list(zip(*columns, strict=True))
 
     def _refuse_duplicates(self, keys: Sequence[object]) -> None:
-        for key, following in pairwise(keys):  # in order, so equal ones stand beside each other
+        for key, following in pairwise(keys):  # in order, so equal keys are adjacent
             if key == following:
                 raise InvalidError(
                     "DUPLICATE_KEY",
