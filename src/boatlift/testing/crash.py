@@ -66,10 +66,7 @@ class Tracer:
     """
 
     def __init__(
-        self,
-        target: CrashPoint | None = None,
-        record: Path | None = None,
-        blow: signal.Signals = signal.SIGKILL,
+        self, target: CrashPoint | None = None, record: Path | None = None, blow: signal.Signals = signal.SIGKILL
     ) -> None:
         self.blow = blow
         self._target = target
@@ -178,8 +175,6 @@ class CrashingSink(SinkWrapper):
     """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task.
 
     Args:
-        sink: The sink.
-        name: Its name in the dataflow.
         tracer: Counts the calls, and kills.
     """
 

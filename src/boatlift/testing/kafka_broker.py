@@ -200,7 +200,6 @@ class KafkaBroker:
         """Return the rows of a topic from its beginning, read by Kafka's own console consumer.
 
         Args:
-            topic: The topic.
             isolation: `read_uncommitted` reads rows of open and aborted transactions too.
             max_messages: The number of rows after which the consumer ends; without it the consumer ends by `timeout`.
             timeout: The seconds without a row after which the consumer ends. They begin before it is connected.

@@ -23,7 +23,6 @@ class ConsoleRow(NamedTuple):
 
     Attributes:
         partition: The partition of the topic.
-        key: The key; None if the row has none.
         value: The value; None for a deletion.
         headers: Names and values, in their order; a name must not have a colon.
     """

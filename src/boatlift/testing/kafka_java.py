@@ -72,7 +72,6 @@ class KafkaJava:
 
         Args:
             main_class: The class.
-            arguments: The arguments of the class.
             options: The options of Java.
             write_archive: The file that the process writes an archive to at its end. None: it uses the archive, if
                 there is one.

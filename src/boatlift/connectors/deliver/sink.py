@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from boatlift.connectors.kit import SinkBase, read_pieces
 from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.connectors.kit.task_jobs import run_in_tasks, session_of_process
-from boatlift.dataflow.contracts import (
-    Delivery,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-)
+from boatlift.dataflow.contracts import Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import FLOW_AND_STORE, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
@@ -35,7 +28,6 @@ class StepPart:
     parts stays.
 
     Attributes:
-        sink: The sink's name.
         key: The part's unique name: `DATAFLOW/STORE/SINK/STEP/PART`.
         step, part: The numbers of step and part.
         rows: The rows: the user's columns, then `_weight` if rows are changes.

@@ -95,7 +95,6 @@ def lines_in(
     Law: the lines of adjacent ranges are the lines of the whole file.
 
     Args:
-        path: The file.
         begin, end: The range; None: to the end of the file.
         most: The bytes that a line may have.
         at_line: Whether a line begins at `begin`; otherwise the end of the line before is looked for.
@@ -183,8 +182,6 @@ class Span(NamedTuple):
     """The lines or row groups of a file that begin in a range of its bytes.
 
     Attributes:
-        path: The file.
-        name: Its name within the source.
         begin, end: The range, after decompression; None: to the end.
         ordinal: The index of the step that takes the file.
         at_line: Whether a line begins at `begin`; otherwise the end of the line before is looked for.
@@ -205,7 +202,6 @@ class ReadLines:
     """Reads the spans of each task whose number it gets.
 
     Attributes:
-        source: The source's name, for errors.
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding, as Python calls it; the bytes of lines are UTF-8.
         texts_in: Yields lines or elements, as `lines_in` does.
@@ -288,7 +284,6 @@ def rows_of_spans(
 
     Args:
         batches: The numbers of tasks.
-        source: The source's name, for errors.
         tasks: The spans of each task; None: the job's parameters name them.
         read: Reads a span.
     """
@@ -311,7 +306,6 @@ def lines_of(spark: SparkSession, read: ReadLines, spans: Sequence[Span], *, div
     """Return the lines of spans, read in tasks, with the columns `LINES`.
 
     Args:
-        spark: The session.
         read: The reader, without tasks.
         spans: Files, or ranges of files that begin at a line.
         divisible: Whether a part of a file can be read alone.
@@ -327,7 +321,6 @@ def divided(spans: Sequence[Span], tasks: int, *, divisible: bool = True) -> tup
 
     Args:
         spans: Files, or ranges of files that begin at a line.
-        tasks: The most tasks.
         divisible: Whether a part of a file can be read alone.
     """
     parts = []

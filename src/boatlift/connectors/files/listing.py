@@ -148,8 +148,6 @@ class StepInputs:
     """Chooses the entries of a position: whole files, or one range of a large file.
 
     Args:
-        listing, file_format: The source's.
-        columns: Returns the declared columns.
         max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
     """
 

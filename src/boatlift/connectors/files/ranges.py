@@ -25,7 +25,6 @@ class FileRange:
     """Some bytes of a file.
 
     Attributes:
-        path: The file's name.
         begin, end: The first byte, and the byte after the last.
     """
 
@@ -57,7 +56,6 @@ class PlacedRange(NamedTuple):
     """A range of a file in the input of steps.
 
     Attributes:
-        path: The file.
         range: Its name within the source, and the bytes.
         place: The file's place in its step.
         ordinal: The index of the step.

@@ -84,7 +84,6 @@ class Complaints:
 
         Args:
             raised: The exception of a call.
-            client: The client that was called.
         """
         cause: KafkaError = raised.args[0]
         if cause.code() >= 0:

@@ -38,7 +38,6 @@ class Arrivals:
     """Watches the ends of partitions on a thread of its own.
 
     Args:
-        access: How to reach the cluster.
         committed: Whether messages of open transactions do not count.
         told: Called once in a watch, after a message has come that did not exist when the watch began.
     """
@@ -130,10 +129,6 @@ class GroupOffsets:
     """Commits the newest offsets at a consumer group, so that tools show the lag; Boatlift never reads them.
 
     The process commits the last offsets before it ends.
-
-    Args:
-        access: How to reach the cluster.
-        group: The consumer group.
     """
 
     def __init__(self, access: Access, group: str) -> None:

@@ -33,12 +33,10 @@ class MessageStager:
     """Turns rows into messages in the tasks, and stages the messages.
 
     Attributes:
-        columns: The names of the value's columns.
         key: The names of the key's columns; empty: messages have no key.
         raw: Whether rows are messages already: `key`, `value`, `headers`.
         json_key: Whether a key is JSON; otherwise a key is the column's text, or bytes.
         upserts: Whether a row of weight −1 deletes its key; otherwise the weight is kept.
-        schema: The columns of staged messages.
     """
 
     columns: tuple[str, ...]

@@ -91,8 +91,6 @@ def messages_in(
 
     Args:
         ranges: The ranges, each of another partition. The messages of each come in order.
-        access: How to reach the cluster.
-        source: The reader's name, for errors.
         committed: Whether messages of aborted and open transactions are left out.
 
     Raises:

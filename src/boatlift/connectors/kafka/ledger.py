@@ -164,9 +164,6 @@ def refuse_another(claim: Claimed, context: SinkContext, topic: tuple[str, str],
     """Raise if the claim on a topic does not let an owner write.
 
     Args:
-        claim: The newest claim.
-        context: The owner that wants to write.
-        topic: The topic's name and id.
         shape: The options of the owner that make messages of rows.
 
     Raises:

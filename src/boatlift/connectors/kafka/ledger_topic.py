@@ -45,8 +45,6 @@ class SettlingTopic:
     """The ends of a topic's partitions, while transactions settle.
 
     Args:
-        access: How to reach the cluster.
-        name: The topic's name.
         called: The topic in words, for errors.
 
     Attributes:
@@ -93,12 +91,7 @@ class SettlingTopic:
 
 
 class LedgerTopic:
-    """Makes the topic of a ledger, and reads it.
-
-    Args:
-        access: How to reach the cluster.
-        name: The topic's name.
-    """
+    """Makes the topic of a ledger, and reads it."""
 
     def __init__(self, access: Access, name: str) -> None:
         self._access, self.name = access, name

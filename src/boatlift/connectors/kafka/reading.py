@@ -53,8 +53,6 @@ class ReadRanges:
     """Reads the ranges of each task whose number it gets.
 
     Attributes:
-        source: The topics' names, for errors.
-        access: How to reach the cluster.
         committed: Whether rows of aborted and open transactions are left out.
         headers: Whether rows have headers.
         timed: Whether rows have the time of their message.
@@ -151,7 +149,6 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
 
     Args:
         steps: The ranges, ordinal and folder of each step.
-        tasks: The most tasks.
     """
     total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
     share = max(1, -(-total // max(1, tasks)))

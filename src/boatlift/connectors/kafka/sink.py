@@ -39,15 +39,7 @@ from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer, WriteTask, refuse_speculation, worth_tasks, write_in_tasks
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, difference_of_rows, read_pieces
 from boatlift.connectors.kit.task_jobs import session_of_process
-from boatlift.dataflow.contracts import (
-    Committed,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-    Stager,
-)
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
 from boatlift.errors import DataError, Finding, InvalidError
 
 if TYPE_CHECKING:
@@ -119,8 +111,7 @@ def sink(
         raise InvalidError("BAD_OPTION", f"atomic is {atomic!r}: choose 'writer' or 'step'")
     if atomic == "step" and writers > 1:
         raise InvalidError(
-            "BAD_OPTION",
-            f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out",
+            "BAD_OPTION", f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out"
         )
     shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
     return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
@@ -133,8 +124,6 @@ class KafkaSink(SinkBase):
     """A topic and its ledger.
 
     Args:
-        access: How to reach the cluster.
-        topic, ledger: Names of topics.
         shape: The options that make messages of rows.
         writers: The number of writers of a step.
     """

@@ -56,7 +56,6 @@ class Topics:
     """Asks about the topics of a source.
 
     Args:
-        access: How to reach the cluster.
         names: The topics; None: those whose names match.
         matching: The pattern of whole names.
         committed: Whether readable offsets end where the first open transaction begins.
@@ -293,9 +292,6 @@ class Topics:
         """Wait for an offset of a partition.
 
         Args:
-            client: The client that asks.
-            here: The partition.
-            answer: The cluster's answer.
             least: The least valid offset; -1 for a request by time, if no row is so late.
 
         Raises:

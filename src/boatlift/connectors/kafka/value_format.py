@@ -71,7 +71,6 @@ class JsonFormat:
     """Makes rows of the JSON objects that messages have as values.
 
     Attributes:
-        declared: The columns.
         forms: How text says values.
         sorts: Whether a message whose value does not fit becomes a row with `_bad_row`; otherwise it stops the job.
     """
@@ -156,8 +155,6 @@ def value_format_of(
 
     Args:
         name, schema, headers: As `source` takes them.
-        text: The options of text that are set.
-        columns: Options for single columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

@@ -65,8 +65,6 @@ class Writer:
     """A producer with a transactional id, and its part of the ledger.
 
     Args:
-        access: How to reach the cluster.
-        topic: The topic of the rows.
         ledger: The topic of the records.
         number: The writer's partition of the ledger.
         refuse: Raises if a claim does not let this owner write.
@@ -119,7 +117,6 @@ class Writer:
         """Write rows and a record, unless the ledger has the record, with a bounded number of retries.
 
         Args:
-            rows: The messages.
             make_record: Makes the record, once the rows are on their way.
 
         Raises:
@@ -171,7 +168,6 @@ class Writer:
         """Write rows and a record in one transaction.
 
         Args:
-            rows: The messages.
             make_record: Makes the record, once the rows are on their way.
 
         Raises:
@@ -263,8 +259,6 @@ class WriteTask:
     """Writes a part of a step, by its number; returns the record as it was written.
 
     Attributes:
-        access: How to reach the cluster.
-        topic, ledger: The topics of rows and of their records.
         records: The record of each writer.
         rows, staged: The number of the step's rows, and the receipts of its pieces.
         upserts: Whether a message without a value deletes its key.

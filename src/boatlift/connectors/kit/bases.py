@@ -40,9 +40,9 @@ class SourceBase:
         return SourceCapabilities()
 
     def size_bytes(self, position: Json) -> int:
-        """Return 0: one task reads a step."""
+        """Return 1: one task reads a step."""
         del position
-        return 0
+        return 1
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
         """Return None: a failed read raises its own error."""
@@ -83,11 +83,7 @@ class SinkBase:
 
 
 class SinkWrapper:
-    """A sink that passes each call on to another sink. A subclass overrides the calls that it changes.
-
-    Args:
-        sink: The other sink.
-    """
+    """A sink that passes each call on to another sink. A subclass overrides the calls that it changes."""
 
     def __init__(self, sink: Sink) -> None:
         self.sink = sink
@@ -100,9 +96,6 @@ class SourceWrapper:
     """A source that passes each call on to another source. A subclass overrides the calls that it changes.
 
     The capabilities are those of the other source, so a wrapper is planned and run as the source that it wraps.
-
-    Args:
-        source: The other source.
     """
 
     def __init__(self, source: Source) -> None:

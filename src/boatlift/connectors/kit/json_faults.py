@@ -28,7 +28,6 @@ def json_fault(
     Args:
         text: The text; bytes may be no UTF-8.
         unread: The columns that could not be read, or are NULL.
-        columns: The declared columns.
         required: The columns that are NOT NULL.
         forms: The forms of values in text.
     """

@@ -47,7 +47,6 @@ class StepLedger:
         """Decide whether a step is new to a place or has to be compared.
 
         Args:
-            step: The step's number.
             newest: The number of the newest step that the place holds as a whole; −1: none.
 
         Raises:
@@ -64,7 +63,6 @@ class StepLedger:
 
         Args:
             now: The step as it was executed now.
-            held: The record.
             difference: Finds the first row that differs, in words; called only if the step differs. Empty: unknown.
 
         Returns:
@@ -137,7 +135,6 @@ def of_another_store(place: str, noun: str, dataflow: str, store: str) -> DataEr
 
     Args:
         place, noun: As `StepLedger` has them.
-        dataflow: The dataflow's name.
         store: The id of the other store.
     """
     return DataError(

@@ -19,10 +19,6 @@ _AT_ONCE = 10_000
 def user_columns(context: SinkContext, key: Sequence[str]) -> list[pa.Field]:
     """Return the user's columns: all but the weight, if rows are changes.
 
-    Args:
-        context: The sink's context.
-        key: The sink's key columns.
-
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` a column has the weight's name, or a key column is missing.
     """

@@ -24,8 +24,6 @@ def run_in_tasks(spark: SparkSession, count: int, work: Callable[[int], bytes], 
     """Run a function in a task for each number from 0 on; return the results in any order. Spark retries failed tasks.
 
     Args:
-        spark: The session.
-        count: The number of tasks.
         work: The function; it is pickled.
         what: The owner of the tasks, in words, for errors: `the sink of topic orders`.
 

@@ -122,7 +122,6 @@ def forms_of(options: Mapping[str, Any], of_columns: object, declared: Columns) 
     Args:
         options: The options for all columns, by name.
         of_columns: Options for single columns, by the column's name, or None.
-        declared: The declared columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

@@ -27,7 +27,6 @@ def all_text(schema: StructType, json: TextForms | None = None) -> StructType:
     """Return a schema of strings for the values that are read from text; every column may be NULL.
 
     Args:
-        schema: The columns.
         json: The forms in JSON, which has its own booleans: a string is a boolean only if the form has texts for it.
     """
     from pyspark.sql.types import StructField, StructType

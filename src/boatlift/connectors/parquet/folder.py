@@ -108,7 +108,6 @@ class StepFolder:
     """The files of one Parquet sink; this class writes none.
 
     Args:
-        path: The folder.
         files: The file system; a parameter so that tests can record its calls and make them fail.
     """
 

@@ -30,14 +30,7 @@ _OWNER = re.compile(r"owner-(\d{12})")
 
 
 class OwnedFolder(StepFolder):
-    """The files of one Parquet sink for one owner, which adds to them.
-
-    Args:
-        path: The folder.
-        files: See `StepFolder`.
-        identity: The identity that the folder must have.
-        token: The owner's token.
-    """
+    """The files of one Parquet sink for one owner, which adds to them."""
 
     def __init__(self, path: Path, files: FileSystem, identity: FolderIdentity, token: int) -> None:
         super().__init__(path, files)

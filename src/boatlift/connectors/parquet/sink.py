@@ -24,14 +24,7 @@ from boatlift.connectors.kit import (
 from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder, io_errors
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import (
-    Committed,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-)
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError

@@ -56,7 +56,6 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         path: A file that no reader sees yet.
         schema: The file's columns, also for a step without rows.
         pieces: The rows; each piece is a row group.
-        record: The step's record.
         compression: As `parquet` takes it.
     """
     writer = pq.ParquetWriter(

@@ -32,7 +32,6 @@ def last_rows(read: Callable[[], Iterable[pa.RecordBatch]], key: Sequence[str], 
 
     Args:
         read: Returns the rows, in their order, with `_deleted` and `_pushed`; called twice.
-        key: The columns of the key.
         whole: Whether no rows come before these.
     """
     keys = pa.concat_tables(pa.table(batch).select([*key, PUSHED]) for batch in read())
@@ -58,8 +57,6 @@ class CompactedSegments:
           they were read.
 
     Args:
-        log: The log, claimed.
-        token: The token of its owner.
         key: The columns by which rows replace one another.
         done: Called from the thread when a segment is made, or has failed.
     """

@@ -41,7 +41,6 @@ class Connections:
     """All connections of a server; the connection that has been silent longest comes first.
 
     Args:
-        limits: See `Limits`.
         clock: Returns the seconds that `limits` count.
     """
 
@@ -329,9 +328,7 @@ class Refusal(msgspec.Struct, frozen=True):
     """A refusal as HTTP has it.
 
     Attributes:
-        status: The status code.
         headers: All but those about the body's length and the connection.
-        body: JSON.
     """
 
     status: int

@@ -26,7 +26,6 @@ def has_repeated_fields(body: bytes, fields: int) -> bool:
     Each field has one colon outside of strings. So the numbers of such colons and of fields differ if one is repeated.
 
     Args:
-        body: The objects.
         fields: The number of fields that the parser found in all objects.
     """
     if body.count(b":") == fields or body.translate(None, b" \t\r\n").count(b'":') == fields:

@@ -61,11 +61,7 @@ class Limits:
 
 
 class Bodies:
-    """Reads bodies, and counts how many bytes of them are in memory.
-
-    Args:
-        limits: See `Limits`.
-    """
+    """Reads bodies, and counts how many bytes of them are in memory."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits

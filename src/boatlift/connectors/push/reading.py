@@ -25,7 +25,6 @@ class Piece:
     """An object of an input log.
 
     Attributes:
-        path: The object's file.
         ordinal: The index of its step, if rows are to carry it.
     """
 
@@ -55,7 +54,6 @@ class ReadPushes:
     `_position` is the number of a row among all rows ever pushed.
 
     Attributes:
-        source: The source's name, for errors.
         tasks: The pieces of each task; None: the job's parameters name the objects.
         upserts: Whether rows replace one another: then they have `_deleted` and `_pushed`.
     """

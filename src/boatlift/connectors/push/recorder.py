@@ -47,9 +47,7 @@ class Recorder:
         * The first failure fails every push that is not durable, and every later push.
 
     Args:
-        source: The source's name, for errors.
         log: The claimed log. A log without rows takes no push before `go_on_from`.
-        rows: Encodes rows.
         clock: Returns milliseconds since 1970.
         remember: The milliseconds for which keys are remembered.
         most_keys: The most keys that are remembered; pushes with further keys are refused.

@@ -48,7 +48,6 @@ class PushedRows:
     With a key, a row may have `_deleted`. A row that deletes needs only the key; columns of the key are never NULL.
 
     Args:
-        schema: The columns.
         key: The columns by which rows replace one another; () if they do not.
 
     Raises:

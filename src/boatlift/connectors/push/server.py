@@ -47,11 +47,9 @@ class Server:
     """Serves one source, on a thread of its own, until `close`.
 
     Args:
-        source: The source's name.
         address: Host and port; port 0 for one that is free.
         pushes: The source.
         token: The token that each request must have; None: none.
-        limits: The bounds of clients.
         clock: Returns the seconds that limits count.
 
     Attributes:
@@ -152,12 +150,7 @@ class Server:
             self._thread.join()
         self._socket.close()
 
-    async def _answer(
-        self,
-        scope: _Message,
-        receive: _Receive,
-        send: _Send,
-    ) -> None:
+    async def _answer(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         whole = _WholeBody(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
@@ -234,7 +227,6 @@ class _WholeBody:
     """Reads the rest of a body before the answer: most clients read no answer before they have sent the body.
 
     Args:
-        receive, send: ASGI's functions.
         waits: Whether the client waits for permission to send the body; then an answer may come instead.
     """
 

@@ -36,7 +36,6 @@ class PushedSteps(SourceBase):
     """The rows of an input log as steps of a source.
 
     Args:
-        schema: The columns.
         limit: A step ends with the object that brings it to this number of rows.
         upserts: How rows replace one another; None: they do not.
 

@@ -30,9 +30,7 @@ class Database:
     """One connection to a database file.
 
     Args:
-        path: The file.
         lock_timeout: How long to wait, in seconds, while another process is writing.
-        files: The file system; a parameter so that tests can record its calls.
     """
 
     def __init__(self, path: Path, lock_timeout: float, files: FileSystem) -> None:

@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
-from boatlift.dataflow.contracts import (
-    Committed,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-)
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem

@@ -44,8 +44,6 @@ class KeyedTable:
     """A table with one row a key, and the statements that change it.
 
     Args:
-        name: The table's name.
-        key: Its key columns.
         fields: Its columns, the key's among them.
         weighted: Whether rows have a weight: +1 an upsert, −1 a delete. Otherwise all are upserts.
         unique: Whether a second row of a key is refused; otherwise it replaces the first.
@@ -56,13 +54,7 @@ class KeyedTable:
     """
 
     def __init__(
-        self,
-        name: str,
-        key: Sequence[str],
-        fields: Sequence[pa.Field],
-        weighted: bool,
-        unique: bool,
-        nan_as_text: bool,
+        self, name: str, key: Sequence[str], fields: Sequence[pa.Field], weighted: bool, unique: bool, nan_as_text: bool
     ) -> None:
         self.name = name
         self._unique = unique

@@ -35,9 +35,6 @@ class GrowingFiles:
     then, the next check comes first.
 
     Args:
-        listing, file_format: The source's.
-        columns: Returns the declared columns.
-        max_files, max_bytes: The limits of a step.
         idle: The seconds without a write after which a file is done; None: never.
         clock: Returns the time in nanoseconds.
     """

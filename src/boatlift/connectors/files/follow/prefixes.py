@@ -53,7 +53,6 @@ def lengthened(file: IO[bytes], before: Prefix, begin: int, end: int) -> tuple[P
     """Prove the last bytes of a prefix, and read on.
 
     Args:
-        file: The file.
         before: The prefix.
         begin: Where the new bytes begin: at the end of the prefix, or behind it.
         end: Where they end.
@@ -103,7 +102,6 @@ def end_of_lines(file: IO[bytes], begin: int, size: int, most: int | None) -> in
     """Return the end of the next lines of a file that have their line feed; `begin` if no line has.
 
     Args:
-        file: The file.
         begin: Where the first line begins.
         size: Where the file ends.
         most: The most bytes of all lines, unless the first line is longer; None: no bound.

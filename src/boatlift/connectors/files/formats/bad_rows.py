@@ -27,7 +27,6 @@ class SortedOut(FileFormat):
     """A text format with one more column, `_bad_row`, which is NULL in rows that fit; see `SortsOutBadRows`.
 
     Args:
-        text: The format.
         base: The folder that names of files are relative to: bad rows stay the same if the input is moved.
     """
 

@@ -130,8 +130,6 @@ class FileFormat(ABC):
         Law: these are the rows of `reader`, the rows of a file in the same order, or both fail.
 
         Args:
-            source: The source's name, for errors.
-            schema: The declared columns.
             frame_of: Makes the frame of the task's rows.
         """
 
@@ -257,7 +255,6 @@ class TextFormat(FileFormat):
         Args:
             line: The line, in UTF-8 if its file has valid text.
             unread: The columns that could not be read, or are NULL.
-            columns: The declared columns.
             required: The columns that are NOT NULL.
         """
 

@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
-from boatlift.connectors.files.formats.base import (
-    CORRECTED,
-    ReadFiles,
-    TextFormat,
-    difference,
-    loaded,
-    with_ordinals,
-)
+from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
 from boatlift.connectors.files.lines import BLANK, LONGEST, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms

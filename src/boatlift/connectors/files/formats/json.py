@@ -15,14 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.files.compression import damage_of, exceeds, opened, refuse_unreadable
-from boatlift.connectors.files.formats.base import (
-    CORRECTED,
-    TEXT_TYPES,
-    ReadFiles,
-    TextFormat,
-    loaded,
-    with_ordinals,
-)
+from boatlift.connectors.files.formats.base import CORRECTED, TEXT_TYPES, ReadFiles, TextFormat, loaded, with_ordinals
 from boatlift.connectors.files.lines import LONGEST, Span, cut, lines_in
 from boatlift.connectors.kit import Columns, required_of
 from boatlift.connectors.kit.json_faults import json_fault

@@ -136,7 +136,6 @@ class ReadParquet:
     """Reads the spans of each task whose number it gets: the row groups that begin in them.
 
     Attributes:
-        source: The source's name, for errors.
         columns: The declared columns, as Spark has them in Arrow.
         positioned: Whether rows get a `_position`.
         ordinals: Whether rows get the `_ordinal` of their span.

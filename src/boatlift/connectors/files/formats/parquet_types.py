@@ -187,7 +187,6 @@ class Times96:
 
     Args:
         path, groups, names: The file, its row groups, and the columns.
-        rows: The rows of a batch.
     """
 
     def __init__(self, path: str, groups: list[int], names: list[str], rows: int) -> None:
