@@ -17,8 +17,10 @@ from boatlift.connectors.files import lines as lines_module
 from boatlift.connectors.files.lines import LongLine, has_long_line, lines_in
 from boatlift.connectors.kit.json_faults import MOST, beyond_bounds, json_fault
 from boatlift.connectors.kit.text_forms import TextForms
+from boatlift.dataflow import BAD_ROW
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
+from connectors.source_laws import drain
 from connectors.test_bad_rows import parts_of, sorting
 
 if TYPE_CHECKING:
@@ -134,6 +136,22 @@ def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_p
                 read()
     wide = bl.files(tmp_path / "b.csv", schema="id INT, s STRING", max_line_bytes=4 * MIB)
     assert sorted(row["id"] for row in wide.load(spark, wide.next(wide.start())).collect()) == [1, 2, 3]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{"max_bytes_per_step": 100}, {"tail": True}], ids=["in ranges", "that grows"])
+def test_a_long_line_of_a_file_taken_in_parts_is_a_letter_too(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    lines = ["id,s", *(f"{number},a" for number in range(50)), "50," + "y" * 3000, "51,b"]
+    (tmp_path / "a.csv").write_text("".join(f"{line}\n" for line in lines))
+    source = sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING", max_line_bytes=1000, **options))
+    positions, _ = drain(source, source.start())
+    assert len(positions) == 1 if "tail" in options else len(positions) > 3
+    rows = [row for position in positions for row in source.load(spark, position).collect()]
+    assert sorted(row["id"] for row in rows if row[BAD_ROW] is None) == [*range(50), 51]
+    (bad,) = (row[BAD_ROW] for row in rows if row[BAD_ROW] is not None)
+    assert (bytes(bad["line"]).decode(), bad["size"]) == (lines[51], 3003)
 
 
 @pytest.mark.spark

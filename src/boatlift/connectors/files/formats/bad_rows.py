@@ -77,7 +77,7 @@ class SortedOut(FileFormat):
     def rows_of_ranges(
         self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
     ) -> DataFrame:
-        return self._rows(self._text.lines_of_ranges(spark, source, ranges), schema)
+        return self._rows(self._text.lines_of_ranges(spark, source, ranges, cuts=True), schema)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:

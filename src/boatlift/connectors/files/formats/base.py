@@ -207,14 +207,16 @@ class TextFormat(FileFormat):
     ) -> DataFrame:
         return self.rows_of_lines(self.lines_of_ranges(spark, source, ranges), schema)
 
-    def lines_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange]) -> DataFrame:
-        """Return the lines of ranges, with the columns `LINES`."""
+    def lines_of_ranges(
+        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], *, cuts: bool = False
+    ) -> DataFrame:
+        """Return the lines of ranges, with the columns `LINES`; `cuts` as `ReadLines` has it."""
         # Bytes of a compressed file are counted after decompression: it has no range, and its size says no end.
         spans = [
             Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
             for path, each, _, ordinal in ranges
         ]
-        return self.lines_of(spark, source, spans)
+        return self.lines_of(spark, source, spans, cuts=cuts)
 
     def lines_of(self, spark: SparkSession, source: str, spans: Sequence[Span], *, cuts: bool = False) -> DataFrame:
         """Return the lines or elements of spans, with the columns `LINES`."""
