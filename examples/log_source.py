@@ -8,7 +8,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from boatlift.connectors.kit import SourceBase
+from boatlift.connectors.kit import SourceBase, struct_of
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
 
@@ -21,7 +21,7 @@ class LogSource(SourceBase):
         return {"kind": "log", "path": str(self._path)}
 
     def schema(self, spark: SparkSession) -> StructType:
-        return StructType.fromDDL("id LONG, text STRING")
+        return struct_of("id LONG, text STRING")
 
     def start(self) -> Json:
         return {"end": 0}

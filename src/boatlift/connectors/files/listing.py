@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fnmatch import translate
 from glob import has_magic
 from pathlib import Path
@@ -18,6 +19,8 @@ from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
     from boatlift.connectors.files.formats.base import FileFormat
 
 logger = logging.getLogger(__name__)
@@ -119,6 +122,27 @@ class Listing:
         return path
 
 
+@dataclass(frozen=True, slots=True)
+class FilesOptions:
+    """The options of a source of files, checked.
+
+    Attributes:
+        schema, columns: The declared ones; None: those of the first Parquet file.
+        described: The options for the program's identity.
+        max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
+        idle: The seconds without a write after which a growing file is done; None: never.
+    """
+
+    listing: Listing
+    format: FileFormat
+    schema: str | StructType | None
+    columns: Columns | None
+    described: Json
+    max_files: int
+    max_bytes: int | None
+    idle: float | None = None
+
+
 class Backlog:
     """The files of the newest listing that were not taken yet; no step lists the folder again before they are."""
 
@@ -145,23 +169,12 @@ class Backlog:
 
 
 class StepInputs:
-    """Chooses the entries of a position: whole files, or one range of a large file.
+    """Chooses the entries of a position: whole files, or one range of a large file."""
 
-    Args:
-        max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
-    """
-
-    def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        columns: Callable[[], Columns],
-        max_files: int,
-        max_bytes: int | None,
-    ) -> None:
-        self._listing, self._format, self._columns = listing, file_format, columns
-        self._max_files, self._max_bytes = max_files, max_bytes
-        self._told_whole = False
+    def __init__(self, options: FilesOptions, columns: Callable[[], Columns]) -> None:
+        self._listing, self._format, self._columns = options.listing, options.format, columns
+        self._max_files, self._max_bytes = options.max_files, options.max_bytes
+        self._warned = False
 
     def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the first files within the limits of a step, or the first range of a large file.
@@ -227,8 +240,8 @@ class StepInputs:
 
     def _can_be_divided(self, path: Path, size: int) -> bool:
         reason = self._format.whole_because(path)
-        if reason is not None and not self._told_whole:
-            self._told_whole = True
+        if reason is not None and not self._warned:
+            self._warned = True
             message = "%s is taken whole, in one step: it has %d bytes, more than max_bytes_per_step=%d, and %s"
             logger.warning(message, path, size, self._max_bytes, reason)
         return reason is None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.compression import without_compression
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.connectors.files.lines import LONGEST
-from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.listing import FilesOptions, Listing
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
@@ -149,11 +150,12 @@ def files(
     if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
+    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle)
     if tail is False:
-        return FilesSource(listing, file_format, schema, declared, described, *limits)
+        return FilesSource(checked)
     if (reason := file_format.whole_because(Path(path))) is not None:
         raise InvalidError("BAD_OPTION", f"tail={tail!r} follows files line by line, but {reason}: leave out tail")
-    return TailedFilesSource(listing, file_format, schema, declared, {**described, "tail": True}, *limits, idle)
+    return TailedFilesSource(replace(checked, described={**described, "tail": True}))
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.listing import Backlog, Listing, StepInputs
+from boatlift.connectors.files.listing import Backlog, FilesOptions, StepInputs
 from boatlift.connectors.files.ranges import (
     FileRange,
     KnownDigests,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats.base import FileFormat, ReadFiles
+    from boatlift.connectors.files.formats.base import ReadFiles
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
@@ -44,30 +45,17 @@ class FilesSource(SourceBase):
     where a file goes on that is taken in ranges. The name of such a file comes after the names of its ranges.
     """
 
-    def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        schema: str | StructType | None,
-        columns: Columns | None,
-        described: Json,
-        max_files: int,
-        max_bytes: int | None,
-    ) -> None:
-        self._listing = listing
-        self._format = file_format
-        self._declared = schema
-        self._columns = columns
-        self._described = described
-        self._limits = max_files, max_bytes
-        self._source = f"the files in {listing.base}"
-        self.positioned = file_format.positioned
-        self._inputs = StepInputs(listing, file_format, self._known_columns, max_files, max_bytes)
+    def __init__(self, options: FilesOptions) -> None:
+        self._options, self._listing, self._format = options, options.listing, options.format
+        self._columns = options.columns
+        self._source = f"the files in {self._listing.base}"
+        self.positioned = self._format.positioned
+        self._inputs = StepInputs(options, self._known_columns)
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._spark: SparkSession | None = None
         self._digests = KnownDigests()
-        self._backlog = Backlog(listing)
+        self._backlog = Backlog(self._listing)
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -83,7 +71,7 @@ class FilesSource(SourceBase):
         )
 
     def describe(self) -> Json:
-        return {**self._described, "schema": [list(column) for column in self._known_columns()]}
+        return {**self._options.described, "schema": [list(column) for column in self._known_columns()]}
 
     def schema(self, spark: SparkSession) -> StructType:
         return self._format.rows_schema(self._read_schema(spark))
@@ -91,12 +79,12 @@ class FilesSource(SourceBase):
     def _read_schema(self, spark: SparkSession) -> StructType:
         """Return the declared schema; without one, the schema of the first Parquet file."""
         if self._schema is None:
-            if self._declared is None:
+            if self._options.schema is None:
                 from boatlift.connectors.files.formats.parquet import schema_of_file
 
                 self._schema = schema_of_file(spark, self._first_file())
             else:
-                self._schema = struct_of(self._declared)
+                self._schema = struct_of(self._options.schema)
                 self._format.check_patterns(spark)
         return self._schema
 
@@ -270,10 +258,8 @@ class FilesSource(SourceBase):
         sorting = SortedOut(self._format.sortable, self._listing.base)
         # The bound of a line decides which rows are bad.
         most = sorting.sortable.max_line_bytes
-        return self._like(sorting, {**self._described, "bad_rows": "dead_letters", "max_line_bytes": most})
-
-    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
-        return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
+        described = {**self._options.described, "bad_rows": "dead_letters", "max_line_bytes": most}
+        return type(self)(replace(self._options, format=sorting, columns=self._columns, described=described))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
         from boatlift.connectors.files.formats.bad_rows import SortedOut

@@ -14,8 +14,7 @@ from typing import IO, Any
 
 from boatlift.connectors.files.follow.done_files import DoneFiles, Stamp
 from boatlift.connectors.files.follow.prefixes import NOTHING, Prefix, end_of_lines, ends_as, lengthened, prefix_of
-from boatlift.connectors.files.formats.base import FileFormat
-from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
@@ -35,27 +34,19 @@ class GrowingFiles:
     then, the next check comes first.
 
     Args:
-        idle: The seconds without a write after which a file is done; None: never.
         clock: Returns the time in nanoseconds.
     """
 
     def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        columns: Callable[[], Columns],
-        max_files: int,
-        max_bytes: int | None,
-        idle: float | None,
-        clock: Callable[[], int] = time.time_ns,
+        self, options: FilesOptions, columns: Callable[[], Columns], clock: Callable[[], int] = time.time_ns
     ) -> None:
-        self._listing, self._format, self._columns = listing, file_format, columns
-        self._max_files, self._max_bytes = max_files, max_bytes
-        self._idle, self._clock = idle, clock
+        self._listing, self._format, self._columns = options.listing, options.format, columns
+        self._max_files, self._max_bytes, self._idle = options.max_files, options.max_bytes, options.idle
+        self._clock = clock
         self._waiting: list[tuple[str, Stamp]] = []  # files of the last check, the next one last
         self._identities: dict[str, tuple[int, int]] = {}  # of files that were begun
         self._nothing_in: dict[str, tuple[Stamp, int]] = {}  # files without new lines behind this place
-        self._done = DoneFiles(listing.base, clock)
+        self._done = DoneFiles(self._listing.base, clock)
 
     def entries(self, cursor: Json) -> list[dict[str, Any]]:
         """Return the entries of the next position; none if no file has new lines.

@@ -9,17 +9,13 @@ from typing import TYPE_CHECKING
 from boatlift.connectors.files.follow.done_files import written_when_done
 from boatlift.connectors.files.follow.growing import GrowingFiles, changed, gone, shrank
 from boatlift.connectors.files.follow.prefixes import Prefix, prefix_of
-from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.files.ranges import FileRange, KnownDigests, digest_between, folded
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from boatlift.connectors.files.formats.base import FileFormat
 
 
 def _digest_by_blocks(path: Path, part: FileRange | None) -> str:
@@ -34,26 +30,12 @@ class TailedFilesSource(FilesSource):
 
     A cursor has the prefix taken of each file that may still grow, the names of the files that are done, in order, and
     the digest of these.
-
-    Args:
-        idle: The seconds without a write after which a file is done; None: never.
     """
 
-    def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        schema: str | StructType | None,
-        columns: Columns | None,
-        described: Json,
-        max_files: int,
-        max_bytes: int | None,
-        idle: float | None,
-    ) -> None:
-        super().__init__(listing, file_format, schema, columns, described, max_files, max_bytes)
-        self._idle = idle
+    def __init__(self, options: FilesOptions) -> None:
+        super().__init__(options)
         self._digests = KnownDigests(_digest_by_blocks)
-        self._growing = GrowingFiles(listing, file_format, self._known_columns, max_files, max_bytes, idle)
+        self._growing = GrowingFiles(options, self._known_columns)
 
     def start(self) -> Json:
         return {"taken": Names(), "digest": "", "open": {}}
@@ -119,7 +101,3 @@ class TailedFilesSource(FilesSource):
 
     def _digests_of(self, cursor: Json) -> Iterator[str]:
         return (self._digests.of(self._listing.path_of(name)) for name in cursor["taken"])
-
-    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
-        limits = (*self._limits, self._idle)
-        return TailedFilesSource(self._listing, file_format, self._declared, self._columns, described, *limits)
