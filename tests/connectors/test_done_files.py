@@ -1,4 +1,4 @@
-"""Files that grew and are done: what is told of those that were renamed or replaced."""
+"""Files that grew and are done: errors if they are renamed or replaced."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def taken_whole(folder: Path, name: str = "a.csv", text: bytes = TEXT) -> tuple[
     return source.next, cursor
 
 
-def test_a_renamed_one_is_told_and_not_taken_again(tmp_path: Path) -> None:
+def test_a_renamed_file_is_an_error_and_not_taken_again(tmp_path: Path) -> None:
     choose, cursor = taken_whole(tmp_path)
     (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     for _ in range(2):

@@ -111,7 +111,7 @@ def test_a_name_of_a_range_is_none_of_a_file() -> None:
         ("a.csv", {"separator": "\t"}, "white space"),
     ],
 )
-def test_what_cannot_be_divided_is_told_once(
+def test_a_file_that_cannot_be_divided_is_a_warning_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, options: dict[str, Any], said: str
 ) -> None:
     separator = options.get("separator", ",")
@@ -226,7 +226,7 @@ def test_ranges_of_json_have_the_rows_of_the_file(spark: SparkSession, tmp_path:
         ("json", b'{"id": 9, "text": "\xff"}\n', "is not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_bad_row_of_a_range_is_told_by_its_line_in_the_file(
+def test_the_error_of_a_bad_row_of_a_range_has_its_line_in_the_file(
     spark: SparkSession,
     tmp_path: Path,
     format: str,  # noqa: A002

@@ -332,7 +332,7 @@ def test_a_transaction_that_was_ended_meanwhile_is_written_again(
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
 
 
-def test_an_id_that_somebody_else_uses_is_told(
+def test_an_id_that_another_program_uses_is_an_error(
     kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make()
@@ -412,7 +412,7 @@ def test_no_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         made.open(context())
 
 
-def test_who_may_not_write_is_told_and_no_password_is_shown(
+def test_a_sink_without_permission_is_an_error_that_shows_no_password(
     kafka_broker: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from boatlift.connectors.kafka import topics

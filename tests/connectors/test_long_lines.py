@@ -91,7 +91,7 @@ def test_a_line_of_300_mib_takes_no_more_memory_than_its_bound(bomb: Path) -> No
     ],
     ids=["open", "deep", "digits", "a digit more", "text", "name"],
 )
-def test_a_value_beyond_sparks_bounds_is_told_by_its_bound(value: str, reason: str) -> None:
+def test_the_fault_of_a_value_beyond_sparks_bounds_names_the_bound(value: str, reason: str) -> None:
     text = f'{{"id": 2, "s": {value}}}'
     told = json_fault(text, ["id", "s"], (("id", "bigint"), ("s", "string")), [], TextForms())
     assert told.startswith(reason)
@@ -113,7 +113,7 @@ def task_rows(spark: SparkSession, source: Any) -> list[Any]:
 
 
 @pytest.mark.spark
-def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_path: Path, bomb: Path) -> None:
+def test_a_long_line_is_a_dead_letter_or_a_bad_row(spark: SparkSession, tmp_path: Path, bomb: Path) -> None:
     lines = ['{"id": 1, "s": "a"}', '{"id": 2, "s": "%s"}' % ("y" * 3 * MIB), '{"id": 3}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "b.csv").write_text("id,s\n1,a\n2," + "y" * 3 * MIB + "\n3,\n")
@@ -140,7 +140,7 @@ def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_p
 
 @pytest.mark.spark
 @pytest.mark.parametrize("options", [{"max_bytes_per_step": 100}, {"tail": True}], ids=["in ranges", "that grows"])
-def test_a_long_line_of_a_file_taken_in_parts_is_a_letter_too(
+def test_a_long_line_of_a_file_taken_in_parts_is_a_dead_letter_too(
     spark: SparkSession, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     lines = ["id,s", *(f"{number},a" for number in range(50)), "50," + "y" * 3000, "51,b"]
@@ -190,7 +190,7 @@ def test_a_file_of_one_value_has_bounds_too(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_a_line_of_many_fields_and_one_of_a_wide_field_are_letters(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_of_many_fields_and_of_a_wide_field_are_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     """Python's parser of CSV, which says why, has a bound for fields; Spark's has one for their number."""
     (tmp_path / "a.csv").write_text("id,s\n1,a\n" + "x," * 30_000 + "\nb," + "y" * 200_000 + "\n2,b\n")
     fitting, dead_letters = parts_of(spark, sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING")))

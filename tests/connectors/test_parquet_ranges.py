@@ -208,7 +208,7 @@ def of_the_old_calendar(rows: pa.Table) -> pa.Table:
         (of_the_old_calendar, {}, "of an old calendar"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_divided_is_taken_whole_and_told_once(
+def test_a_file_that_cannot_be_divided_is_taken_whole_with_one_warning(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     made: Callable[[pa.Table], pa.Table],
@@ -269,7 +269,7 @@ def test_the_footer_is_what_says_where_rows_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_row_group_that_is_damaged_inside_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_group_that_is_damaged_inside_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"text": [f"text {n}" * 9 for n in range(100)]}), group=30)
     begins = begins_of(pq.read_metadata(path))
     content = bytearray(path.read_bytes())

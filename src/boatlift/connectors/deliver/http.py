@@ -86,7 +86,7 @@ def http_post(
         raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
     for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
         whole_number(name, number)
-    if not _is_duration(timeout):
+    if not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
     for name, value in (headers or {}).items():
         if not _is_header(name, value):
@@ -124,12 +124,9 @@ class _Post:
 
         with urllib3.PoolManager(1) as pool:
             for number, begin in enumerate(range(0, len(part.texts), self.rows)):
-                body = self._body(part.texts.slice(begin, self.rows).to_pylist())
+                texts = part.texts.slice(begin, self.rows).to_pylist()
+                body = ("\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]").encode()
                 self._post(pool, f"{part.key}/{number}/{xxhash.xxh3_64_hexdigest(body)}", body)
-
-    def _body(self, texts: list[str]) -> bytes:
-        text = "\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]"
-        return text.encode()
 
     def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
         """Post a body until it is accepted.
@@ -173,10 +170,6 @@ class _Post:
         if answer.status in _PASSING:
             raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
-
-
-def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < float("inf")
 
 
 def _is_header(name: object, value: object) -> bool:

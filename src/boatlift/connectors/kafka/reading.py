@@ -103,7 +103,9 @@ class ReadRanges:
         for block in np.unique(blocks).tolist():
             begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
             digests[block].add(rows.slice(begin, end - begin))
-        return rows if ordinal is None else _with_ordinal(rows, ordinal)
+        if ordinal is None:
+            return rows
+        return rows.append_column(ORDINAL, pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
 
 
 _SPLITS, _NOTES = packed_decoder(list[Split]), packed_decoder(_Note)
@@ -167,10 +169,6 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
                     made.append([])
                     left = share
     return tuple(tuple(each) for each in made if each)
-
-
-def _with_ordinal(rows: pa.RecordBatch, ordinal: int) -> pa.RecordBatch:
-    return rows.append_column(ORDINAL, pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
 
 
 def read_notes(folder: str) -> Reading | None:

@@ -147,10 +147,11 @@ class Texts:
                 return f"transform({text}, e{depth} -> {inner(f'e{depth}', kind.elementType)})"
             case T.MapType():
                 return f"transform_values({text}, (k{depth}, e{depth}) -> {inner(f'e{depth}', kind.valueType)})"
-        return value_of(text, kind, form) if isinstance(_text_of(kind, self._json(form)), T.StringType) else text
-
-    def _json(self, form: TextForm) -> TextForm | None:
-        return form if self.mark else None
+        return (
+            value_of(text, kind, form)
+            if isinstance(_text_of(kind, form if self.mark else None), T.StringType)
+            else text
+        )
 
     def _plain(self) -> StructType:
         from pyspark.sql.types import StructField, StructType

@@ -225,7 +225,8 @@ class ParquetSink(SinkBase):
         from boatlift.connectors.parquet.step_file import read_columns
 
         path = self._folder.step_path(newest.step)
-        found, wanted = read_columns(path), _columns(self._opened.schema)
+        found = read_columns(path)
+        wanted = [(field.name, str(field.type)) for field in self._opened.schema]
         if found != wanted:
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
@@ -238,7 +239,3 @@ def _written(context: SinkContext) -> pa.Schema:
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
-
-
-def _columns(schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(field.name, str(field.type)) for field in schema]

@@ -315,34 +315,24 @@ def _struct(schema: StructType) -> type:
 def _python_type(kind: DataType, column: str) -> Any:
     from pyspark.sql import types as T
 
-    def whole(bits: int) -> Any:
-        return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
-
+    for bits, whole in ((8, T.ByteType), (16, T.ShortType), (32, T.IntegerType), (64, T.LongType)):
+        if isinstance(kind, whole):
+            return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
+    plain: dict[type[DataType], Any] = {
+        T.FloatType: float,
+        T.DoubleType: float,
+        T.DecimalType: decimal.Decimal,
+        T.BooleanType: bool,
+        T.StringType: str,
+        T.BinaryType: bytes,
+        T.DateType: dt.date,
+        T.TimestampType: Annotated[dt.datetime, msgspec.Meta(tz=True)],
+        T.TimestampNTZType: Annotated[dt.datetime, msgspec.Meta(tz=False)],
+    }
+    for each, python in plain.items():
+        if isinstance(kind, each):
+            return python
     match kind:
-        case T.ByteType():
-            return whole(8)
-        case T.ShortType():
-            return whole(16)
-        case T.IntegerType():
-            return whole(32)
-        case T.LongType():
-            return whole(64)
-        case T.FloatType() | T.DoubleType():
-            return float
-        case T.DecimalType():
-            return decimal.Decimal
-        case T.BooleanType():
-            return bool
-        case T.StringType():
-            return str
-        case T.BinaryType():
-            return bytes
-        case T.DateType():
-            return dt.date
-        case T.TimestampType():
-            return Annotated[dt.datetime, msgspec.Meta(tz=True)]
-        case T.TimestampNTZType():
-            return Annotated[dt.datetime, msgspec.Meta(tz=False)]
         case T.ArrayType(elementType=element, containsNull=nulls):
             item: Any = _python_type(element, column)
             return types.GenericAlias(list, (item | None if nulls else item,))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import sqlite3 as driver
 from collections.abc import Iterator, Sequence
-from functools import partial
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -159,8 +158,9 @@ class SqliteSink(SinkBase):
                     raise ledger.lacks(step)
                 now = Committed(step, rows, digest)
                 # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
+                pieces = staged if step == held else ()
                 return ledger.compare(
-                    now, record, partial(self._difference, table, rows, staged if step == held else ())
+                    now, record, lambda: table.difference(self._db, read_pieces(rows, pieces)) if pieces else ""
                 )
             table.apply(self._db, read_pieces(rows, staged))
             self._db.execute(
@@ -225,8 +225,9 @@ class SqliteSink(SinkBase):
         self._check_owner(ledger)
         if not found:
             raise DataError("SINK_DAMAGED", f"{ledger.place} is gone but its ledger is there: restore the database")
-        if found != table.columns or not table.same_key(table.keyed_by(self._db)):
-            raise ledger.foreign(f"has columns {found} and key {table.keyed_by(self._db)}, not {table.columns}")
+        key = table.keyed_by(self._db)
+        if found != table.columns or key != table.key:
+            raise ledger.foreign(f"has columns {found} and key {key}, not {table.columns}")
         self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
 
     def _check_owner(self, ledger: StepLedger) -> None:
@@ -241,9 +242,6 @@ class SqliteSink(SinkBase):
         store, token = found
         ledger.refuse_other_store(store)
         ledger.refuse_newer_owner(token)
-
-    def _difference(self, table: KeyedTable, rows: int, staged: Sequence[Staged]) -> str:
-        return table.difference(self._db, read_pieces(rows, staged)) if staged else ""
 
     def _step(self, context: SinkContext, step: int | None = None) -> Committed | None:
         row = self._db.execute(

@@ -66,14 +66,14 @@ class KeyedTable:
         if len({column.lower() for column in names}) != len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {names} have one name in SQLite: rename one")
         self.columns = [(field.name, column_type(field)) for field in fields]
-        self._key = list(key)
+        self.key = list(key)
         self._key_places = [names.index(column) for column in key]
 
     def create(self, connection: sqlite3.Connection) -> None:
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
         connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
         index = _quoted(f"_boatlift_key_of_{self.name}")
-        keys = ", ".join(map(_quoted, self._key))
+        keys = ", ".join(map(_quoted, self.key))
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
 
     def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
@@ -85,9 +85,6 @@ class KeyedTable:
         """Return the columns of the key's index in the database."""
         rows = connection.execute("SELECT name FROM pragma_index_info(?)", (f"_boatlift_key_of_{self.name}",))
         return [name for (name,) in rows]
-
-    def same_key(self, found: Sequence[str]) -> bool:
-        return list(found) == self._key
 
     def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:
         """Apply a step: its deletes, then its upserts, each in order of key (which halves the time).
@@ -106,7 +103,8 @@ class KeyedTable:
         if self._weighted:
             weight = rows.column(WEIGHT)
             gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
-            self._delete(connection, gone)
+            for part in _parts(gone):
+                connection.executemany(self._delete_sql, self._tuples(part, self.key))
         self._upsert(connection, rows)
 
     def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
@@ -117,7 +115,7 @@ class KeyedTable:
         columns = ", ".join(map(_quoted, names))
         for rows in pieces:
             held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
-            for row in self._tuples(_in_order(held_now, self._key), names):
+            for row in self._tuples(_in_order(held_now, self.key), names):
                 key = [row[place] for place in self._key_places]
                 query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
                 found = connection.execute(query, key).fetchone()
@@ -126,18 +124,14 @@ class KeyedTable:
                     return difference_of_rows(held, dict(zip(names, row, strict=True)))
         return ""
 
-    def _delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
-        for part in _parts(rows):
-            connection.executemany(self._delete_sql, self._tuples(part, self._key))
-
     def _upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         last: object = None
-        for part in _parts(_in_order(rows, self._key)):
-            keys = [*([last] if last is not None else []), *self._tuples(part, self._key)]
+        for part in _parts(_in_order(rows, self.key)):
+            keys = [*([last] if last is not None else []), *self._tuples(part, self.key)]
             self._refuse_duplicates(keys)
             last = keys[-1]
             whole = self._tuples(part, [name for name, _ in self.columns])
-            if any(part.column(name).null_count for name in self._key):
+            if any(part.column(name).null_count for name in self.key):
                 with_null = [row for row in whole if any(row[place] is None for place in self._key_places)]
                 whole = [row for row in whole if all(row[place] is not None for place in self._key_places)]
                 self._insert_with_null(connection, with_null)
@@ -172,7 +166,7 @@ class KeyedTable:
     def _second(self, key: tuple[object, ...]) -> InvalidError:
         return InvalidError(
             "DUPLICATE_KEY",
-            f"a step has a second row for key {key!r} ({', '.join(self._key)}) of table {self.name}, and unique=True "
+            f"a step has a second row for key {key!r} ({', '.join(self.key)}) of table {self.name}, and unique=True "
             "says that there is none: aggregate by that key, or add columns to it",
         )
 
@@ -185,7 +179,7 @@ class KeyedTable:
             if key == following:
                 raise InvalidError(
                     "DUPLICATE_KEY",
-                    f"a step has two rows for key {key!r} ({', '.join(self._key)}) of table {self.name}: aggregate by "
+                    f"a step has two rows for key {key!r} ({', '.join(self.key)}) of table {self.name}: aggregate by "
                     "that key, or add columns to it",
                 )
 
@@ -197,9 +191,9 @@ class KeyedTable:
 
     @property
     def _upsert_sql(self) -> str:
-        others = [_quoted(name) for name, _ in self.columns if name not in self._key]
+        others = [_quoted(name) for name, _ in self.columns if name not in self.key]
         action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
-        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self._key))}) DO {action}"
+        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self.key))}) DO {action}"
 
     @property
     def _delete_sql(self) -> str:
@@ -207,7 +201,7 @@ class KeyedTable:
 
     @property
     def _is_key(self) -> str:
-        return " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
+        return " AND ".join(f"{_quoted(name)} IS ?" for name in self.key)
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:
