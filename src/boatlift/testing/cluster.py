@@ -1,7 +1,7 @@
 """A real Spark cluster on loopback, whose parts can be killed.
 
-`local[2]` is Spark in one process, of which no part can be lost alone. A standalone master and its workers are
-processes of their own, as on real machines, and come with the PySpark package.
+`local[2]` is Spark in one process. A standalone master and its workers are processes of their own, as on real machines,
+and come with the PySpark package.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from boatlift.spark.session.settings import prepare_environment
 
 _T = TypeVar("_T")
 
-_PATIENCE = 120.0
-"""Seconds until an event that does not come is an error; a busy machine starts a JVM in ten."""
+_TIMEOUT = 120.0
+"""Seconds after which a missing event is an error; a busy machine starts a JVM in ten."""
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -66,7 +66,7 @@ class StandaloneCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The Spark settings for a driver: small executors, whose loss is noticed in seconds, not minutes."""
+        """The Spark settings for a driver: small executors, whose loss is noticed in seconds."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": _QUICK_JVM,
@@ -77,7 +77,7 @@ class StandaloneCluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables that a driver needs beside those of this process."""
+        """The environment variables that a driver needs beside this process's."""
         prepare_environment(self._url)
         return {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
 
@@ -237,11 +237,11 @@ def _wait(condition: Callable[[], _T | None], what: str) -> _T:
     Raises:
         UnavailableError: `[STEP_FAILED]` no value came in time.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := condition()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(
-                "STEP_FAILED", f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy"
+                "STEP_FAILED", f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy"
             )
         time.sleep(0.05)
     return found

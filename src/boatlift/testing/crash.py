@@ -1,9 +1,8 @@
 """Crash points: before and after each call on the store and on sinks; after each step and each restored state.
 
-No list of points is kept by hand: a wrapper counts the calls. A first run records the calls. Then, for any of them, a
-process is killed by `SIGKILL` right there and started again, and its results are compared with those of an undisturbed
-run. With `--pause` the process is stopped by `SIGSTOP` instead, and may go on by `SIGCONT` when another process has
-taken over. Users can do the same to their own dataflows:
+A first run records the calls. Then a test kills a process by `SIGKILL` at any of them, starts it again, and compares
+the results with an undisturbed run. With `--pause` the process is stopped by `SIGSTOP`, and may continue by `SIGCONT`
+when another process has taken over. Users can do the same to their own dataflows:
 
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
     python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
@@ -60,15 +59,15 @@ class Tracer:
     """Counts calls, records them in a file, and kills the process at one of them.
 
     Args:
-        target: The moment to die at; None to live.
-        record: A file that gets a line for each moment passed.
-        blow: The signal that the process sends itself there.
+        target: The crash point; None: the process lives.
+        record: A file that gets a line for each crash point passed.
+        kill_by: The signal that the process sends itself.
     """
 
     def __init__(
-        self, target: CrashPoint | None = None, record: Path | None = None, blow: signal.Signals = signal.SIGKILL
+        self, target: CrashPoint | None = None, record: Path | None = None, kill_by: signal.Signals = signal.SIGKILL
     ) -> None:
-        self.blow = blow
+        self.kill_by = kill_by
         self._target = target
         self._record = None if record is None else record.absolute()
         self._uses: Path | None = None
@@ -76,22 +75,22 @@ class Tracer:
         self._lock = threading.Lock()
 
     def pass_by(self, call: str, when: str) -> None:
-        """Record that the process is at this moment, and die if it is the one to die at."""
+        """Record that the process is at this crash point, and die if it is the target."""
         with self._lock:
             self._visits[call, when] += 1
             here = CrashPoint(call, when, self._visits[call, when])
             _note(self._record, here)
         if here == self._target:
-            os.kill(os.getpid(), self.blow)
+            os.kill(os.getpid(), self.kill_by)
 
     def in_tasks(self, call: str, stager: Stager) -> Stager:
-        """Return a stager each of whose uses in a task is a moment of this process, before it and after it."""
+        """Return a stager with a crash point of this process before and after each use in a task."""
         if self._uses is None:
             self._uses = Path(tempfile.mkdtemp(prefix="boatlift-crash-"))
-        return _CrashingStager(stager, call, os.getpid(), self._target, self._record, self._uses, self.blow)
+        return _CrashingStager(stager, call, os.getpid(), self._target, self._record, self._uses, self.kill_by)
 
     def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a call, with the moments before and after it."""
+        """Make a call, with the crash points before and after it."""
         self.pass_by(call, "before")
         result = function(*arguments)
         self.pass_by(call, "after")
@@ -138,8 +137,8 @@ class CrashingStore:
 class _CrashingStager:
     """A stager that counts its uses, and kills the driver at one of them, from a task in the middle of a Spark job.
 
-    A plan may stand for many steps, and its tasks are in several processes. So each use adds a byte to a file that is
-    theirs together: where the byte stands is the number of the visit.
+    A cached plan serves many steps, and its tasks are in several processes. So each use appends a byte to a shared
+    file: the length of the file is the number of the visit.
     """
 
     stager: Stager
@@ -148,7 +147,7 @@ class _CrashingStager:
     target: CrashPoint | None
     record: Path | None
     uses: Path
-    blow: signal.Signals
+    kill_by: signal.Signals
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
         self._pass_by("before")
@@ -162,7 +161,7 @@ class _CrashingStager:
             here = CrashPoint(self.call, when, file.tell())
         _note(self.record, here)
         if here == self.target:
-            os.kill(self.driver, self.blow)
+            os.kill(self.driver, self.kill_by)
 
 
 def _note(record: Path | None, here: CrashPoint) -> None:
@@ -229,8 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", required=True, type=Path)
     parser.add_argument("--available-now", action="store_true")
     parser.add_argument("--master", default=DEFAULT_MASTER)
-    parser.add_argument("--at", type=CrashPoint.parse, help="where to die, such as 'store.create(log):before:3'")
-    parser.add_argument("--pause", action="store_true", help="do not die there but stop, until told to go on")
+    parser.add_argument("--at", type=CrashPoint.parse, help="the crash point, such as 'store.create(log):before:3'")
+    parser.add_argument("--pause", action="store_true", help="stop there by SIGSTOP, until SIGCONT")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
     session = OneSession(chosen.master, chosen.flow)

@@ -29,8 +29,8 @@ from boatlift.testing.ports import ReservedPort
 
 _T = TypeVar("_T")
 
-_PATIENCE = 120.0
-"""Seconds until an event that does not come is an error; a busy machine starts a broker in twenty."""
+_TIMEOUT = 120.0
+"""Seconds after which a missing event is an error; a busy machine starts a broker in twenty."""
 
 
 class KafkaBroker:
@@ -42,8 +42,8 @@ class KafkaBroker:
             broker.kill()
             broker.restart()
 
-    Ports and data survive kills and restarts. The operating system keeps its memory at a kill: the loss of power would
-    take more.
+    Ports and data survive kills and restarts. A kill loses nothing that the operating system has not written yet: a
+    loss of power would.
 
     Args:
         settings: Settings of the broker, by their names in `server.properties`; they win over those of `one_node`.
@@ -147,10 +147,10 @@ class KafkaBroker:
         self._process.terminate()
         self._process.send_signal(signal.SIGCONT)
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired as error:
             raise UnavailableError(
-                "BROKER_FAILED", f"the broker did not end within {_PATIENCE:.0f} s: kill it"
+                "BROKER_FAILED", f"the broker did not end within {_TIMEOUT:.0f} s: kill it"
             ) from error
         self._process = None
         if self._writes_archive:
@@ -208,7 +208,7 @@ class KafkaBroker:
             LookupError: there is no such topic (the console consumer itself would find no row in it).
             UnavailableError: `[BROKER_FAILED]` the broker does not answer, or the consumer failed.
         """
-        known = _metadata(self.bootstrap, _PATIENCE)
+        known = _metadata(self.bootstrap, _TIMEOUT)
         if known is None:
             raise UnavailableError(
                 "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
@@ -328,12 +328,12 @@ def _wait(condition: Callable[[], _T | None], what: str) -> _T:
     Raises:
         UnavailableError: `[BROKER_FAILED]` no value came in time.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := condition()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(
                 "BROKER_FAILED",
-                f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy",
+                f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy",
             )
         time.sleep(0.02)
     return found

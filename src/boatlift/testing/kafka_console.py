@@ -14,8 +14,8 @@ Isolation = Literal["read_committed", "read_uncommitted"]
 # data.
 _ROW, _PART, _HEADER, _NULL = "\x1e", "\x1f", "\x1d", "\x1c"
 
-_PATIENCE = 120.0
-"""Seconds for the consumer's start and end, beside those that it may wait for rows."""
+_TIMEOUT = 120.0
+"""Seconds for the consumer's start and end, beside its wait for rows."""
 
 
 class ConsoleRow(NamedTuple):
@@ -57,7 +57,7 @@ def read_by_console(
     )
     # fmt: on
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE + timeout, check=False)
+        answer = subprocess.run(command, capture_output=True, timeout=_TIMEOUT + timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} did not end in time") from error
     # The exit status is always 0, but the sum is printed only at the end of a complete run.
