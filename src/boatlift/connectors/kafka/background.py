@@ -39,11 +39,11 @@ class Arrivals:
 
     Args:
         committed: Whether messages of open transactions do not count.
-        told: Called once in a watch, after a message has come that did not exist when the watch began.
+        notify: Called once in a watch, after a message has come that did not exist when the watch began.
     """
 
-    def __init__(self, access: Access, told: Callable[[], None], *, committed: bool) -> None:
-        self._access, self._told, self._committed = access, told, committed
+    def __init__(self, access: Access, notify: Callable[[], None], *, committed: bool) -> None:
+        self._access, self._notify, self._committed = access, notify, committed
         self._changed = threading.Condition()
         self._ends: Mapping[Partition, int] | None = None
         self._closed = False
@@ -96,7 +96,7 @@ class Arrivals:
         while self._ends is ends and not self._closed:
             if any(following[each] > end for each, end in ends.items()):
                 if self._drop(ends):
-                    self._told()
+                    self._notify()
                 return
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):

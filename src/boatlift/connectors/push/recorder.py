@@ -79,7 +79,7 @@ class Recorder:
         self._full = self._forgets = False
         self._failure: BoatliftError | None = None
         self._closed = False
-        self._told: Callable[[], None] = lambda: None
+        self._announce: Callable[[], None] = lambda: None
         self._compacted = None if compacted is None else compacted(self._notify)
         if self._compacted is not None:
             self._compacted.begin()  # rows may have become free when an earlier owner ended
@@ -96,8 +96,9 @@ class Recorder:
         """Whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
 
-    def tell(self, told: Callable[[], None]) -> None:
-        self._told = told
+    def announce_to(self, announce: Callable[[], None]) -> None:
+        """Call a function after rows are recorded, from now on."""
+        self._announce = announce
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
         """Set the cursor from which steps take pushes; a log without rows begins with the first call."""
@@ -239,7 +240,7 @@ class Recorder:
                 new[key] = waiting
         if made:
             number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
-            self._told()
+            self._announce()
             for waiting in made:
                 self._answer(waiting, number, repeated=False)
         for waiting in again:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.admission import PushToken, token_of
+from boatlift.connectors.push.admission import PushToken, address_of, token_of
 from boatlift.connectors.push.steps import PushedSteps
 from boatlift.connectors.push.upserts import upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
@@ -89,8 +89,6 @@ def push(
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
     address = secret = None
     if listen is not None:
-        from boatlift.connectors.push.admission import address_of
-
         address, secret = address_of(listen), token_of(token)
     elif token is not None:
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
@@ -244,8 +242,8 @@ class PushSource(PushedSteps):
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         recorder, _ = self._running
-        recorder.tell(told)
-        return lambda: recorder.tell(lambda: None)
+        recorder.announce_to(told)
+        return lambda: recorder.announce_to(lambda: None)
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:
