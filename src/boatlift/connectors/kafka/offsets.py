@@ -9,7 +9,7 @@ begin with their first available offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,6 +51,11 @@ class Found:
 def ranges_of(position: Json) -> list[Range]:
     """Return the ranges of a position."""
     return [Range(**each) for each in position["ranges"]]
+
+
+def size_of(ranges: Iterable[Range]) -> int:
+    """Return the number of offsets."""
+    return sum(each.end - each.start for each in ranges)
 
 
 def advanced(cursor: Json, position: Json) -> dict[str, Any]:

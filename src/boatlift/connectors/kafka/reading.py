@@ -15,7 +15,7 @@ import pyarrow as pa
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.messages import Digest, RecordBatchBuilder
-from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
+from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of, size_of
 from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
@@ -137,7 +137,7 @@ def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
     group: list[Split] = []
     for split in splits:
         places = {(each.range.topic, each.range.partition) for each in group}
-        size = sum(each.range.end - each.range.start for each in (*group, split))
+        size = size_of(each.range for each in (*group, split))
         if group and (size > SMALL or (split.range.topic, split.range.partition) in places):
             yield group
             group = []
@@ -152,7 +152,7 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
     Args:
         steps: The ranges, ordinal and folder of each step.
     """
-    total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
+    total = sum(size_of(ranges) for ranges, _, _ in steps)
     share = max(1, -(-total // max(1, tasks)))
     made: list[list[Split]] = [[]]
     left = share

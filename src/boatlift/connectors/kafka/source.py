@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
-from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
+from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, size_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
 from boatlift.connectors.kit import SourceBase, checked_options
@@ -208,15 +208,14 @@ class KafkaSource(SourceBase):
         first = None if cursor.get("began") else self._first(found)
         all_there = sum(max(0, each.high - each.low) for each in found)
         position = taken_next(cursor, found, first, self._ends_of(found), max(1, all_there), fail_on_data_loss=False)
-        taken = [] if position is None else ranges_of(position)
-        return WaitingInput(sum(each.end - each.start for each in taken), "offsets")
+        return WaitingInput(0 if position is None else size_of(ranges_of(position)), "offsets")
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
         return arrivals.close
 
     def is_full(self, position: Json) -> bool:
-        return sum(each.end - each.start for each in ranges_of(position)) >= self._limit
+        return size_of(ranges_of(position)) >= self._limit
 
     def advance(self, cursor: Json, position: Json) -> Json:
         return advanced(cursor, position)
@@ -240,7 +239,7 @@ class KafkaSource(SourceBase):
             (ranges_of(position), ordinal if ordinals else None, folder)
             for ordinal, (position, folder) in enumerate(zip(positions, folders, strict=True))
         ]
-        offsets = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
+        offsets = sum(size_of(ranges) for ranges, _, _ in steps)
         most = spark.sparkContext.defaultParallelism
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
@@ -252,7 +251,7 @@ class KafkaSource(SourceBase):
         from boatlift.connectors.kafka.reading import Split, parameters_for
 
         ranges = ranges_of(position)
-        if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
+        if size_of(ranges) >= 2 * TASK_OFFSETS:
             return None
         return parameters_for([Split(each, None, folder) for each in ranges])
 
@@ -302,7 +301,7 @@ class KafkaSource(SourceBase):
         ]
 
     def size_bytes(self, position: Json) -> int:
-        return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
+        return size_of(ranges_of(position)) * MESSAGE_BYTES
 
     def names(self, position: Json) -> str:
         return ", ".join(
