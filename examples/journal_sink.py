@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, first_difference, read_pieces, user_columns
-from boatlift.dataflow import Committed, Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
+from boatlift.connectors.kit import Decision, SinkBase, StepLedger, first_difference, read_pieces, user_columns
+from boatlift.dataflow import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import Finding, UnavailableError
 
 TABLES = (
@@ -19,14 +19,11 @@ TABLES = (
 )
 
 
-class JournalSink:
-    delivery = Delivery.EXACTLY_ONCE
-
+class JournalSink(SinkBase):
     def __init__(self, path: str | Path, key: Sequence[str] | None = None) -> None:
         self.key = key
         self._path = Path(path)
         self._database: sqlite3.Connection | None = None
-        self._opened: StepLedger | None = None
 
     @property
     def capabilities(self) -> SinkCapabilities:
@@ -38,15 +35,13 @@ class JournalSink:
     def open(self, context: SinkContext) -> Committed | None:
         user_columns(context, self.key or ())  # refuses what no sink can hold, before anything is made
         self.close()
-        self._opened = StepLedger(context, f"journal {self._path}", "journal", "restore it from a copy")
+        self._context = context
+        self._ledger = StepLedger(context, f"journal {self._path}", "journal", "restore it from a copy")
         self._path.parent.mkdir(parents=True, exist_ok=True)
         self._database = sqlite3.connect(self._path, timeout=60, isolation_level=None, check_same_thread=False)
         with self._transaction() as database:
-            self._claim(database, self._opened)
+            self._claim(database, self._ledger)
             return _step(database)
-
-    def stager(self) -> Stager:
-        return ArrowStager(self._ledger.context.schema)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
         now = Committed(step, rows, digest)
@@ -111,11 +106,6 @@ class JournalSink:
         lines = database.execute("SELECT line FROM lines WHERE step = ?", (now.step,))
         held = pa.Table.from_pylist([json.loads(line) for (line,) in lines], schema=self._ledger.context.schema)
         return first_difference(held, read_pieces(now.rows, staged))
-
-    @property
-    def _ledger(self) -> StepLedger:
-        assert self._opened is not None, "open comes first"
-        return self._opened
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

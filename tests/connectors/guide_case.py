@@ -1,4 +1,4 @@
-"""How the suites of `connectors.conformance` use the sink of `docs/connectors.md`."""
+"""How the suites of laws use the source and the sink of `docs/connectors.md`."""
 
 from __future__ import annotations
 
@@ -8,9 +8,37 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from boatlift.dataflow import Sink
+from boatlift.dataflow import Json, Sink, Source
 from connectors.conformance import Row, SinkCase, ordered
+from connectors.source_laws import SourceCase
 from examples.journal_sink import JournalSink
+from examples.log_source import LogSource
+
+
+class LogCase(SourceCase):
+    endless = False
+
+    @staticmethod
+    def make(folder: Path) -> Source:
+        return LogSource(folder / "log.txt")
+
+    @staticmethod
+    def add(folder: Path, number: int) -> list[Row]:
+        rows: list[Row] = [(number * 100 + i, f"row {i}") for i in range(20)]
+        with (folder / "log.txt").open("a") as file:
+            file.writelines(f"{key} {text}\n" for key, text in rows)
+        return rows
+
+    @staticmethod
+    def tampers() -> dict[str, tuple[str, Callable[[Path, Json], None]]]:
+        def rewrite(folder: Path, position: Json) -> None:
+            path = folder / "log.txt"
+            path.write_text(path.read_text().replace("row 1", "row 2"))
+
+        return {
+            "other bytes": ("INPUT_CHANGED", rewrite),
+            "gone": ("INPUT_CHANGED", lambda folder, position: (folder / "log.txt").unlink()),
+        }
 
 
 class JournalCase(SinkCase):

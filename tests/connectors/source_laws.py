@@ -30,8 +30,8 @@ class SourceCase(Protocol):
     endless: ClassVar[bool]
     """Whether the source has always more rows."""
 
-    told: ClassVar[bool] = True
-    """Whether the parameters of a job can name the source's rows, if the source can be read so at all."""
+    parameterized: ClassVar[bool] = True
+    """Whether the parameters of a job can name the source's rows, if it has the capability."""
 
     parts: ClassVar[int] = 1
     """Among how many parts of the input, each with an order of its own, the rows of one `add` are divided."""
@@ -66,7 +66,7 @@ def recorded(source: Source, cursor: Json) -> Json:
 
 
 def rising(numbers: list[int]) -> int:
-    """Return among how many rising sequences numbers have to be divided, each in the order in which they come."""
+    """Return the number of rising sequences into which numbers must be divided, in their order."""
     lasts: list[int] = []
     for number in numbers:
         at = next((at for at, last in enumerate(lasts) if last < number), None)
@@ -243,7 +243,7 @@ class SourceLaws:
         assert ordered(map(tuple, found)) == ordered(map(tuple, rows))
 
     @pytest.mark.spark
-    def test_one_plan_gives_what_its_task_is_told(
+    def test_one_cached_plan_reads_what_its_parameters_name(
         self, source: Source, folder: Path, spark: SparkSession, tmp_path: Path
     ) -> None:
         read, digests = source.capabilities.parameterized_read, source.capabilities.digests_on_read
@@ -253,12 +253,12 @@ class SourceLaws:
         rows = read.load_parameterized(spark)
         assert rows.rdd.getNumPartitions() == 1
         for turn, position in enumerate([*positions, positions[0]]):
-            noted = [str(tmp_path / f"{which} {turn}") for which in ("told", "loaded")]
+            noted = [str(tmp_path / f"{which} {turn}") for which in ("parameterized", "loaded")]
             expected = source.load(spark, position)
             if digests is not None:
                 expected = digests.load_digested(spark, [position], noted[1:], ordinals=False)
             if (told := read.parameters_for(position, noted[0])) is None:
-                assert not self.case.told
+                assert not self.case.parameterized
                 continue
             with JobParameters(0, 0, source=told).to_tasks(spark.sparkContext):
                 found = ordered(map(tuple, rows.collect()))

@@ -1,4 +1,4 @@
-"""Bad rows of files, sorted out: what fits is what a strict source gives, and a letter says place and reason."""
+"""Bad rows of files, sorted out: what fits is what a strict source gives, and a dead letter has place and reason."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def sorting(source: Source) -> Source:
 
 
 def parts_of(spark: SparkSession, source: Source) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]]]:
-    """Return the rows that fit, and the letters."""
+    """Return the rows that fit, and the dead letters."""
     (position,), _ = drain(source, source.start())
     rows = source.load(spark, position)
     assert rows.schema == source.schema(spark)
@@ -79,7 +79,7 @@ def mixed(good: Sequence[str], bad: Sequence[str]) -> list[str]:
 @each_kind
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "compressed"])
 @pytest.mark.parametrize("span", [16 << 20, 7], ids=["one part", "parts of 7 bytes"])
-def test_what_fits_is_what_a_strict_source_gives_and_the_rest_are_letters(
+def test_rows_that_fit_are_those_of_a_strict_source_and_the_rest_are_dead_letters(
     tmp_path: Path, spark: SparkSession, kind: str, packed: bool, span: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "SPAN_BYTES", span)
@@ -106,7 +106,7 @@ def test_what_fits_is_what_a_strict_source_gives_and_the_rest_are_letters(
 
 @pytest.mark.spark
 @each_kind
-def test_ranges_of_a_file_have_the_rows_and_letters_of_it(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+def test_ranges_of_a_file_have_its_rows_and_dead_letters(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     name, header, good, bad = KINDS[kind]
     (tmp_path / name).write_text("\n".join([*header, *mixed(good, list(bad)), ""]))
     whole = sorting(files(tmp_path / name, schema=SCHEMA, format=kind))  # type: ignore[arg-type]

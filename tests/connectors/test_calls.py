@@ -1,4 +1,4 @@
-"""A call of a connector that lacks an argument, or has one too many, is told in one sentence."""
+"""A call of a connector that lacks an argument, or has one too many, is an error of one sentence."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_what_is_missing_or_too_much_is_told(call: str) -> None:
+def test_a_missing_or_unknown_argument_is_an_error(call: str) -> None:
     function, args, named, said = CALLS[call]
     with pytest.raises(bl.InvalidError) as raised:
         function(*args, **named)

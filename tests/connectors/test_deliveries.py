@@ -1,4 +1,4 @@
-"""The laws of sinks that keep no account, and what each of them does when its receiver does not answer well."""
+"""The laws of at-least-once sinks, and what each does when its receiver fails."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.deliver.sink import DeliveringSink
 from boatlift.connectors.kit.json_text import json_objects
-from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.dataflow import Outcome
 from boatlift.errors import InvalidError, UnavailableError
+from connectors.at_least_once_laws import AtLeastOnceLaws
 from connectors.conformance import SCHEMA, Row, batch_of, context, rows_of, stage
-from connectors.loose_sink_laws import LooseSinkLaws
 from support.receiver import Receiver, receiving
 
 
@@ -65,7 +65,7 @@ class _Calls:
         return [tuple(row) for call in self.deliveries() for row in json.loads(call)[-1]]
 
 
-class TestForeach(LooseSinkLaws):
+class TestForeach(AtLeastOnceLaws):
     @staticmethod
     @contextmanager
     def outside(folder: Path) -> Iterator[_Calls]:
@@ -92,7 +92,7 @@ class _Prints:
         return [(*json.loads(text[2:]).values(), weights[text[0]]) for text in texts]
 
 
-class TestStdout(LooseSinkLaws):
+class TestStdout(AtLeastOnceLaws):
     parts = (1,)
 
     @staticmethod
@@ -130,7 +130,7 @@ class _Posts:
         return [tuple(row.values()) for row in self._receiver.rows()]
 
 
-class TestHttpPost(LooseSinkLaws):
+class TestHttpPost(AtLeastOnceLaws):
     @staticmethod
     @contextmanager
     def outside(folder: Path) -> Iterator[_Posts]:

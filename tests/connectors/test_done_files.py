@@ -1,4 +1,4 @@
-"""Files that grew and are done: what is told of those that were renamed or replaced."""
+"""Files that grew and are done: errors if they are renamed or replaced."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.connectors.files import done
-from boatlift.connectors.files.done import DoneFiles, Stamp
-from boatlift.connectors.files.prefixes import Prefix, prefix_of
+from boatlift.connectors.files.follow import done_files
+from boatlift.connectors.files.follow.done_files import DoneFiles, Stamp
+from boatlift.connectors.files.follow.prefixes import Prefix, prefix_of
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
 from connectors.test_tailed_files import append, tailed, take
@@ -28,7 +28,7 @@ def taken_whole(folder: Path, name: str = "a.csv", text: bytes = TEXT) -> tuple[
     return source.next, cursor
 
 
-def test_a_renamed_one_is_told_and_not_taken_again(tmp_path: Path) -> None:
+def test_a_renamed_file_is_an_error_and_not_taken_again(tmp_path: Path) -> None:
     choose, cursor = taken_whole(tmp_path)
     (tmp_path / "a.csv").rename(tmp_path / "b.csv")
     for _ in range(2):
@@ -141,7 +141,7 @@ def test_files_in_several_folders(tmp_path: Path) -> None:
 
 
 def test_the_newest_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(done, "REMEMBERED", 2)
+    monkeypatch.setattr(done_files, "REMEMBERED", 2)
     files = DoneFiles(tmp_path)
     for number, name in enumerate(("x/a", "b", "c")):
         files.add(name, Stamp(1, number, 1, 1), Prefix(0, "", ""), has_rows=True)

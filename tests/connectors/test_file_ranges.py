@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from boatlift.connectors import files
 from boatlift.connectors.files import lines as lines_module
-from boatlift.connectors.files.line_ends import lines_in
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.ranges import FileRange, range_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.dataflow import Json
@@ -54,7 +54,7 @@ def test_ranges_are_all_bytes_once_and_end_with_a_line(content: bytes, most: int
         while place < len(content):
             found = range_in(path, place, most)
             assert found is not None
-            end, size, _ = found
+            end, size = found["end"], found["of"]
             assert size == len(content)
             part = content[place:end]
             assert part.endswith(b"\n") or end == size
@@ -111,7 +111,7 @@ def test_a_name_of_a_range_is_none_of_a_file() -> None:
         ("a.csv", {"separator": "\t"}, "white space"),
     ],
 )
-def test_what_cannot_be_divided_is_told_once(
+def test_a_file_that_cannot_be_divided_is_a_warning_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, options: dict[str, Any], said: str
 ) -> None:
     separator = options.get("separator", ",")
@@ -226,7 +226,7 @@ def test_ranges_of_json_have_the_rows_of_the_file(spark: SparkSession, tmp_path:
         ("json", b'{"id": 9, "text": "\xff"}\n', "is not UTF-8"),
     ],
 )  # fmt: skip
-def test_a_bad_row_of_a_range_is_told_by_its_line_in_the_file(
+def test_the_error_of_a_bad_row_of_a_range_has_its_line_in_the_file(
     spark: SparkSession,
     tmp_path: Path,
     format: str,  # noqa: A002

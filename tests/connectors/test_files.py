@@ -244,13 +244,13 @@ def test_schemas_are_read_as_spark_reads_them() -> None:
     ],
 )
 @pytest.mark.parametrize("format", ["csv", "parquet"])
-def test_an_unknown_type_is_told_with_those_that_are_near(tmp_path: Path, format: str, schema: str, said: str) -> None:  # noqa: A002
+def test_the_error_of_an_unknown_type_names_similar_types(tmp_path: Path, format: str, schema: str, said: str) -> None:  # noqa: A002
     with pytest.raises(InvalidError, match=re.escape(f"[BAD_OPTION] {said}")):
         files(tmp_path, format=format, schema=schema)
 
 
 @pytest.mark.parametrize("kind", ["BINARY", "ARRAY<INT>", "STRUCT<x: INT>", "VARCHAR(3)", "INTERVAL DAY", "VARIANT"])
-def test_a_known_type_that_csv_cannot_hold_is_told_as_such(tmp_path: Path, kind: str) -> None:
+def test_a_known_type_that_csv_cannot_hold_is_an_error_of_its_own(tmp_path: Path, kind: str) -> None:
     with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] CSV cannot hold column a of type .*: declare it as string"):
         files(tmp_path, format="csv", schema=f"a {kind}")
 

@@ -1,11 +1,14 @@
-"""The sink of `docs/connectors.md`, under every law of a sink."""
+"""The source and the sink of `docs/connectors.md`, under every law of their contracts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from connectors.conformance import SinkLaws
-from connectors.guide_case import JournalCase
+from connectors.guide_case import JournalCase, LogCase
+from connectors.source_laws import SourceLaws
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -14,9 +17,14 @@ class TestJournalSink(SinkLaws):
     case = JournalCase
 
 
-def test_the_guide_shows_the_sink_that_is_tested() -> None:
+class TestLogSource(SourceLaws):
+    case = LogCase
+
+
+@pytest.mark.parametrize("name", ["log_source", "journal_sink"])
+def test_the_guide_shows_the_connector_that_is_tested(name: str) -> None:
     guide = (ROOT / "docs" / "connectors.md").read_text()
-    assert f"```python\n{(ROOT / 'examples' / 'journal_sink.py').read_text()}```\n" in guide
+    assert f"```python\n{(ROOT / 'examples' / f'{name}.py').read_text()}```\n" in guide
 
 
 def test_the_guide_shows_the_case_that_is_tested() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from boatlift.connectors.files import json_objects
-from boatlift.connectors.files.json_objects import JsonObjects, objects_in
+from boatlift.connectors.files.formats import json as json_module
+from boatlift.connectors.files.formats.json import JsonFileFormat, objects_in
 from boatlift.connectors.kit.text_forms import TextForms
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.text(st.sampled_from('a"\\[]{},: \nü'), max_size=6)
@@ -85,8 +85,8 @@ def test_of_each_kind_of_text(tmp_path: Path, content: str, expected: list[str])
 
 
 def test_many_elements_come_some_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_objects, "_AT_ONCE", 100)
+    monkeypatch.setattr(json_module, "_AT_ONCE", 100)
     (tmp_path / "a.json").write_text(json.dumps(list(range(1000, 2000))))
-    parts = list(JsonObjects(TextForms()).texts_in(tmp_path / "a.json"))
+    parts = list(JsonFileFormat(True, TextForms()).texts_in(tmp_path / "a.json"))
     assert len(parts) == 41
     assert [int(text) for _, texts in parts for text in texts] == list(range(1000, 2000))

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,11 +16,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import boatlift as bl
-from boatlift.connectors.kafka import sink, source
-from boatlift.connectors.kafka import write_task as tasks
+from boatlift.connectors.kafka import sink, source, writer
 from boatlift.connectors.kafka.access import Access
+from boatlift.connectors.kafka.sink import KafkaSink
 from boatlift.connectors.kafka.topics import Topics
-from boatlift.connectors.kafka.write_task import WriteTask
+from boatlift.connectors.kafka.writer import WriteTask
 from boatlift.dataflow.contracts import Outcome
 from boatlift.spark.jobs.inputs import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -141,8 +142,8 @@ def test_a_task_that_is_killed_beside_a_commit_writes_its_part_once(
             finally:
                 Writer.write = write  # type: ignore[method-assign]
 
-    monkeypatch.setattr(tasks, "ROWS_FOR_TASKS", 1)
-    monkeypatch.setattr(tasks, "WriteTask", Dying)
+    monkeypatch.setattr(writer, "ROWS_FOR_TASKS", 1)
+    monkeypatch.setattr(sys.modules[KafkaSink.__module__], "WriteTask", Dying)
     made = sink(kafka_broker.bootstrap, topic, rows="changelog", key="k", writers=2)
     made.open(context())
     for step in range(2):

@@ -15,13 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.kafka import settling
+from boatlift.connectors.kafka import ledger_topic
 from boatlift.connectors.kafka.access import Access
-from boatlift.connectors.kafka.division import part_of
+from boatlift.connectors.kafka.encoding import part_of
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
 from boatlift.connectors.kafka.ledger_topic import LedgerTopic
 from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
-from boatlift.connectors.kafka.write_task import refuse_speculation
+from boatlift.connectors.kafka.writer import refuse_speculation
 from boatlift.connectors.kit.json_text import json_objects
 
 START = {"topics": {}, "began": False}
@@ -124,7 +124,7 @@ def ledger_with_an_open_transaction(
 ) -> tuple[LedgerTopic, Clock]:
     """Return a ledger whose broker is away again and again while a transaction is open, and then ends it."""
     clock, left, back = Clock(), [29.0] * away, [0.0]
-    monkeypatch.setattr(settling, "time", clock)
+    monkeypatch.setattr(ledger_topic, "time", clock)
 
     class Committed:
         def ends(self, here: list[tuple[str, int]]) -> dict[tuple[str, int], int]:

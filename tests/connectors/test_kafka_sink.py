@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 import boatlift as bl
-from boatlift.connectors.kafka import settling, sink
+from boatlift.connectors.kafka import ledger_topic, sink
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -194,18 +194,18 @@ def test_large_steps_are_written_by_tasks(
     monkeypatch: pytest.MonkeyPatch,
     spark: Any,
 ) -> None:
-    from boatlift.connectors.kafka import write_task
+    from boatlift.connectors.kafka import writer
 
     made = make(writers=2)
     made.open(context())
     assert put(made, tmp_path, 0) is Outcome.APPENDED
-    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 1)
+    monkeypatch.setattr(writer, "ROWS_FOR_TASKS", 1)
     assert put(made, tmp_path, 1) is Outcome.APPENDED
-    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 10**9)
+    monkeypatch.setattr(writer, "ROWS_FOR_TASKS", 10**9)
     assert put(made, tmp_path, 2) is Outcome.APPENDED
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(3))
     make(writers=2).open(context(2))
-    monkeypatch.setattr(write_task, "ROWS_FOR_TASKS", 1)
+    monkeypatch.setattr(writer, "ROWS_FOR_TASKS", 1)
     with pytest.raises(bl.FencedError, match=r"\[FENCED\] owner 2 has taken over"):
         put(made, tmp_path, 3)
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(3))
@@ -271,7 +271,7 @@ def test_a_transaction_that_lost_its_end_is_told_before_another_end_decides_abou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a new owner, and of a writer that begins again after an error."""
-    monkeypatch.setattr(settling, "SETTLE_PATIENCE", 1.0)
+    monkeypatch.setattr(ledger_topic, "SETTLE_TIMEOUT", 1.0)
     made = make()
     assert made.open(context()) is None
     lost = transactional(kafka_broker, f"lost-{topic}")
@@ -332,7 +332,7 @@ def test_a_transaction_that_was_ended_meanwhile_is_written_again(
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
 
 
-def test_an_id_that_somebody_else_uses_is_told(
+def test_an_id_that_another_program_uses_is_an_error(
     kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = make()
@@ -412,7 +412,7 @@ def test_no_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         made.open(context())
 
 
-def test_who_may_not_write_is_told_and_no_password_is_shown(
+def test_a_sink_without_permission_is_an_error_that_shows_no_password(
     kafka_broker: KafkaBroker, topic: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from boatlift.connectors.kafka import topics

@@ -229,7 +229,7 @@ def make_again(broker: KafkaBroker, topic: str) -> None:
     admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE)
 
 
-def test_offsets_that_were_deleted_before_they_were_taken_are_told_or_recorded_as_skipped(
+def test_offsets_deleted_before_they_were_taken_are_an_error_or_recorded_as_skipped(
     kafka_broker: KafkaBroker, spark: SparkSession
 ) -> None:
     topic = new_topic(kafka_broker)
@@ -251,7 +251,7 @@ def test_offsets_that_were_deleted_before_they_were_taken_are_told_or_recorded_a
     assert [value for *_, value in rows(spark, lenient, following)] == [b"3"]
 
 
-def test_what_is_deleted_while_it_is_read_is_told(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
+def test_offsets_deleted_while_they_are_read_are_an_error(kafka_broker: KafkaBroker, spark: SparkSession) -> None:
     topic = new_topic(kafka_broker)
     send(kafka_broker, topic, [b"%d" % row for row in range(4)])
     made = source(kafka_broker.bootstrap, topic=topic)
@@ -407,7 +407,7 @@ def test_a_value_that_does_not_fit_is_refused_by_name(
         bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark)
 
 
-def test_where_to_begin_and_to_end_can_be_told(kafka_broker: KafkaBroker) -> None:
+def test_where_to_begin_and_to_end_can_be_chosen(kafka_broker: KafkaBroker) -> None:
     topic = new_topic(kafka_broker)
     producer = Producer(plain(kafka_broker))
     for row in range(10):
@@ -443,7 +443,7 @@ def test_topics_that_match_are_found_as_they_come(kafka_broker: KafkaBroker) -> 
     assert [(r["topic"], r["number"], r["start"], r["end"]) for r in position["ranges"]] == [(f"{first}-2", 1, 0, 1)]
 
 
-def test_what_is_not_there_or_not_allowed_is_told(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_topics_and_permissions_are_errors(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     from boatlift.connectors.kafka import topics
 
     monkeypatch.setattr(topics, "PATIENCE", 3.0)

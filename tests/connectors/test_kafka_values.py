@@ -107,7 +107,7 @@ def letters_flow(broker: KafkaBroker, topic: str) -> bl.Dataflow:
 
 
 @pytest.mark.parametrize("at", [None, ("commit", "letters", 2), ("commit", "copy", 1)])
-def test_each_message_is_a_row_or_a_letter_whatever_dies(
+def test_each_message_is_a_row_or_a_dead_letter_after_any_crash(
     kafka_broker: KafkaBroker,
     spark: SparkSession,
     tmp_path: Path,

@@ -11,10 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.connectors.files import line_ends
 from boatlift.connectors.files import lines as lines_module
-from boatlift.connectors.files.line_ends import lines_in
-from boatlift.connectors.files.lines import Span, divided
+from boatlift.connectors.files.lines import Span, divided, lines_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +42,7 @@ def test_lines_of_ranges_are_those_of_the_file(path: Path, text: bytes, cuts: se
     ranges = [0, *sorted(cuts - {0})]
     ends = [*ranges[1:], None]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(line_ends, "_CHUNK", chunk)
+        patched.setattr(lines_module, "_CHUNK", chunk)
         parts = [each for begin, end in zip(ranges, ends, strict=True) for each in found(path, begin, end)]
     assert parts == whole
 

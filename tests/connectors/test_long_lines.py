@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.files import line_ends
-from boatlift.connectors.files.line_ends import LongLine, has_long_line, lines_in
-from boatlift.connectors.kit.json_bounds import MOST, beyond_bounds
-from boatlift.connectors.kit.json_faults import json_fault
+from boatlift.connectors.files import lines as lines_module
+from boatlift.connectors.files.lines import LongLine, has_long_line, lines_in
+from boatlift.connectors.kit.json_faults import MOST, beyond_bounds, json_fault
 from boatlift.connectors.kit.text_forms import TextForms
+from boatlift.dataflow import BAD_ROW
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
+from connectors.source_laws import drain
 from connectors.test_bad_rows import parts_of, sorting
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_line_is_long_by_its_bytes_alone(path: Path, text: bytes, most: int, chunk: int) -> None:
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(line_ends, "_CHUNK", chunk)
-        patched.setattr(line_ends, "_HEAD", 3)
+        patched.setattr(lines_module, "_CHUNK", chunk)
+        patched.setattr(lines_module, "_HEAD", 3)
         found = [list(zip(*batch, strict=True)) for batch in lines_in(path, most=most)]
         assert has_long_line(path, most) == any(len(line) > most for line in text.splitlines())
     lines = [(offset, line, getattr(line, "size", len(line))) for batch in found for offset, line in batch]
@@ -90,7 +91,7 @@ def test_a_line_of_300_mib_takes_no_more_memory_than_its_bound(bomb: Path) -> No
     ],
     ids=["open", "deep", "digits", "a digit more", "text", "name"],
 )
-def test_a_value_beyond_sparks_bounds_is_told_by_its_bound(value: str, reason: str) -> None:
+def test_the_fault_of_a_value_beyond_sparks_bounds_names_the_bound(value: str, reason: str) -> None:
     text = f'{{"id": 2, "s": {value}}}'
     told = json_fault(text, ["id", "s"], (("id", "bigint"), ("s", "string")), [], TextForms())
     assert told.startswith(reason)
@@ -112,7 +113,7 @@ def task_rows(spark: SparkSession, source: Any) -> list[Any]:
 
 
 @pytest.mark.spark
-def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_path: Path, bomb: Path) -> None:
+def test_a_long_line_is_a_dead_letter_or_a_bad_row(spark: SparkSession, tmp_path: Path, bomb: Path) -> None:
     lines = ['{"id": 1, "s": "a"}', '{"id": 2, "s": "%s"}' % ("y" * 3 * MIB), '{"id": 3}']
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "b.csv").write_text("id,s\n1,a\n2," + "y" * 3 * MIB + "\n3,\n")
@@ -135,6 +136,22 @@ def test_a_long_line_is_a_letter_or_a_bad_row_by_name(spark: SparkSession, tmp_p
                 read()
     wide = bl.files(tmp_path / "b.csv", schema="id INT, s STRING", max_line_bytes=4 * MIB)
     assert sorted(row["id"] for row in wide.load(spark, wide.next(wide.start())).collect()) == [1, 2, 3]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("options", [{"max_bytes_per_step": 100}, {"tail": True}], ids=["in ranges", "that grows"])
+def test_a_long_line_of_a_file_taken_in_parts_is_a_dead_letter_too(
+    spark: SparkSession, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    lines = ["id,s", *(f"{number},a" for number in range(50)), "50," + "y" * 3000, "51,b"]
+    (tmp_path / "a.csv").write_text("".join(f"{line}\n" for line in lines))
+    source = sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING", max_line_bytes=1000, **options))
+    positions, _ = drain(source, source.start())
+    assert len(positions) == 1 if "tail" in options else len(positions) > 3
+    rows = [row for position in positions for row in source.load(spark, position).collect()]
+    assert sorted(row["id"] for row in rows if row[BAD_ROW] is None) == [*range(50), 51]
+    (bad,) = (row[BAD_ROW] for row in rows if row[BAD_ROW] is not None)
+    assert (bytes(bad["line"]).decode(), bad["size"]) == (lines[51], 3003)
 
 
 @pytest.mark.spark
@@ -173,7 +190,7 @@ def test_a_file_of_one_value_has_bounds_too(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.spark
-def test_a_line_of_many_fields_and_one_of_a_wide_field_are_letters(spark: SparkSession, tmp_path: Path) -> None:
+def test_lines_of_many_fields_and_of_a_wide_field_are_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     """Python's parser of CSV, which says why, has a bound for fields; Spark's has one for their number."""
     (tmp_path / "a.csv").write_text("id,s\n1,a\n" + "x," * 30_000 + "\nb," + "y" * 200_000 + "\n2,b\n")
     fitting, dead_letters = parts_of(spark, sorting(bl.files(tmp_path / "a.csv", schema="id INT, s STRING")))

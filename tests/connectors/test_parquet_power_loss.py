@@ -85,7 +85,7 @@ class Survivors:
 
 
 def losses(disk: Disk, acts: list[Act], survivors: Survivors) -> int:
-    """Loses power after each of the acts and holds every state against what was told by then.
+    """Loses power after each of the acts and compares every state with the steps reported by then.
 
     Returns:
         How many (moment, state) pairs there were.
@@ -97,7 +97,7 @@ def losses(disk: Disk, acts: list[Act], survivors: Survivors) -> int:
             told = act.detail
         for state in disk.states():
             if survivors.recover(state) < told:
-                raise LostError(f"{told} steps were told, and one was lost by a power loss after {act}")
+                raise LostError(f"{told} steps were reported, and one was lost by a power loss after {act}")
             count += 1
     return count
 
@@ -132,7 +132,7 @@ def test_the_model_of_the_disk_ends_like_the_real_one(base: Path) -> None:
     }
 
 
-def test_a_power_loss_at_any_moment_loses_no_step_that_was_told(base: Path, survivors: Survivors) -> None:
+def test_a_power_loss_at_any_moment_loses_no_reported_step(base: Path, survivors: Survivors) -> None:
     acts = [*go_on(base, 1, STEPS), *go_on(base, 2, 1)]
     assert losses(Disk(base), acts, survivors) > 100
     assert set(survivors.held.values()) == set(range(STEPS + 2)), "each step was the newest to survive"
@@ -181,7 +181,7 @@ def test_what_a_killed_owner_never_synced_is_durable_once_its_successor_tells_of
     assert killed_anywhere(base, survivors) > 1000
 
 
-def test_a_step_that_appears_after_the_sync_is_not_told_of(base: Path) -> None:
+def test_a_step_that_appears_after_the_sync_is_not_reported(base: Path) -> None:
     """A fenced owner's link that the kernel was in the middle of, before any sync."""
 
     class Late(Unsynced):

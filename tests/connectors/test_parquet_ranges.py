@@ -15,8 +15,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.files.parquet_rows import begins_of
-from boatlift.connectors.files.row_groups import RowGroups, footer_of
+from boatlift.connectors.files.formats.parquet import ParquetFormat
+from boatlift.connectors.files.formats.parquet_rows import begins_of
+from boatlift.connectors.files.ranges import footer_of
 from boatlift.connectors.files.source import FilesSource
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
@@ -174,7 +175,7 @@ def test_a_row_group_of_many_batches_has_one_position_a_row(spark: SparkSession,
 def test_a_range_is_as_many_row_groups_as_fit_and_one_at_least(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"id": list(range(100))}), group=7)
     begins, size = begins_of(pq.read_metadata(path)), path.stat().st_size
-    groups = RowGroups(positioned=True)
+    groups = ParquetFormat(positioned=True)
     for most in (1, begins[1] - 4, begins[1] - 3, begins[3] - 4, begins[3] - 5, size):
         begin, ends = begins[0], []
         while begin < size:
@@ -207,7 +208,7 @@ def of_the_old_calendar(rows: pa.Table) -> pa.Table:
         (of_the_old_calendar, {}, "of an old calendar"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_divided_is_taken_whole_and_told_once(
+def test_a_file_that_cannot_be_divided_is_taken_whole_with_one_warning(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
     made: Callable[[pa.Table], pa.Table],
@@ -268,7 +269,7 @@ def test_the_footer_is_what_says_where_rows_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_a_row_group_that_is_damaged_inside_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_row_group_that_is_damaged_inside_is_an_error(spark: SparkSession, tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", pa.table({"text": [f"text {n}" * 9 for n in range(100)]}), group=30)
     begins = begins_of(pq.read_metadata(path))
     content = bytearray(path.read_bytes())

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 import boatlift as bl
-from boatlift.connectors.files.parquet_rows import ReadParquet
+from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 from boatlift.connectors.kit import struct_of
 from boatlift.errors import DataError
 from boatlift.spark.tasks.parameters import JobParameters
@@ -73,7 +73,7 @@ def exact(row: Any) -> list[Any]:
 
 
 def test_rows_of_every_plain_type_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
-    """Several files of several row groups, whose columns stand in another order than the declared ones."""
+    """Several files of several row groups, whose columns have another order than the declared ones."""
     for number in range(3):
         pq.write_table(table().slice(number % 2), tmp_path / f"{number}.parquet", row_group_size=2)
     source = bl.files(tmp_path, format="parquet", schema=schema_of(), max_files_per_step=3)

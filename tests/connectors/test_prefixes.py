@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.connectors.files import prefixes
-from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
+from boatlift.connectors.files.follow import prefixes
+from boatlift.connectors.files.follow.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\n\n", b"defghijk" * 3]), max_size=30)
 

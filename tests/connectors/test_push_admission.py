@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.push.admission import Admission, is_loopback
-from boatlift.connectors.push.push_token import TOKEN_VARIABLE, PushToken
+from boatlift.connectors.push.admission import TOKEN_VARIABLE, Admission, PushToken, is_loopback
 from support.push_server import Served, request, serving
 from support.push_source import Source
 

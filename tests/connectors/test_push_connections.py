@@ -283,7 +283,7 @@ def test_a_client_that_reads_no_answers_is_left(tmp_path: Path) -> None:
         client.close()
 
 
-def test_what_is_no_http_is_told_as_json(tmp_path: Path) -> None:
+def test_bytes_that_are_no_http_are_answered_in_json(tmp_path: Path) -> None:
     with serving(tmp_path) as served:
         answer = served.ask(b"\x16\x03\x01 hello\r\n\r\n")
         assert (answer.status, answer.told["condition"]) == (400, "BAD_REQUEST")

@@ -16,7 +16,7 @@ import pytest
 import uvicorn
 
 import boatlift as bl
-from boatlift.connectors.push.address import address_of
+from boatlift.connectors.push.admission import address_of
 from boatlift.connectors.push.limits import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
@@ -103,7 +103,7 @@ def test_http_says_what_became_of_rows(served: tuple[Source, str], tmp_path: Pat
         ("DELETE", "/orders/keys/a", 405, {"GET", "HEAD"}),
     ],
 )
-def test_what_a_source_does_not_serve_is_told_as_json(
+def test_a_request_that_a_source_does_not_serve_is_answered_in_json(
     tmp_path: Path, method: str, path: str, status: int, allowed: set[str]
 ) -> None:
     with serving(tmp_path) as served:
@@ -124,7 +124,7 @@ def test_a_package_that_http_lacks_is_named(monkeypatch: pytest.MonkeyPatch, pac
         address_of("127.0.0.1:8080")
 
 
-def test_a_client_that_waits_for_stability_is_told_of_the_end(tmp_path: Path) -> None:
+def test_a_client_that_waits_for_stability_gets_an_answer_at_the_end(tmp_path: Path) -> None:
     source = Source(tmp_path, address=("127.0.0.1", 0), until_stable=True)
     url = "http://{}:{}/orders".format(*source.listens_at)
     told: list[tuple[int, dict[str, Any]]] = []
@@ -146,7 +146,7 @@ def test_a_client_that_goes_in_the_middle_disturbs_nobody(served: tuple[Source, 
     assert ask(url, b'{"id": 1, "item": "%s"}' % (b"x" * 100_000))[0] == 200, "a large one is parsed elsewhere"
 
 
-def test_what_nobody_foresaw_is_told_as_json(
+def test_an_unexpected_error_is_answered_in_json(
     served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     source, url = served
@@ -156,14 +156,14 @@ def test_what_nobody_foresaw_is_told_as_json(
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_an_address_that_is_taken_is_told(tmp_path: Path) -> None:
+def test_an_address_in_use_is_an_error(tmp_path: Path) -> None:
     told = r"\[LISTEN_FAILED\] orders cannot listen at 127.0.0.1:"
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(bl.UnavailableError, match=told):
         Source(tmp_path, address=taken.getsockname()[:2])
     Source(tmp_path, 2).close()
 
 
-def test_a_server_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_cannot_begin_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise RuntimeError("no loop")
 
@@ -172,7 +172,7 @@ def test_a_server_that_cannot_begin_is_told(tmp_path: Path, monkeypatch: pytest.
         Source(tmp_path, address=("127.0.0.1", 0))
 
 
-def test_a_server_that_fails_later_is_told(served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_fails_later_is_an_error(served: tuple[Source, str], monkeypatch: pytest.MonkeyPatch) -> None:
     source, _ = served
 
     async def fails(*_: object) -> bool:

@@ -13,7 +13,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.push import recorder
-from boatlift.connectors.push.refusals import refusal_of
+from boatlift.connectors.push.connections import refusal_of
 from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
 from boatlift.storage.local import LocalStore

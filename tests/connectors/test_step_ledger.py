@@ -42,7 +42,7 @@ def test_another_step_diverges_and_says_where(now: Committed) -> None:
         LEDGER.compare(now, HELD, str)
 
 
-def test_that_steps_differ_is_told_also_where_the_row_cannot_be_found() -> None:
+def test_a_step_that_differs_is_an_error_also_if_the_row_cannot_be_found() -> None:
     def difference() -> str:
         raise OSError("the disk is gone")
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.files import following, prefixes
-from boatlift.connectors.files.tailed import TailedFilesSource
+from boatlift.connectors.files.follow import growing, prefixes
+from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.dataflow import Json
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from connectors.conformance import ordered
@@ -195,9 +195,9 @@ def test_a_file_that_is_written_to_while_it_is_taken_is_not_done(tmp_path: Path)
     os.utime(path, (0, 0))
     first = source.next(source.start())
     assert first is not None
-    cursor, real = source.advance(source.start(), first), following.lengthened
+    cursor, real = source.advance(source.start(), first), growing.lengthened
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(following, "lengthened", lambda *given: append(path, "wo\n") and real(*given))
+        patch.setattr(growing, "lengthened", lambda *given: append(path, "wo\n") and real(*given))
         assert source.next(cursor) is None
     assert take(source, cursor)[0] == [("a.csv", b"2,two\n")]
 

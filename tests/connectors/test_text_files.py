@@ -14,7 +14,7 @@ import pytest
 
 from boatlift.connectors import files
 from boatlift.connectors.files.compression import damage_of, opened
-from boatlift.connectors.files.line_ends import lines_in
+from boatlift.connectors.files.lines import lines_in
 from boatlift.connectors.files.source import FilesSource
 from boatlift.errors import BoatliftError, DataError, InvalidError
 
@@ -410,7 +410,7 @@ def test_a_file_that_is_not_one_value_that_fits_is_refused(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(("name", "options"), [("a.jsonl", {}), ("a.json", {"multi_line": True})])
-def test_a_changed_file_is_told_as_such(
+def test_a_changed_file_is_an_error_of_its_own(
     tmp_path: Path, spark: SparkSession, name: str, options: dict[str, Any]
 ) -> None:
     source = source_of(tmp_path, name, '{"a": 1}', **options)

@@ -1,4 +1,4 @@
-"""Pushed rows that replace one another: which rows are taken, and the integrals that stand for those that hold."""
+"""Pushed rows that replace one another: which rows are taken, and compaction."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(autouse=True)
-def _integrals_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _compacts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(input_log, "KEY_CHECKPOINT_AFTER", 8)
     monkeypatch.setattr(remembered_keys, "PACK_AFTER", 8)
     monkeypatch.setattr(compacted, "PART_BYTES", 200)
@@ -59,7 +59,7 @@ def size_of(store: LocalStore) -> int:
     return sum(store.size(name) or 0 for name in store.list(""))
 
 
-# --- the integral of a span ---
+# --- the compacted segment of a span ---
 
 
 def batches_of(rows: list[tuple[int, int, bool]], base: int, cut: int) -> list[pa.RecordBatch]:
@@ -82,7 +82,7 @@ ROWS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1), st.booleans()), 
 
 
 @given(before=ROWS, span=ROWS.filter(len), after=ROWS, cut=st.integers(1, 5))
-def test_an_integral_stands_for_its_span_whatever_comes_before_and_after(
+def test_a_compacted_segment_replaces_its_span_whatever_comes_before_and_after(
     before: list[Any], span: list[Any], after: list[Any], cut: int
 ) -> None:
     """Random rows against a dictionary; a span at the beginning has no deletions left."""
@@ -102,7 +102,7 @@ def test_an_integral_stands_for_its_span_whatever_comes_before_and_after(
 
 @pytest.mark.parametrize("seed", range(6))
 def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> None:
-    """Random pushes, steps that become free, integrals, and owners that end; a batch may read at any moment."""
+    """Random pushes, steps that become free, compaction, and owners that end; a batch may read at any moment."""
     chance = random.Random(seed)
     life, owners, most = Life(store), 1, 0
     keys = 10 if seed else 400
@@ -121,12 +121,12 @@ def test_everything_is_what_a_dictionary_holds(store: LocalStore, seed: int) -> 
     life.check()
     life.close()
     assert parts(store)
-    assert most >= (1 if seed else 3), "seed 0 has several integrals at once"
+    assert most >= (1 if seed else 3), "seed 0 has several segments at once"
     assert [str(found) for found in verify_input(store, "0" * 32, {"orders": life.cursor["last"]})] == []
 
 
 def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
-    """Twenty times as many pushes to ten keys: the same bytes and files, but for what waits for the next memo."""
+    """Twenty times as many pushes to ten keys: the same bytes and files, up to the next key checkpoint."""
     life = Life(store)
     sizes = []
     for turn in range(2000):
@@ -141,10 +141,10 @@ def test_a_log_of_few_keys_stays_small(store: LocalStore) -> None:
     assert max(files for _, files in sizes) <= 2 * 8 + 8
 
 
-def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
+def test_the_cost_of_compaction_is_in_proportion_to_the_pushes(
     store: LocalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every push has a key of its own, the worst case: an integral frees nothing, and is written now and then."""
+    """Every push has a key of its own, the worst case: compaction frees nothing."""
     written = 0
     create = store.create
 
@@ -169,7 +169,7 @@ def test_what_integrals_cost_is_in_proportion_to_what_is_pushed(
     assert len(life.source.log.compacted) <= 8
 
 
-def test_a_log_that_nobody_reads_in_the_whole_has_no_integrals(store: LocalStore) -> None:
+def test_a_log_that_is_never_read_whole_is_not_compacted(store: LocalStore) -> None:
     source = Source(Path(), 1, store, upserts=UPSERTS, limit=10**6)
     cursor = source.start()
     for turn in range(20):
@@ -204,7 +204,7 @@ def test_files_that_a_batch_reads_stay_until_the_next_begins(store: LocalStore, 
     life.check()
 
 
-def test_a_reader_of_fewer_rows_does_not_begin_at_an_integral(store: LocalStore, life: Life) -> None:
+def test_a_reader_of_fewer_rows_does_not_begin_at_a_compacted_segment(store: LocalStore, life: Life) -> None:
     filled(life, 5)
     early = dict(life.cursor)
     filled(life, 8, begin=5)
@@ -255,8 +255,8 @@ def test_rows_that_were_changed_go_into_no_integral(store: LocalStore) -> None:
     assert "input/orders/000000000002" in store.list("input/"), "nothing was deleted"
 
 
-def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: LocalStore) -> None:
-    """The newer owner has made an integral and deleted what the older one was about to read."""
+def test_an_owner_that_was_fenced_while_it_compacted_is_fenced(store: LocalStore) -> None:
+    """The newer owner has compacted the log and deleted objects that the older owner was about to read."""
     mine: Any = Meanwhile(store, "read", "input/", lambda: None, 0)
     older = Life(mine)
     filled(older, 12)
@@ -283,7 +283,7 @@ def test_an_owner_that_was_fenced_while_it_made_an_integral_says_so(store: Local
 
 
 def test_an_owner_that_sleeps_before_it_deletes_deletes_nothing_of_a_newer_one(store: LocalStore) -> None:
-    """What it found left over has the name of an owner before it, not that of the newer one's integral."""
+    """The parts left over have the name of an earlier owner, not of the newer owner's segment."""
     killed: Any = Killed(store, "create", COMPACTED, 1, after=True)
     life = Life(killed, 2)
     filled(life, 12)
@@ -321,7 +321,7 @@ class Doubtful:
             raise bl.UnavailableError("STORE_FAILED", "a failed sync: mend the disk")
 
 
-def test_parts_that_a_memo_may_name_stay_though_its_owner_does_not_know_of_it(store: LocalStore) -> None:
+def test_parts_that_a_key_checkpoint_may_name_stay_though_its_owner_does_not_know_it(store: LocalStore) -> None:
     doubtful = Doubtful(store)
     life = Life(doubtful)
     filled(life, 12)
@@ -356,7 +356,7 @@ def test_keys_are_packed_while_an_integral_is_written(store: LocalStore) -> None
     log.append([Push(f"{number}", 1, b"", 0) for number in range(8)], b"")
     log.remember(0)
     assert len(log.keys.packed) == 1
-    assert parts(store) == [part.name], "no memo names it yet"
+    assert parts(store) == [part.name], "no key checkpoint names it yet"
 
 
 # --- on Spark ---

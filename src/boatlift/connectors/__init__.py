@@ -2,7 +2,7 @@
 
 from boatlift.connectors import kafka
 from boatlift.connectors.deliver import foreach, http_post, stdout
-from boatlift.connectors.files.declared import files
+from boatlift.connectors.files.options import files
 from boatlift.connectors.generator import generator
 from boatlift.connectors.parquet.sink import parquet
 from boatlift.connectors.push import push

@@ -1,4 +1,4 @@
-"""A source that computes its rows from their numbers: for examples, tests and benchmarks."""
+"""A source that computes its rows from their numbers, for examples, tests and benchmarks."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import checked_options
-from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
+from boatlift.connectors.kit import SourceBase, checked_options
+from boatlift.dataflow.contracts import Json, SourceCapabilities
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["GeneratorSource", "generator"]
-
 _SLICE = 1 << 16  # rows; each slice of a step can be another task's
-_ROW_BYTES = 32  # a guess, for the choice of how many tasks read a step
+_ROW_BYTES = 32  # an estimate, for the number of tasks that read a step
 _CHANGING = re.compile(r"\b(?:current_\w+|now|localtimestamp|curdate|unix_timestamp(?=\s*\(\s*\)))\b", re.IGNORECASE)
 
 
@@ -27,8 +25,8 @@ def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | No
 
     Args:
         columns: Column to SQL expression over `id`, the row's number from 0: `{"k": "xxhash64(id) % 1000"}`.
-        rows_per_step: How many rows a step has.
-        steps: How many steps there are; None: without end.
+        rows_per_step: The rows of a step.
+        steps: The number of steps; None: without end.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -44,10 +42,9 @@ def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | No
     return GeneratorSource(dict(columns), rows_per_step, steps)
 
 
-class GeneratorSource:
+class GeneratorSource(SourceBase):
     """Rows by number. A position is `{"start": …, "end": …}`, end excluded; `_position` is the row's number."""
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, columns: dict[str, str], rows_per_step: int, steps: int | None) -> None:
@@ -55,8 +52,8 @@ class GeneratorSource:
         self._rows_per_step = rows_per_step
         self._end = None if steps is None else rows_per_step * steps
         named = ", ".join(f"({expression}) AS `{name.replace('`', '``')}`" for name, expression in columns.items())
-        # The numbers come as data: a literal that changes from step to step would be compiled anew each time. `OUTER`
-        # keeps the optimizer from counting the numbers of each slice in the driver.
+        # The numbers come as data: Spark would compile literals that change from step to step anew each time. `OUTER`
+        # prevents the optimizer from expanding each slice in the driver.
         self._query = (
             f"SELECT {named}, id AS _position FROM (SELECT id FROM VALUES {{slices}} AS slices(start, last) "  # noqa: S608
             "LATERAL VIEW OUTER explode(sequence(start, last)) AS id)"
@@ -64,19 +61,12 @@ class GeneratorSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Every row can be computed again."""
         return SourceCapabilities(rescannable=self, names_input=self)
 
     def describe(self) -> Json:
-        """Return kind and columns."""
         return {"kind": "generator", "columns": dict(self._columns)}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema that Spark finds for the expressions.
-
-        Raises:
-            InvalidError: `[NOT_DETERMINISTIC]` an expression such as `rand()`.
-        """
         rows = self.load(spark, {"start": 0, "end": 1}).drop("_position")
         if not rows._jdf.queryExecution().analyzed().deterministic():
             raise InvalidError(
@@ -85,11 +75,9 @@ class GeneratorSource:
         return rows.schema
 
     def start(self) -> Json:
-        """Return the cursor before row 0."""
         return {"next": 0}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the next `rows_per_step` rows."""
         start = int(cursor["next"])
         end = start + self._rows_per_step
         if self._end is not None:
@@ -97,36 +85,25 @@ class GeneratorSource:
         return {"start": start, "end": end} if start < end else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a position's last row."""
         return {"next": max(int(cursor["next"]), int(position["end"]))}
 
     def verify(self, position: Json) -> None:
         """Do nothing: a row is a function of its number."""
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Compute the rows of a position."""
         start, end = int(position["start"]), int(position["end"])
         firsts = range(start, end, _SLICE)
         slices = ", ".join(f"({first}L, {min(first + _SLICE, end) - 1}L)" for first in firsts)
         return spark.sql(self._query.replace("{slices}", slices))
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Compute all rows before the next."""
         return self.load(spark, {"start": 0, "end": cursor["next"]})
 
     def verify_everything(self, cursor: Json) -> None:
-        """Do nothing: a row is a function of its number."""
+        """Do nothing, as `verify`."""
 
     def size_bytes(self, position: Json) -> int:
-        """Estimate the bytes by the number of rows."""
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES
 
     def names(self, position: Json) -> str:
-        """Return the numbers of a position's rows."""
         return f"rows {position['start']} to {int(position['end']) - 1}"
-
-    def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Return None: there is no outside that could fail."""
-
-    def acknowledge(self, position: Json) -> None:
-        """Do nothing: the source keeps nothing."""

@@ -1,7 +1,7 @@
 """A real Spark cluster on loopback, whose parts can be killed.
 
-`local[2]` is Spark in one process, of which no part can be lost alone. A standalone master and its workers are
-processes of their own, as on real machines, and come with the PySpark package.
+`local[2]` is Spark in one process. A standalone master and its workers are processes of their own, as on real machines,
+and come with the PySpark package.
 """
 
 from __future__ import annotations
@@ -24,12 +24,10 @@ from typing import IO, Self, TypeVar
 from boatlift.errors import UnavailableError
 from boatlift.spark.session.settings import check_java, prepare_environment
 
-__all__ = ["StandaloneCluster"]
-
 _T = TypeVar("_T")
 
-_PATIENCE = 120.0
-"""Seconds until an event that does not come is an error; a busy machine starts a JVM in ten."""
+_TIMEOUT = 120.0
+"""Seconds after which a missing event is an error; a busy machine starts a JVM in ten."""
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -63,12 +61,11 @@ class StandaloneCluster:
 
     @property
     def url(self) -> str:
-        """The master's URL, for `--master` and `boatlift.session`."""
         return self._url
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The Spark settings for a driver: small executors, whose loss is noticed in seconds, not minutes."""
+        """The Spark settings for a driver: small executors, whose loss is noticed in seconds."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": _QUICK_JVM,
@@ -79,7 +76,7 @@ class StandaloneCluster:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The environment variables that a driver needs beside those of this process."""
+        """The environment variables that a driver needs beside this process's."""
         prepare_environment(self._url)
         return {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
 
@@ -239,18 +236,17 @@ def _wait(condition: Callable[[], _T | None], what: str) -> _T:
     Raises:
         UnavailableError: `[STEP_FAILED]` no value came in time.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := condition()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(
-                "STEP_FAILED", f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy"
+                "STEP_FAILED", f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy"
             )
         time.sleep(0.05)
     return found
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports of loopback that no server listens on."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for each in sockets:
@@ -262,7 +258,6 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _processes() -> Iterator[tuple[int, int]]:
-    """Return the process id and the session id of every process that runs."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:

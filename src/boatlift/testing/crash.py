@@ -1,9 +1,8 @@
 """Crash points: before and after each call on the store and on sinks; after each step and each restored state.
 
-No list of points is kept by hand: a wrapper counts the calls. A first run records the calls. Then, for any of them, a
-process is killed by `SIGKILL` right there and started again, and its results are compared with those of an undisturbed
-run. With `--pause` the process is stopped by `SIGSTOP` instead, and may go on by `SIGCONT` when another process has
-taken over. Users can do the same to their own dataflows:
+A first run records the calls. Then a test kills a process by `SIGKILL` at any of them, starts it again, and compares
+the results with an undisturbed run. With `--pause` the process is stopped by `SIGSTOP`, and may continue by `SIGCONT`
+when another process has taken over. Users can do the same to their own dataflows:
 
     python -m boatlift.testing.crash flights:flow --store store --record calls.txt
     python -m boatlift.testing.crash flights:flow --store store --at 'store.create(log):before:3'
@@ -23,13 +22,11 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from boatlift.connectors.kit.wrapping import SinkWrapper
+from boatlift.connectors.kit import SinkWrapper
 from boatlift.dataflow import Committed, Outcome, Plan, Sink, SinkContext, Staged, Stager
 from boatlift.storage.store import Store
 
 T = TypeVar("T")
-
-__all__ = ["CrashPoint", "CrashingSink", "CrashingStore", "Tracer", "with_crashing_sinks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +59,15 @@ class Tracer:
     """Counts calls, records them in a file, and kills the process at one of them.
 
     Args:
-        target: The moment to die at; None to live.
-        record: A file that gets a line for each moment passed.
-        blow: The signal that the process sends itself there.
+        target: The crash point; None: the process lives.
+        record: A file that gets a line for each crash point passed.
+        kill_by: The signal that the process sends itself.
     """
 
     def __init__(
-        self,
-        target: CrashPoint | None = None,
-        record: Path | None = None,
-        blow: signal.Signals = signal.SIGKILL,
+        self, target: CrashPoint | None = None, record: Path | None = None, kill_by: signal.Signals = signal.SIGKILL
     ) -> None:
-        self.blow = blow
+        self.kill_by = kill_by
         self._target = target
         self._record = None if record is None else record.absolute()
         self._uses: Path | None = None
@@ -81,22 +75,22 @@ class Tracer:
         self._lock = threading.Lock()
 
     def pass_by(self, call: str, when: str) -> None:
-        """Record that the process is at this moment, and die if it is the one to die at."""
+        """Record that the process is at this crash point, and die if it is the target."""
         with self._lock:
             self._visits[call, when] += 1
             here = CrashPoint(call, when, self._visits[call, when])
             _note(self._record, here)
         if here == self._target:
-            os.kill(os.getpid(), self.blow)
+            os.kill(os.getpid(), self.kill_by)
 
     def in_tasks(self, call: str, stager: Stager) -> Stager:
-        """Return a stager each of whose uses in a task is a moment of this process, before it and after it."""
+        """Return a stager with a crash point of this process before and after each use in a task."""
         if self._uses is None:
             self._uses = Path(tempfile.mkdtemp(prefix="boatlift-crash-"))
-        return _CrashingStager(stager, call, os.getpid(), self._target, self._record, self._uses, self.blow)
+        return _CrashingStager(stager, call, os.getpid(), self._target, self._record, self._uses, self.kill_by)
 
     def around(self, call: str, function: Callable[..., T], *arguments: Any) -> T:
-        """Make a call, with the moments before and after it."""
+        """Make a call, with the crash points before and after it."""
         self.pass_by(call, "before")
         result = function(*arguments)
         self.pass_by(call, "after")
@@ -114,23 +108,18 @@ class CrashingStore:
         return self._tracer.around(f"store.{verb}({name.split('/', maxsplit=1)[0]})", function, name, *arguments)
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """As `Store.create`."""
         self._around("create", name, self._store.create, content)
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """As `Store.read`."""
         return self._around("read", name, self._store.read, start, length)
 
     def size(self, name: str) -> int | None:
-        """As `Store.size`."""
         return self._around("size", name, self._store.size)
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`."""
         return iter(self._around("list", prefix, lambda name: [*self._store.list(name)]))
 
     def delete(self, name: str) -> None:
-        """As `Store.delete`."""
         self._around("delete", name, self._store.delete)
 
     def local_path(self, name: str) -> Path | None:
@@ -138,11 +127,9 @@ class CrashingStore:
         return self._store.local_path(name)
 
     def scratch(self, owner: int) -> Path:
-        """As `Store.scratch`."""
         return self._tracer.around("store.scratch", self._store.scratch, owner)
 
     def discard_scratch(self, before: int) -> None:
-        """As `Store.discard_scratch`."""
         self._tracer.around("store.discard_scratch", self._store.discard_scratch, before)
 
 
@@ -150,8 +137,8 @@ class CrashingStore:
 class _CrashingStager:
     """A stager that counts its uses, and kills the driver at one of them, from a task in the middle of a Spark job.
 
-    A plan may stand for many steps, and its tasks are in several processes. So each use adds a byte to a file that is
-    theirs together: where the byte stands is the number of the visit.
+    A cached plan serves many steps, and its tasks are in several processes. So each use appends a byte to a shared
+    file: the length of the file is the number of the visit.
     """
 
     stager: Stager
@@ -160,7 +147,7 @@ class _CrashingStager:
     target: CrashPoint | None
     record: Path | None
     uses: Path
-    blow: signal.Signals
+    kill_by: signal.Signals
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
         self._pass_by("before")
@@ -174,7 +161,7 @@ class _CrashingStager:
             here = CrashPoint(self.call, when, file.tell())
         _note(self.record, here)
         if here == self.target:
-            os.kill(self.driver, self.blow)
+            os.kill(self.driver, self.kill_by)
 
 
 def _note(record: Path | None, here: CrashPoint) -> None:
@@ -187,8 +174,6 @@ class CrashingSink(SinkWrapper):
     """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task.
 
     Args:
-        sink: The sink.
-        name: Its name in the dataflow.
         tracer: Counts the calls, and kills.
     """
 
@@ -201,19 +186,15 @@ class CrashingSink(SinkWrapper):
             inner.announce(lambda moment: tracer.pass_by(f"sink.{moment}({name})", "after"))
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Open the sink, with crash points around."""
         return self._tracer.around(f"sink.open({self._name})", self.sink.open, context)
 
     def stager(self) -> Stager:
-        """Return the sink's stager, with crash points around each of its uses."""
         return self._tracer.in_tasks(f"sink.stage({self._name})", self.sink.stager())
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Commit to the sink, with crash points around."""
         return self._tracer.around(f"sink.commit({self._name})", self.sink.commit, step, rows, digest, staged)
 
     def close(self) -> None:
-        """Close the sink, with crash points around."""
         self._tracer.around(f"sink.close({self._name})", self.sink.close)
 
 
@@ -247,8 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--store", required=True, type=Path)
     parser.add_argument("--available-now", action="store_true")
     parser.add_argument("--master", default=DEFAULT_MASTER)
-    parser.add_argument("--at", type=CrashPoint.parse, help="where to die, such as 'store.create(log):before:3'")
-    parser.add_argument("--pause", action="store_true", help="do not die there but stop, until told to go on")
+    parser.add_argument("--at", type=CrashPoint.parse, help="the crash point, such as 'store.create(log):before:3'")
+    parser.add_argument("--pause", action="store_true", help="stop there by SIGSTOP, until SIGCONT")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
     session = OneSession(chosen.master, chosen.flow)

@@ -27,12 +27,10 @@ from boatlift.testing.kafka_java import KafkaJava
 from boatlift.testing.kafka_settings import as_properties, check_users, one_node, secured
 from boatlift.testing.ports import ReservedPort
 
-__all__ = ["ConsoleRow", "KafkaBroker"]
-
 _T = TypeVar("_T")
 
-_PATIENCE = 120.0
-"""Seconds until an event that does not come is an error; a busy machine starts a broker in twenty."""
+_TIMEOUT = 120.0
+"""Seconds after which a missing event is an error; a busy machine starts a broker in twenty."""
 
 
 class KafkaBroker:
@@ -44,8 +42,8 @@ class KafkaBroker:
             broker.kill()
             broker.restart()
 
-    Ports and data survive kills and restarts. The operating system keeps its memory at a kill: the loss of power would
-    take more.
+    Ports and data survive kills and restarts. A kill loses nothing that the operating system has not written yet: a
+    loss of power would.
 
     Args:
         settings: Settings of the broker, by their names in `server.properties`; they win over those of `one_node`.
@@ -82,7 +80,6 @@ class KafkaBroker:
 
     @property
     def bootstrap(self) -> str:
-        """The address for `bootstrap.servers`."""
         return f"127.0.0.1:{self._ports[0].number}"
 
     @property
@@ -105,7 +102,6 @@ class KafkaBroker:
 
     @property
     def running(self) -> bool:
-        """True if the broker's process lives, paused or not."""
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
@@ -151,10 +147,10 @@ class KafkaBroker:
         self._process.terminate()
         self._process.send_signal(signal.SIGCONT)
         try:
-            self._process.wait(_PATIENCE)
+            self._process.wait(_TIMEOUT)
         except subprocess.TimeoutExpired as error:
             raise UnavailableError(
-                "BROKER_FAILED", f"the broker did not end within {_PATIENCE:.0f} s: kill it"
+                "BROKER_FAILED", f"the broker did not end within {_TIMEOUT:.0f} s: kill it"
             ) from error
         self._process = None
         if self._writes_archive:
@@ -204,7 +200,6 @@ class KafkaBroker:
         """Return the rows of a topic from its beginning, read by Kafka's own console consumer.
 
         Args:
-            topic: The topic.
             isolation: `read_uncommitted` reads rows of open and aborted transactions too.
             max_messages: The number of rows after which the consumer ends; without it the consumer ends by `timeout`.
             timeout: The seconds without a row after which the consumer ends. They begin before it is connected.
@@ -213,7 +208,7 @@ class KafkaBroker:
             LookupError: there is no such topic (the console consumer itself would find no row in it).
             UnavailableError: `[BROKER_FAILED]` the broker does not answer, or the consumer failed.
         """
-        known = _metadata(self.bootstrap, _PATIENCE)
+        known = _metadata(self.bootstrap, _TIMEOUT)
         if known is None:
             raise UnavailableError(
                 "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
@@ -333,12 +328,12 @@ def _wait(condition: Callable[[], _T | None], what: str) -> _T:
     Raises:
         UnavailableError: `[BROKER_FAILED]` no value came in time.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while (found := condition()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(
                 "BROKER_FAILED",
-                f"{what} did not come within {_PATIENCE:.0f} s: run again on a machine that is less busy",
+                f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy",
             )
         time.sleep(0.02)
     return found

@@ -8,16 +8,14 @@ from typing import Literal, NamedTuple
 from boatlift.errors import UnavailableError
 from boatlift.testing.kafka_java import KafkaJava
 
-__all__ = ["ConsoleRow", "Isolation", "read_by_console"]
-
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 # The separators of the consumer's output are control characters that no test has in its data: tabs and new lines may be
 # data.
 _ROW, _PART, _HEADER, _NULL = "\x1e", "\x1f", "\x1d", "\x1c"
 
-_PATIENCE = 120.0
-"""Seconds for the consumer's start and end, beside those that it may wait for rows."""
+_TIMEOUT = 120.0
+"""Seconds for the consumer's start and end, beside its wait for rows."""
 
 
 class ConsoleRow(NamedTuple):
@@ -25,7 +23,6 @@ class ConsoleRow(NamedTuple):
 
     Attributes:
         partition: The partition of the topic.
-        key: The key; None if the row has none.
         value: The value; None for a deletion.
         headers: Names and values, in their order; a name must not have a colon.
     """
@@ -60,7 +57,7 @@ def read_by_console(
     )
     # fmt: on
     try:
-        answer = subprocess.run(command, capture_output=True, timeout=_PATIENCE + timeout, check=False)
+        answer = subprocess.run(command, capture_output=True, timeout=_TIMEOUT + timeout, check=False)
     except subprocess.TimeoutExpired as error:
         raise UnavailableError("BROKER_FAILED", f"the console consumer of {topic} did not end in time") from error
     # The exit status is always 0, but the sum is printed only at the end of a complete run.

@@ -16,8 +16,6 @@ import xxhash
 from boatlift.errors import UnavailableError
 from boatlift.spark.session.settings import check_java
 
-__all__ = ["KafkaJava"]
-
 _ENVIRONMENT = "BOATLIFT_KAFKA_JARS"
 _DEFAULT_FOLDER = Path(".kafka/libs")
 
@@ -65,7 +63,6 @@ class KafkaJava:
 
     @property
     def has_archive(self) -> bool:
-        """True if the archive exists."""
         return self._archive.exists()
 
     def command(
@@ -75,7 +72,6 @@ class KafkaJava:
 
         Args:
             main_class: The class.
-            arguments: The arguments of the class.
             options: The options of Java.
             write_archive: The file that the process writes an archive to at its end. None: it uses the archive, if
                 there is one.

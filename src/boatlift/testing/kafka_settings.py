@@ -7,8 +7,6 @@ from collections.abc import Mapping
 
 from boatlift.errors import InvalidError
 
-__all__ = ["as_properties", "check_users", "one_node", "secured"]
-
 
 def one_node(port: int, controller_port: int, data: str) -> dict[str, str]:
     """Return the settings of a node that is a whole cluster."""

@@ -11,8 +11,6 @@ from typing import Self
 
 from boatlift.errors import UnavailableError
 
-__all__ = ["ReservedPort"]
-
 _LOWEST = 10_000
 _HIGHEST = 65_535
 _TRIES = 1_000
@@ -46,7 +44,6 @@ class ReservedPort:
         )
 
     def release(self) -> None:
-        """Release the port; a second call does nothing."""
         self._claim.close()
 
     def __enter__(self) -> Self:

@@ -12,8 +12,6 @@ from pyspark import cloudpickle
 
 from boatlift.operators.custom.contract import StatefulOperator
 
-__all__ = ["check_operator"]
-
 
 def check_operator(operator: StatefulOperator, steps: Sequence[pa.Table]) -> None:
     """Assert that an operator keeps the laws of `StatefulOperator` over some steps of one key group.
@@ -41,7 +39,7 @@ def check_operator(operator: StatefulOperator, steps: Sequence[pa.Table]) -> Non
 
 @dataclass(frozen=True)
 class _Course:
-    """What a copy of an operator gives at each step."""
+    """The states, deltas and rows of an operator, step by step."""
 
     states: list[bytes]
     deltas: list[bytes]
@@ -83,7 +81,7 @@ def _assert_rest(operator: StatefulOperator, states: Sequence[bytes]) -> None:
 
 
 def _assert_snapshot_and_deltas(operator: StatefulOperator, states: Sequence[bytes], deltas: Sequence[bytes]) -> None:
-    """Begin with nothing, or with the snapshot of any step, and apply the deltas after it."""
+    """Restore from nothing, or from the snapshot of any step, and apply the later deltas."""
     for begin in range(-1, len(states)):
         one = copy.deepcopy(operator)
         if begin >= 0:
@@ -96,7 +94,7 @@ def _assert_snapshot_and_deltas(operator: StatefulOperator, states: Sequence[byt
 
 
 def _assert_groups_move(operator: StatefulOperator, steps: Sequence[pa.Table], course: _Course) -> None:
-    """Go on from each snapshot in an object that was pickled, as on the way to another process."""
+    """Continue from each snapshot in an object that was pickled, as for another process."""
     for begin in range(len(steps) - 1):
         one = pickle.loads(cloudpickle.dumps(operator))  # type: ignore[no-untyped-call]
         one.set_state(course.states[begin])

@@ -16,8 +16,6 @@ from typing import Any, Self
 
 from boatlift.spark.session.settings import DEFAULT_MASTER, check_java, prepare_environment, settings_for
 
-__all__ = ["WarmJvm"]
-
 _WARM_UP = """
 from boatlift.spark.session.session import session
 spark = session()
@@ -94,12 +92,10 @@ class WarmJvm:
         }
 
     def environment(self) -> dict[str, str]:
-        """Return this process's environment with `variables`, as `subprocess` takes it."""
         return {**os.environ, **self.variables}
 
     @property
     def pid(self) -> int:
-        """The process id of the JVM."""
         return int(self._gateway.proc.pid)
 
     def _stop(self) -> None:

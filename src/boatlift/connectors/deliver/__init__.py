@@ -1,4 +1,4 @@
-"""Sinks that deliver rows and keep no account of it: a function of the user's, requests over HTTP, a print."""
+"""At-least-once sinks: a function of the user's, requests over HTTP, the standard output."""
 
 from boatlift.connectors.deliver.foreach import foreach
 from boatlift.connectors.deliver.http import http_post

@@ -12,25 +12,21 @@ from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, whole_number
 from boatlift.errors import InvalidError, UnavailableError
 
-__all__ = ["foreach"]
-
 
 @checked_options("bl.foreach")
 def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSink:
     """Return a sink that calls a function with the rows of each step, at least once.
 
-    The function is called in a task, with steps in order: each step at least once, and only the step under way may come
-    again after a failure. It is then called with the same rows in the same order, so that a function whose effects are
-    idempotent by the step's number is exact. A task of a process that was killed may end late, when the next process
-    has delivered later steps: a function that overwrites compares the number of the step. A step without rows makes no
-    call. An error that the function raises is taken for a failure of the outside: the step is delivered again a few
-    times, then the dataflow stops.
+    Tasks call the function, with steps in order. Only the step under way may come again after a failure, with the same
+    rows in the same order: so a function with effects that are idempotent by the step's number is exact. A task of a
+    killed process may end late, after the next process has delivered later steps: a function that overwrites must
+    compare the number of the step. A step without rows makes no call. An error of the function counts as a failure of
+    the external system: the step is retried a few times, then the dataflow stops.
 
     Args:
         function: Takes the rows, a `pyarrow.Table`, and the step's number: `function(rows, step)`; with several parts
-            also the part's number: `function(rows, step, part)`. If rows are changes, their weight (−1 or +1) is the
-            column `_weight`.
-        parts: In how many parts a step is delivered, at the same time, each by a call of its own.
+            also the part's number: `function(rows, step, part)`. If rows are changes, `_weight` is −1 or +1.
+        parts: The number of parts of a step, which are delivered at the same time, each by a call of its own.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -46,7 +42,7 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
             f"bl.foreach calls its function with ({', '.join(wanted)}), and {_name(function)} does not take these: "
             f"{error}",
         ) from None
-    except ValueError:  # a function of C's has no signature
+    except ValueError:  # a function in C has no signature
         pass
     about = {"kind": "foreach", "function": _name(function), "parts": parts}
     return DeliveringSink(_Call(function, _name(function), with_part=parts > 1), about, parts, (function,))

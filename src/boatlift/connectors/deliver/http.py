@@ -17,15 +17,13 @@ from boatlift.errors import InvalidError, UnavailableError
 if TYPE_CHECKING:
     import urllib3
 
-__all__ = ["http_post"]
-
 _TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 LONGEST_REST = 30
-"""Seconds between two tries at most, whatever `Retry-After` says: a task that rests holds up the end of a run."""
+"""The most seconds between two attempts, whatever `Retry-After` says: a waiting task delays the end of a run."""
 
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Answers after which the same request may succeed later."""
@@ -44,25 +42,25 @@ def http_post(
 ) -> DeliveringSink:
     """Return a sink that posts the rows of each step to a URL, at least once.
 
-    Each request has the header `Idempotency-Key`, which names dataflow, store, sink, step, part, request and content. A
-    step that is delivered again is the same requests with the same keys, as long as `format`, `rows_per_request` and
-    `parts` stay. So delivery is exactly once where the receiver ignores a key that it knows. A task of a process that
-    was killed may post late, when the next process has posted later steps: a receiver that overwrites compares the
-    number of the step.
+    Each request has the header `Idempotency-Key`, with dataflow, store, sink, step, part, request and content. A step
+    that is delivered again has the same requests with the same keys, as long as `format`, `rows_per_request` and
+    `parts` stay. So delivery is exactly once if the receiver ignores keys that it knows. A task of a killed process may
+    post late, after the next process has posted later steps: a receiver that overwrites must compare the number of the
+    step.
 
-    An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, no answer in time, or no connection, a request is
-    tried again, with rests that double, or as `Retry-After` says, up to half a minute. Any other answer is a refusal:
-    the dataflow stops, and nothing is lost.
+    An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, a timeout or a failed connection, a request is
+    retried with exponential backoff, or as `Retry-After` says, up to half a minute. Any other answer is a refusal: the
+    dataflow stops, and nothing is lost.
 
     Args:
         url: `http://…` or `https://…`.
         format: `json`: a body is an array of objects, one a row. `lines`: one object a line.
         headers: Further headers, such as `Authorization`; they are kept in memory only.
         rows_per_request: The most rows of a request.
-        parts: How many requests of a step are under way at the same time, each in a task of its own.
+        parts: The number of requests of a step at the same time, each in a task of its own.
         timeout: Seconds to wait for a connection, and for an answer.
-        tries: How often a request is sent before the sink counts as failed. The host then rests and delivers the step
-            again, a few times.
+        tries: The attempts at a request before the sink counts as failed. The host then delivers the step again, a few
+            times, with backoff.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
@@ -88,7 +86,7 @@ def http_post(
         raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
     for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
         whole_number(name, number)
-    if not _is_duration(timeout):
+    if not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
         raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
     for name, value in (headers or {}).items():
         if not _is_header(name, value):
@@ -111,7 +109,7 @@ def http_post(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Post:
-    """Posts the rows of a part, some a request, one request after the other."""
+    """Posts the rows of a part, one request after the other."""
 
     url: str
     shown: str
@@ -126,18 +124,15 @@ class _Post:
 
         with urllib3.PoolManager(1) as pool:
             for number, begin in enumerate(range(0, len(part.texts), self.rows)):
-                body = self._body(part.texts.slice(begin, self.rows).to_pylist())
+                texts = part.texts.slice(begin, self.rows).to_pylist()
+                body = ("\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]").encode()
                 self._post(pool, f"{part.key}/{number}/{xxhash.xxh3_64_hexdigest(body)}", body)
 
-    def _body(self, texts: list[str]) -> bytes:
-        text = "\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]"
-        return text.encode()
-
     def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
-        """Post a body until an answer says that it was taken.
+        """Post a body until it is accepted.
 
-        The key names the number of the request, since two may have equal rows. It names the content, too: so a receiver
-        takes no rows for others that it knows, though options have changed between a failure and the next try.
+        The key has the number of the request, because two requests may have equal rows. It also has a hash of the
+        content: after a change of options, the receiver does not confuse new rows with known ones.
         """
         import urllib3
 
@@ -177,12 +172,7 @@ class _Post:
         raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
 
 
-def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and 0 < value < float("inf")
-
-
 def _is_header(name: object, value: object) -> bool:
-    """Return whether HTTP carries a header of that name and value."""
     return (
         isinstance(name, str)
         and isinstance(value, str)
@@ -192,5 +182,4 @@ def _is_header(name: object, value: object) -> bool:
 
 
 def _one_line(text: str) -> str:
-    """Return the beginning of a text, in one line."""
     return " ".join(text.split())[:300]

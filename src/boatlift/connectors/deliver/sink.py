@@ -1,45 +1,34 @@
-"""A sink that hands rows over and keeps no account: what it has delivered, the log says.
+"""At-least-once sinks: the external system remembers no steps, so the log alone records what was delivered.
 
-`commit` delivers the rows of a step in tasks, at once, and nothing of it can be taken back. A process that dies after
-the delivery and before the log's record of it delivers the step once more.
+`commit` delivers the rows of a step in tasks. A process that dies after the delivery and before the log's record of it
+delivers the step once more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from boatlift.connectors.kit import ArrowStager, read_pieces
-from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit import SinkBase, read_pieces
+from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.connectors.kit.task_jobs import run_in_tasks, session_of_process
-from boatlift.dataflow.contracts import (
-    Delivery,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-    Stager,
-)
-from boatlift.errors import FLOW_AND_STORE, Finding, UnavailableError, from_text, to_text
+from boatlift.dataflow.contracts import Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.errors import FLOW_AND_STORE, UnavailableError, from_text, to_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Deliver", "DeliveringSink", "StepPart"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepPart:
-    """The rows of a step, or those of one of its parts.
+    """The rows of a step, or of one of its parts.
 
-    A step that is delivered again, after whatever failure, comes in the same parts with the same rows in the same
-    order, as long as the number of parts stays.
+    A step that is delivered again has the same parts, with the same rows in the same order, as long as the number of
+    parts stays.
 
     Attributes:
-        sink: The sink's name.
-        key: The name of the part among all parts of all steps of all sinks: `DATAFLOW/STORE/SINK/STEP/PART`.
+        key: The part's unique name: `DATAFLOW/STORE/SINK/STEP/PART`.
         step, part: The numbers of step and part.
         rows: The rows: the user's columns, then `_weight` if rows are changes.
         texts: A JSON object for each row.
@@ -54,55 +43,42 @@ class StepPart:
 
 
 class Deliver(Protocol):
-    """Hands the rows of a part to the outside. It runs in a task, and is pickled."""
+    """Sends the rows of a part to the external system. It runs in a task, and is pickled."""
 
     def __call__(self, part: StepPart) -> None:
-        """Return once the outside has the rows.
+        """Return once the external system has the rows.
 
         Raises:
-            UnavailableError: `[SINK_FAILED]` the outside does not have all of them, and another try is worth it;
-                `[SINK_REFUSED]` it will never take them.
+            UnavailableError: `[SINK_FAILED]` it lacks some of them, and a retry may help; `[SINK_REFUSED]` it will
+                never accept them.
         """
 
 
-class DeliveringSink:
-    """A sink that delivers the rows of each step, at least once, in the order of steps.
+class DeliveringSink(SinkBase):
+    """Delivers the rows of each step, at least once, in the order of steps.
 
     Args:
         deliver: Delivers a part.
         about: Kind, place and options, as `describe` returns them.
-        parts: In how many parts a step is delivered, at the same time, each in a task of its own.
-        functions: The user's functions that it calls.
+        parts: The number of parts of a step, which are delivered at the same time, each in a task of its own.
+        functions: The user's functions that the sink calls.
     """
 
     delivery = Delivery.AT_LEAST_ONCE
-    key: Sequence[str] | None = None
     capabilities = SinkCapabilities(runs_jobs=True)
 
     def __init__(
         self, deliver: Deliver, about: Json, parts: int, functions: tuple[Callable[..., object], ...] = ()
     ) -> None:
         self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
-        self._context: SinkContext | None = None
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return self._about
 
     def open(self, context: SinkContext) -> None:
-        """Take note of the owner; the outside is not asked, since it has no account of steps."""
         self._context = context
 
-    def stager(self) -> Stager:
-        """Return the part that runs in the tasks of a step."""
-        return ArrowStager(self._opened.schema)
-
     def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Deliver a step; a step without rows needs no delivery.
-
-        Raises:
-            UnavailableError: `[SINK_FAILED]`, `[SINK_REFUSED]`.
-        """
         context = self._opened
         if rows:
             work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts)
@@ -120,25 +96,13 @@ class DeliveringSink:
                 raise
         return Outcome.APPENDED
 
-    def verify(self) -> Iterator[Finding]:
-        """Return no findings: nothing that was delivered can be read back."""
-        return iter(())
-
-    def close(self) -> None:
-        """Do nothing: the sink holds nothing open."""
-
-    @property
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "open comes first"
-        return self._context
-
 
 @dataclass(frozen=True, slots=True)
 class _PartTask:
-    """Delivers the part of a step whose number it gets.
+    """Delivers the part with the given number; returns the text of the error if that is refused, otherwise nothing.
 
-    A part that the outside does not take is a result and not a failure of the task: Spark would try the task again at
-    once, which is for the host to do, or not to do.
+    A refusal by the external system is a result and not a failure of the task: the host decides about a retry, and
+    Spark would retry a failed task at once.
     """
 
     deliver: Deliver
@@ -149,7 +113,6 @@ class _PartTask:
     parts: int
 
     def __call__(self, number: int) -> bytes:
-        """Return the text of the error with which the outside did not take the part; empty if it did."""
         owner = self.context
         rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
         if rows.num_rows:

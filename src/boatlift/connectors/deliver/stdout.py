@@ -8,23 +8,21 @@ from collections.abc import Sequence
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, read_pieces, whole_number
-from boatlift.connectors.kit.row_order import ordered_part
+from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, Staged
-
-__all__ = ["StdoutSink", "stdout"]
 
 
 @checked_options("bl.stdout")
 def stdout(*, rows: int = 20) -> StdoutSink:
     """Return a sink that prints the rows of each step, as JSON, at least once.
 
-    The rows appear on the standard output of the process that runs the dataflow, also where Spark is a cluster. A row
-    that is taken back has `-` before it, a new one of such a stream `+`.
+    The rows appear on the standard output of the process that runs the dataflow, also on a cluster. In a stream of
+    changes, a new row has `+` before it, and a retracted row `-`.
 
     Args:
-        rows: The most rows to print of a step; of the others their number is printed.
+        rows: The most rows to print of a step; of further rows, the number is printed.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -50,7 +48,6 @@ class StdoutSink(DeliveringSink):
         self._most = most
 
     def open(self, context: SinkContext) -> None:
-        """Take note of the owner; on a cluster, say where the rows will appear."""
         super().open(context)
         spark = session_of_process()
         if spark is not None and not str(spark.sparkContext.master).startswith("local"):
@@ -58,7 +55,6 @@ class StdoutSink(DeliveringSink):
             sys.stderr.write(f"boatlift: {context.sink} prints its rows here, on {where}\n")
 
     def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Print a step."""
         from boatlift.connectors.kit.json_text import json_objects
 
         if rows:

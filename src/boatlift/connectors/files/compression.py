@@ -1,8 +1,8 @@
 """Compressed files of text: which ones Spark reads, and how the driver reads them.
 
-Spark chooses the codec by the file's name. `.gz`, `.bz2` and `.zst` hold what every tool writes under these names. The
-other names are refused: Hadoop's `.lz4` and `.snappy` are forms of its own, and reading the common ones as these can
-exhaust the memory of an executor.
+Spark chooses the codec by the file's name. `.gz`, `.bz2` and `.zst` files are the same for every tool. Other names are
+refused: Hadoop has its own formats `.lz4` and `.snappy`, and reading common files as these can exhaust the memory of an
+executor.
 """
 
 from __future__ import annotations
@@ -21,24 +21,13 @@ from boatlift.errors import DataError, InvalidError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-__all__ = [
-    "DAMAGE",
-    "damage_of",
-    "exceeds",
-    "length_of_bom",
-    "opened",
-    "refuse_unreadable",
-    "whole_because",
-    "without_compression",
-]
-
 _READ = (".gz", ".bz2", ".zst")
 _REFUSED = (".7z", ".br", ".deflate", ".lz4", ".lzo", ".snappy", ".xz", ".z", ".zip")
 _CHUNK = 1 << 20
 _GZIP = 16 + zlib.MAX_WBITS  # zlib then expects the header and the trailer of gzip
 
 DAMAGE = (OSError, EOFError, zlib.error)
-"""What reading raises where bytes cannot be decompressed."""
+"""The errors of bytes that cannot be decompressed."""
 
 
 def without_compression(path: Path) -> Path:
@@ -46,15 +35,8 @@ def without_compression(path: Path) -> Path:
     return path.with_suffix("") if path.suffix in _READ else path
 
 
-def whole_because(path: Path, *, multi_line: bool) -> str | None:
-    """Return the reason why a file of text is taken whole; None if it can be taken in ranges of lines."""
-    if path.suffix in _READ:
-        return "it is compressed"
-    return "of multi_line, a row may have several lines" if multi_line else None
-
-
 def length_of_bom(path: Path) -> int:
-    """Return the length of the byte order mark with which a file of UTF-8 begins; 0 if it has none."""
+    """Return the length of the byte order mark of a file of UTF-8; 0 if it has none."""
     with path.open("rb") as file:
         return len(codecs.BOM_UTF8) if file.read(len(codecs.BOM_UTF8)) == codecs.BOM_UTF8 else 0
 
@@ -71,7 +53,7 @@ def refuse_unreadable(path: Path) -> None:
 
 
 class _Members(io.RawIOBase):
-    """The bytes of a file of gzip. Zeros behind its last member are an error, as they are for Spark."""
+    """The decompressed bytes of a gzip file. Zeros behind the last member are an error, as in Spark."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
@@ -79,7 +61,6 @@ class _Members(io.RawIOBase):
         self._member: zlib._Decompress | None = None
 
     def readable(self) -> bool:
-        """Return True."""
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
@@ -107,7 +88,7 @@ class _Members(io.RawIOBase):
 
 @contextmanager
 def opened(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for its bytes, decompressed; reading them raises `DAMAGE` where they cannot be."""
+    """Open a file for its decompressed bytes; reading raises `DAMAGE` if they cannot be decompressed."""
     if path.suffix == ".gz":
         with path.open("rb") as file:
             yield io.BufferedReader(_Members(file), _CHUNK)
@@ -125,7 +106,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 
 def exceeds(path: Path, most: int) -> bool:
-    """Return whether a file has more bytes, decompressed, than so many; no further ones are read."""
+    """Return whether a file has more than `most` bytes after decompression; no more than that is read."""
     if path.suffix not in _READ:
         return path.stat().st_size > most
     size = 0
@@ -141,7 +122,7 @@ def exceeds(path: Path, most: int) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """Return, in words, why a compressed file cannot be read to its end; None if it can, or is not compressed.
+    """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed.
 
     Raises:
         OSError: the file is gone, or cannot be read.

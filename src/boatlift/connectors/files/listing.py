@@ -1,32 +1,39 @@
-"""The files of a source: names, sizes, digests."""
+"""The files of a source: which exist, which are left to take, and which of them a step takes."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from fnmatch import translate
 from glob import has_magic
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import xxhash
+from boatlift.connectors.files.ranges import digest_of, has_another_footer
+from boatlift.connectors.kit import Columns
+from boatlift.dataflow.contracts import Json, Names
+from boatlift.errors import DataError, InvalidError, UnavailableError
 
-from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
-from boatlift.dataflow.contracts import Names
-from boatlift.errors import InvalidError, UnavailableError
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
 
-__all__ = ["Backlog", "KnownDigests", "Listing", "folded"]
+    from boatlift.connectors.files.formats.base import FileFormat
+
+logger = logging.getLogger(__name__)
 
 _HIDDEN = ("_", ".")
 _UNFINISHED = (".tmp", ".crc")
 
 
 class Listing:
-    """The files of a path: those directly in a folder, or those that match a glob.
+    """The files of a path: directly in a folder, or matching a glob.
 
-    A file must appear whole: written under another name (one that begins with `_` or `.`, or ends in `.tmp`) and
-    renamed. Hadoop's `.crc` files are no input either.
+    A file must appear whole. A writer gives it another name first, one that begins with `_` or `.` or ends in `.tmp`,
+    and renames it. Hadoop's `.crc` files are no input either.
 
     Args:
         path: A folder, a file or a glob, as the user wrote it.
@@ -36,7 +43,7 @@ class Listing:
         pattern: The parts of the glob below the base; None: a folder or a file.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` there can be no such path.
+        InvalidError: `[BAD_OPTION]` no such path can exist.
         UnavailableError: `[INPUT_UNAVAILABLE]` the path cannot be looked at, as one in a private folder.
     """
 
@@ -70,10 +77,10 @@ class Listing:
         return self.pattern is None or len(self.pattern) == 1
 
     def names(self, but: Names | None = None) -> list[str]:
-        """Return the names of all files but some, relative to the base, in order.
+        """Return the names of files relative to the base, in order.
 
         Args:
-            but: The names to leave out: such a name costs a look here, and nothing else.
+            but: The names to leave out, at the cost of one look-up each.
 
         Raises:
             OSError: the base cannot be read.
@@ -88,7 +95,7 @@ class Listing:
     def _found(
         self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Names
     ) -> Iterator[str]:
-        """Yield what is below a folder, matches the parts of a pattern, and is not left out."""
+        """Yield the names below a folder that match the parts of a pattern."""
         matches = re.compile(translate(parts[0])).match
         if len(parts) == 1:
             names = but.others(under + entry.name for entry in entries)
@@ -115,18 +122,29 @@ class Listing:
         return path
 
 
-def folded(before: str, digests: Iterable[str]) -> str:
-    """Return the digest of all files, from that of the earlier ones and the digests of the next, in order."""
-    for digest in digests:
-        before = xxhash.xxh3_128_hexdigest(f"{before}{digest}".encode())
-    return before
+@dataclass(frozen=True, slots=True)
+class FilesOptions:
+    """The options of a source of files, checked.
+
+    Attributes:
+        schema, columns: The declared ones; None: those of the first Parquet file.
+        described: The options for the program's identity.
+        max_files, max_bytes: The limits of a step. A larger file is taken in ranges, if its format has ranges.
+        idle: The seconds without a write after which a growing file is done; None: never.
+    """
+
+    listing: Listing
+    format: FileFormat
+    schema: str | StructType | None
+    columns: Columns | None
+    described: Json
+    max_files: int
+    max_bytes: int | None
+    idle: float | None = None
 
 
 class Backlog:
-    """The files of the newest listing that were not taken yet.
-
-    While there are some, no step needs another listing: its time would be that of all files.
-    """
+    """The files of the newest listing that were not taken yet; no step lists the folder again before they are."""
 
     def __init__(self, listing: Listing) -> None:
         self._listing = listing
@@ -134,7 +152,7 @@ class Backlog:
         self._begin = 0
 
     def left(self, taken: Names) -> Iterator[str]:
-        """Yield the files of the newest listing, in order of name, without those that were taken since."""
+        """Yield the files of the newest listing that were not taken, in order of name."""
         while self._begin < len(self._names) and self._names[self._begin] in taken:
             self._begin += 1
         names = map(self._names.__getitem__, range(self._begin, len(self._names)))  # `islice` would walk to the begin
@@ -150,44 +168,87 @@ class Backlog:
         return iter(self._names)
 
 
-def _digest(path: Path, part: FileRange | None) -> str:
-    """Return the digest of a file, or of a range of it; empty while a process writes to the file."""
-    if part is not None:
-        return digest_between(path, part.begin, part.end)
-    content = digest_of(path)
-    return "" if content is None else content[1]
+class StepInputs:
+    """Chooses the entries of a position: whole files, or one range of a large file."""
 
+    def __init__(self, options: FilesOptions, columns: Callable[[], Columns]) -> None:
+        self._listing, self._format, self._columns = options.listing, options.format, columns
+        self._max_files, self._max_bytes = options.max_files, options.max_bytes
+        self._warned = False
 
-class KnownDigests:
-    """Digests of files and ranges, each read once as long as the file's size and times stay the same.
-
-    Args:
-        read: Returns the digest of a file, or of a range of it; empty while a process writes to the file.
-    """
-
-    def __init__(self, read: Callable[[Path, FileRange | None], str] = _digest) -> None:
-        self._read = read
-        self._known: dict[tuple[Path, FileRange | None], tuple[tuple[int, ...], str]] = {}
-
-    def of(self, path: Path, part: FileRange | None = None) -> str:
-        """Return the digest of a file, or of a range of it; empty while a process writes to the file.
+    def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
+        """Return the first files within the limits of a step, or the first range of a large file.
 
         Raises:
+            DataError: `[INPUT_EMPTY]`, `[BAD_HEADER]`.
+            OSError: a file cannot be read.
+        """
+        files: list[dict[str, Any]] = []
+        total = 0
+        for name in names:
+            path = self._listing.path_of(name)
+            try:
+                of = path.stat().st_size
+                total += of
+                if files and self._max_bytes is not None and total > self._max_bytes:
+                    break
+                if self._max_bytes is not None and of > self._max_bytes and self._can_be_divided(path, of):
+                    self._format.check_file(path, self._columns())
+                    if (begin := self._format.rows_begin(path)) < of:
+                        return self._range(name, begin, self._max_bytes)
+                content = digest_of(path)
+            except FileNotFoundError:
+                continue  # it was removed since it was listed
+            if content is None:
+                continue  # a process is still writing to it, so it is no input yet
+            size, digest = content
+            if size == 0:
+                raise DataError("INPUT_EMPTY", f"{path} has no bytes: remove it, or put the whole file in its place")
+            self._format.check_file(path, self._columns())
+            files.append({"path": name, "size": size, "digest": digest})
+            if len(files) == self._max_files:
+                break
+        return files
+
+    def next_of(self, part: Json) -> list[dict[str, Any]]:
+        """Return the next range of a file; none while a process writes to the file.
+
+        Args:
+            part: The file's `path`, the `end` of its last range, and the size `of` the file.
+
+        Raises:
+            DataError: `[INPUT_MISSING]`, `[INPUT_CHANGED]` the file has changed since its last range.
             OSError: the file cannot be read.
         """
-        found = path.stat()
-        stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-        known = self._known.get((path, part))
-        if known is None or known[0] != stamp:
-            digest = self._read(path, part)
-            if not digest:
-                return ""
-            known = self._known[path, part] = (stamp, digest)
-        return known[1]
+        path = self._listing.path_of(part["path"])
+        so_far = f"and its first {part['end']} bytes were taken: put the"
+        try:
+            size = path.stat().st_size
+            if size != part["of"]:
+                message = f"{path} has {size} bytes, but had {part['of']}, {so_far} original back"
+                raise DataError("INPUT_CHANGED", message)
+            if has_another_footer(path, part):
+                raise DataError("INPUT_CHANGED", f"{path} has another footer than it had, {so_far} original back")
+            files = self._range(part["path"], part["end"], self._max_bytes or part["of"])
+            return [file for file in files if file["of"] == part["of"]]
+        except FileNotFoundError as error:
+            raise DataError("INPUT_MISSING", f"{path} is gone, {so_far} file back") from error
+
+    def _range(self, name: str, begin: int, most: int) -> list[dict[str, Any]]:
+        found = self._format.next_range(self._listing.path_of(name), begin, most)
+        return [] if found is None else [{"path": name, **found}]
+
+    def _can_be_divided(self, path: Path, size: int) -> bool:
+        reason = self._format.whole_because(path)
+        if reason is not None and not self._warned:
+            self._warned = True
+            message = "%s is taken whole, in one step: it has %d bytes, more than max_bytes_per_step=%d, and %s"
+            logger.warning(message, path, size, self._max_bytes, reason)
+        return reason is None
 
 
 def _without_dots(path: Path) -> Path:
-    """Resolve a path up to its last `..`, as the system does: Spark would cancel `..` with the name before it."""
+    """Resolve a path up to its last `..`, as the system does; Spark would cancel `..` and the name before it."""
     if ".." not in path.parts:
         return path
     last = len(path.parts) - path.parts[::-1].index("..")
@@ -195,7 +256,7 @@ def _without_dots(path: Path) -> Path:
 
 
 def _unnamable(path: Path) -> bool:
-    """Return whether a path has bytes that are no UTF-8: Python has half surrogate pairs for them."""
+    """Return whether a path is no UTF-8: Python has half surrogate pairs for the wrong bytes."""
     return not str(path).isascii() and any("\ud800" <= character <= "\udfff" for character in str(path))
 
 

@@ -1,32 +1,36 @@
-"""A source of files, each taken once; files that are found together are taken in order of name.
+"""A source of files: each file is taken once, and the files of a listing in order of name.
 
-A file is taken whole, or in ranges of lines or row groups over several steps if it has more bytes than a step may take.
+A file with more bytes than a step may take is taken over several steps, in ranges of lines or row groups.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.compression import without_compression
-from boatlift.connectors.files.listing import Backlog, KnownDigests, Listing, folded
-from boatlift.connectors.files.ranges import FileRange, digest_between, digest_of
-from boatlift.connectors.files.row_groups import PlacedRange, footer_of
-from boatlift.connectors.files.taking import StepInputs
-from boatlift.connectors.kit import Columns, struct_of
+from boatlift.connectors.files.listing import Backlog, FilesOptions, StepInputs
+from boatlift.connectors.files.ranges import (
+    FileRange,
+    KnownDigests,
+    PlacedRange,
+    digest_between,
+    digest_of,
+    folded,
+    has_another_footer,
+)
+from boatlift.connectors.kit import Columns, SourceBase, struct_of
 from boatlift.dataflow.columns import ORDINAL
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
+from boatlift.dataflow.contracts import FrameOfTask, Json, Names, SourceCapabilities, WaitingInput
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats import FileFormat, ReadFiles
-
-__all__ = ["FilesSource"]
+    from boatlift.connectors.files.formats.base import ReadFiles
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
@@ -34,85 +38,60 @@ _FILES_NAMED = 3
 _READ_FAILURES = ("FAILED_READ_FILE", "MALFORMED_RECORD", "CANNOT_READ_FILE", "PATH_NOT_FOUND")
 
 
-class FilesSource:
-    """Files by name. A position names each with size and digest, or one range with its digest.
+class FilesSource(SourceBase):
+    """Files by name. A position has the size and digest of each file, or one range with its digest.
 
-    A cursor holds the names of the files and ranges taken so far, in order, the digest of their digests, and where a
-    file that is taken in ranges goes on. The name of such a file comes after those of its ranges.
+    A cursor holds the names of the files and ranges taken so far, in order, the digest of their digests, and the place
+    where a file goes on that is taken in ranges. The name of such a file comes after the names of its ranges.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
-
-    def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        schema: str | StructType | None,
-        columns: Columns | None,
-        described: Json,
-        max_files: int,
-        max_bytes: int | None,
-    ) -> None:
-        self._listing = listing
-        self._format = file_format
-        self._declared = schema
-        self._columns = columns
-        self._described = described
-        self._limits = max_files, max_bytes
-        self._source = f"the files in {listing.base}"
-        self._inputs = StepInputs(listing, file_format, self._known_columns, max_files, max_bytes)
+    def __init__(self, options: FilesOptions) -> None:
+        self._options, self._listing, self._format = options, options.listing, options.format
+        self._columns = options.columns
+        self._source = f"the files in {self._listing.base}"
+        self.positioned = self._format.positioned
+        self._inputs = StepInputs(options, self._known_columns)
         self._schema: StructType | None = None
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._spark: SparkSession | None = None
         self._digests = KnownDigests()
-        self._backlog = Backlog(listing)
-
-    @property
-    def positioned(self) -> bool:
-        """Return whether `load` adds `_position`."""
-        return self._format.positioned
+        self._backlog = Backlog(self._listing)
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Several steps can be read in one scan, and all files again."""
-        bad_rows = None if self._format.sortable is None else self
         return SourceCapabilities(
             reads_many_steps=self,
             parameterized_read=self if self._format.has_task else None,
             rescannable=self,
             names_input=self,
-            bad_rows=bad_rows,
+            bad_rows=None if self._format.sortable is None else self,
             ordered_within="file",
             preflight=self._preflight,
             waiting=self.waiting,
         )
 
     def describe(self) -> Json:
-        """Return kind, path, options and columns."""
-        return {**self._described, "schema": [list(column) for column in self._known_columns()]}
+        return {**self._options.described, "schema": [list(column) for column in self._known_columns()]}
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the declared schema, or that of the first Parquet file; every column may be NULL."""
         return self._format.rows_schema(self._read_schema(spark))
 
     def _read_schema(self, spark: SparkSession) -> StructType:
-        """Return the declared schema, as it is; without one, that of the first Parquet file."""
+        """Return the declared schema; without one, the schema of the first Parquet file."""
         if self._schema is None:
-            if self._declared is None:
-                from boatlift.connectors.files.parquet_format import schema_of_file
+            if self._options.schema is None:
+                from boatlift.connectors.files.formats.parquet import schema_of_file
 
                 self._schema = schema_of_file(spark, self._first_file())
             else:
-                self._schema = struct_of(self._declared)
+                self._schema = struct_of(self._options.schema)
                 self._format.check_patterns(spark)
         return self._schema
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"taken": Names(), "digest": ""}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take new files, those of a listing in order of name, up to the limits of a step."""
         taken: Names = cursor["taken"]
         with self._reachable():
             if (part := cursor.get("part")) is not None:
@@ -124,7 +103,7 @@ class FilesSource:
         return {"files": files} if files else None
 
     def waiting(self, cursor: Json) -> WaitingInput:
-        """Count the files that were not taken whole; the oldest by the time of its last change."""
+        """Count the files that were not taken whole; `oldest_at` is the time of a file's last change."""
         with self._reachable():
             try:
                 names = self._listing.names(cursor["taken"])
@@ -141,12 +120,10 @@ class FilesSource:
         return WaitingInput(len(sizes), "files", sum(sizes), min(times, default=None))
 
     def _bytes_taken(self, cursor: Json) -> dict[str, int]:
-        """Return the bytes taken of each file that is not taken whole."""
         part = cursor.get("part")
         return {} if part is None else {part["path"]: part["end"]}
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Add a position's names to those taken, and their digests to the digest of all."""
         files = position["files"]
         names: list[str] = []
         part: dict[str, Any] = {}
@@ -164,7 +141,6 @@ class FilesSource:
         return {"taken": cursor["taken"].plus(names), "digest": digest, **part}
 
     def verify(self, position: Json) -> None:
-        """Read every file or range that a position names, and compare size and digest."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
@@ -179,7 +155,6 @@ class FilesSource:
                 )
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all files taken so far, and of one that is taken in ranges those taken."""
         files: list[Json] = [{"path": name} for name in cursor["taken"] if FileRange.named(name) is None]
         if (part := cursor.get("part")) is not None:
             path = self._listing.path_of(part["path"])
@@ -214,25 +189,19 @@ class FilesSource:
         open_file = cursor.get("part")
         if open_file is not None and self._size(open_file["path"]) != open_file["of"]:
             yield "of another length"
-        elif open_file is not None and self._has_another_footer(open_file):
+        elif open_file is not None and has_another_footer(self._listing.path_of(open_file["path"]), open_file):
             yield "of another footer"
-
-    def _has_another_footer(self, file: Json) -> bool:
-        return "footer" in file and footer_of(self._listing.path_of(file["path"])) != file["footer"]
 
     def _size(self, name: str) -> int:
         return self._listing.path_of(name).stat().st_size
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the files of a position, strictly, in one or few calls into the JVM."""
         return self._scan(spark, [position])
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the files of several positions in one scan."""
         return self._scan(spark, positions, ordinals=True)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the files and ranges that the job's parameters name."""
         self._spark = spark
 
         def in_one_partition(task: Any, columns: Any) -> DataFrame:
@@ -241,7 +210,6 @@ class FilesSource:
         return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
-        """Return the files and ranges of a position as parameters, if one task reads them as Spark does."""
         from boatlift.connectors.files.lines import Span, parameters_of
 
         spark, spans = self._spark, list[Span]()
@@ -256,11 +224,9 @@ class FilesSource:
         return parameters_of(spans) if self._format.by_task(spans, spark) else None
 
     def size_bytes(self, position: Json) -> int:
-        """Return the sum of the sizes of files and ranges."""
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
 
     def names(self, position: Json) -> str:
-        """Return the paths of a position's first files, or its range, and how many other files there are."""
         paths = []
         for file in position["files"]:
             taken = FileRange.of(file)
@@ -271,7 +237,6 @@ class FilesSource:
         )
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Find the file, the line and the field that Spark could not read."""
         spark = self._spark or next(iter(self._readers), None)
         if spark is None or not any(sign in text for sign in _READ_FAILURES):
             return None
@@ -287,28 +252,23 @@ class FilesSource:
         return None
 
     def sorting_out(self) -> FilesSource:
-        """Return the source of the same files with bad rows among its rows."""
-        from boatlift.connectors.files.bad_rows import SortedOut
+        from boatlift.connectors.files.formats.bad_rows import SortedOut
 
-        sorting = SortedOut(self._format, self._listing.base)
+        assert self._format.sortable is not None
+        sorting = SortedOut(self._format.sortable, self._listing.base)
         # The bound of a line decides which rows are bad.
-        described = {**self._described, "bad_rows": "dead_letters", "max_line_bytes": sorting.sortable.most}
-        return self._like(sorting, described)
-
-    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
-        """Return the source of the same files in another format."""
-        return FilesSource(self._listing, file_format, self._declared, self._columns, described, *self._limits)
+        most = sorting.sortable.max_line_bytes
+        described = {**self._options.described, "bad_rows": "dead_letters", "max_line_bytes": most}
+        return type(self)(replace(self._options, format=sorting, columns=self._columns, described=described))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of bad rows."""
-        from boatlift.connectors.files.bad_rows import SortedOut
+        from boatlift.connectors.files.formats.bad_rows import SortedOut
 
         assert isinstance(self._format, SortedOut)
         return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return the file of each letter, and the number of its line or, in an array, of its element."""
-        from boatlift.connectors.files.bad_rows import numbers_of
+        from boatlift.connectors.files.formats.bad_rows import numbers_of
 
         assert self._format.sortable is not None
         offsets: dict[str, set[int]] = {}
@@ -324,11 +284,8 @@ class FilesSource:
             for dead_letter in dead_letters
         ]
 
-    def acknowledge(self, position: Json) -> None:
-        """Do nothing: the user may remove acknowledged files."""
-
     def _by_tasks(self, name: str, path: Path) -> FileRange | None:
-        """Return a file as a range if tasks have to read it, else None. A file that is gone is missed as it is read."""
+        """Return a whole file as a range if tasks must read it; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
                 return FileRange(name, 0, path.stat().st_size) if self._format.needs_tasks(path) else None
@@ -336,7 +293,7 @@ class FilesSource:
                 return None
 
     def _scan(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool = False) -> DataFrame:
-        """Read the files and ranges of positions; with `_ordinal`, the index of a row's position, if asked for."""
+        """Read the files and ranges of positions; `ordinals` adds `_ordinal`, the index of a row's position."""
         schema = self._read_schema(spark)
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, schema)
@@ -356,27 +313,13 @@ class FilesSource:
             files = [(path, place) for path, place, _ in whole]
             parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
         if ranges:
-            rows = self._rows_of(spark, ranges, schema)
+            rows = self._format.rows_of_ranges(spark, self._source, ranges, schema)
             parts.append(rows if ordinals else rows.drop(ORDINAL))
         return parts[0] if len(parts) == 1 else parts[0].union(parts[1])
 
-    def _rows_of(self, spark: SparkSession, ranges: Sequence[PlacedRange], schema: StructType) -> DataFrame:
-        """Return the rows of ranges, each beside its `_ordinal`."""
-        from boatlift.connectors.files.lines import Span, lines_of
-
-        if self._format.row_groups is not None:
-            return self._format.row_groups.rows(spark, self._source, ranges, self._format.rows_schema(schema))
-        assert self._format.lines is not None, "a format with neither lines nor row groups has no ranges"
-        # Bytes of a compressed file are counted as they are decompressed: it has no range, and the size says no end.
-        spans = [
-            Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
-            for path, each, _, ordinal in ranges
-        ]
-        return self._format.rows_of_lines(lines_of(spark, self._source, self._format.lines, spans), schema)
-
     def _known_columns(self) -> Columns:
         if self._columns is None:
-            from boatlift.connectors.files.parquet_format import columns_of_footer
+            from boatlift.connectors.files.formats.parquet import columns_of_footer
 
             self._columns = columns_of_footer(self._first_file())
         return self._columns
@@ -413,11 +356,11 @@ class FilesSource:
 
 
 def _difference(path: Path, file: Json) -> str | None:
-    """Return how a file, or a range of it, differs from what a position names; None if it does not."""
+    """Return how a file or range differs from its entry in a position; None if it does not."""
     if (taken := FileRange.of(file)) is not None:
         if (size := path.stat().st_size) != file["of"]:
             return f"has {size} bytes, but had {file['of']} when a range of it was taken"
-        if "footer" in file and footer_of(path) != file["footer"]:
+        if has_another_footer(path, file):
             return "has another footer than when a range of it was taken"
         now = digest_between(path, taken.begin, taken.end)
         if now == file["digest"]:

@@ -1,4 +1,4 @@
-"""How a cluster is reached: addresses, security settings, clients."""
+"""How a cluster is reached (addresses, security settings, clients), and its errors in words that say what to do."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from boatlift.errors import InvalidError
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["Access", "access_to"]
+    from boatlift.connectors.kafka.offsets import Range
 
 logger = logging.getLogger("boatlift.kafka")
 
-PATIENCE = 30.0
-"""Seconds until a cluster that does not answer is an error."""
+TIMEOUT = 30.0
+"""Seconds after which a cluster without an answer is an error."""
 
 _OURS = {
     "acks",
@@ -32,7 +32,7 @@ _OURS = {
     "partitioner",
     "transactional.id",
 }
-"""Settings on which exactly-once delivery rests: the user may not change them."""
+"""Settings that exactly-once delivery needs: the user may not change them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Access:
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def consumer(self, settings: Mapping[str, Any]) -> Consumer:
-        """Return a consumer that commits nothing by itself and never jumps to another offset."""
+        """Return a consumer that never commits by itself and never jumps to another offset."""
         from confluent_kafka import Consumer
 
         fixed = {"enable.auto.commit": False, "auto.offset.reset": "error", "group.id": "boatlift"}
         return Consumer(self._with({**fixed, **settings}))
 
     def producer(self, settings: Mapping[str, Any]) -> Producer:
-        """Return a producer that places keys in the partitions where Java's does."""
+        """Return a producer that partitions keys as Java's does."""
         from confluent_kafka import Producer
 
         return Producer(self._with({"partitioner": "murmur2_random", **settings}))
@@ -71,21 +71,19 @@ class Access:
 
 
 class Complaints:
-    """The errors that a client reports while it retries: the exception in the end says only that no answer came."""
+    """The errors that a client reports while it retries; the final exception only says that no answer came."""
 
     def __init__(self) -> None:
         self.last: KafkaError | None = None
 
     def __call__(self, error: KafkaError) -> None:
-        """Record an error."""
         self.last = error
 
     def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
-        """Return the error that was raised; for one of the client itself the last report, which says more.
+        """Return the error that was raised; for an error of the client itself the last report, which says more.
 
         Args:
             raised: The exception of a call.
-            client: The client that was called.
         """
         cause: KafkaError = raised.args[0]
         if cause.code() >= 0:
@@ -96,13 +94,9 @@ class Complaints:
 
 
 class _Quietly:
-    """Passes the log lines of clients on, at level debug.
-
-    While a cluster is away, a client logs many lines a second, and a `BoatliftError` says what they mean.
-    """
+    """Passes log lines of clients on at level debug: without a cluster, a client logs many lines a second."""
 
     def log(self, _level: int, message: str, *values: Any) -> None:
-        """Log a line."""
         logger.debug(message, *values)
 
 
@@ -128,9 +122,65 @@ def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
             raise InvalidError("BAD_OPTION", f"option {name} is not the user's to set: leave it out")
     access = Access(servers, settings)
     try:
-        access.admin()  # which connects to nothing yet
+        access.admin()  # checks the settings, and does not connect yet
     except KafkaException as error:
         raise InvalidError(
             "BAD_OPTION", f"the client refuses its options ({error.args[0].str()}): correct them"
         ) from error
     return access
+
+
+def of_reading(error: KafkaError | None, source: str, each: Range) -> BoatliftError:
+    """Return the error for a failed read of a range."""
+    from confluent_kafka import KafkaError
+
+    where = f"topic {each.topic}, partition {each.partition}"
+    if error is not None and error.code() in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET):
+        return DataError(
+            "INPUT_MISSING",
+            f"offsets {each.start} to {each.end - 1} of {where} are gone, and a recorded step needs them: keep topics "
+            "longer than a recovery may need",
+        )
+    return of_asking(error, f"{where} of {source}")
+
+
+def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> BoatliftError:
+    """Return the error for a failed request to a cluster.
+
+    Args:
+        error: The cluster's error; None: no answer came.
+        what: The object of the request, for the message.
+        sink: Whether a sink made the request, and not a source.
+    """
+    from confluent_kafka import KafkaError
+
+    if error is None:
+        return _unavailable(f"{what} does not answer: run again when it does", sink=sink)
+    code, said = error.code(), error.str()
+    if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
+        return InvalidError(
+            "NOT_ADMITTED", f"{what} does not let this client in ({said}): correct the security options"
+        )
+    if code in (
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    ):
+        return InvalidError("NOT_PERMITTED", f"{what} may not be used by this client ({said}): have it allowed")
+    if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        message = f"{what} is not there: make it, or correct its name"
+        return InvalidError("NO_TOPIC" if sink else "NO_INPUT", message)
+    return _unavailable(f"{what} cannot be reached ({said}): run again when it can", sink=sink)
+
+
+def _unavailable(message: str, *, sink: bool) -> UnavailableError:
+    return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
+
+
+def is_of_fencing(error: KafkaError) -> bool:
+    """Return whether another producer has taken the transactional id over."""
+    from confluent_kafka import KafkaError
+
+    fenced = (KafkaError._FENCED, KafkaError._FATAL, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED)
+    return error.code() in fenced

@@ -1,4 +1,7 @@
-"""From a row to a message: key, value, headers, and for changes the weight."""
+"""From rows to messages: key, value, headers, for changes the weight; and which writer writes a message.
+
+One writer writes all messages of a key, in their order.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.columns import GROUP, HEADERS, KEY, VALUE
 from boatlift.connectors.kit import ArrowStager, user_columns
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import SinkContext, Staged
@@ -15,20 +17,26 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["MessageStager", "message_stager"]
+KEY, VALUE, HEADERS = "key", "value", "headers"
+"""The columns of staged messages."""
+GROUP = "_group"
+"""The column of a message's group, by which writers divide messages."""
+GROUPS = 4096
+"""A message's group is a number below this; writer w of n has the groups g with g % n == w.
+
+These are groups of Kafka's message keys, by a hash of their bytes: not the key groups of keyed state.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageStager:
-    """The part of a Kafka sink that runs in the tasks: turns rows into messages, and stages those.
+    """Turns rows into messages in the tasks, and stages the messages.
 
     Attributes:
-        columns: The names of the value's columns.
         key: The names of the key's columns; empty: messages have no key.
         raw: Whether rows are messages already: `key`, `value`, `headers`.
-        json_key: Whether a key is JSON; else a key is the column's text, or bytes.
-        upserts: Whether a row of weight −1 deletes its key; else the weight is kept.
-        schema: The columns of staged messages.
+        json_key: Whether a key is JSON; otherwise a key is the column's text, or bytes.
+        upserts: Whether a row of weight −1 deletes its key; otherwise the weight is kept.
     """
 
     columns: tuple[str, ...]
@@ -49,7 +57,7 @@ class MessageStager:
         return ArrowStager(self.schema).stage(folder, name, partition, made)
 
     def grouped(self) -> MessageStager:
-        """Return a stager that adds each message's group, by which writers divide messages."""
+        """Return a stager that adds the group of each message."""
         import pyarrow as pa
 
         return replace(self, schema=self.schema.append(pa.field(GROUP, pa.int16())))
@@ -74,8 +82,6 @@ class MessageStager:
             if self.upserts:
                 made[VALUE] = pc.if_else(pc.greater(made[WEIGHT], 0), value, pa.scalar(None, pa.binary()))
         if GROUP in self.schema.names:
-            from boatlift.connectors.kafka.division import groups_of
-
             made[GROUP] = groups_of(made[KEY], made[VALUE])
         return pa.RecordBatch.from_arrays([made[name] for name in self.schema.names], schema=self.schema)
 
@@ -136,3 +142,66 @@ def message_stager(
     if context.changes and not upserts:
         kept.append(pa.field(WEIGHT, pa.int64()))
     return MessageStager(tuple(named), tuple(key), raw, json_key, upserts, pa.schema(kept))
+
+
+def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
+    """Return the group of each message, by its key or else by its value, so that a replay divides messages the same."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import xxhash
+
+    hashed = pc.coalesce(keys, values, pa.scalar(b"", pa.binary())).to_pylist()
+    hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, hashed), np.uint64, len(hashed))
+    return pa.array((hashes % np.uint64(GROUPS)).astype(np.int16))
+
+
+def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: bool) -> list[pa.Table]:
+    """Return a writer's messages, in their order; deletions of upserts come first.
+
+    Args:
+        pieces: The messages, with their groups unless they were staged for one writer.
+        writer, writers: The writer's number, and the number of writers.
+        upserts: Whether a message without a value deletes its key.
+
+    Raises:
+        InvalidError: `[DUPLICATE_KEY]` a step has two upserts of one key.
+    """
+    import pyarrow.compute as pc
+
+    parts = [piece if writers == 1 else _of_writer(piece, writer, writers) for piece in pieces]
+    if not upserts:
+        return parts
+    deletes = [part.filter(pc.is_null(part.column(VALUE))) for part in parts]
+    holding = [part.filter(pc.is_valid(part.column(VALUE))) for part in parts]
+    _refuse_duplicates(holding)
+    return [*deletes, *holding]
+
+
+def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    if GROUP in piece.schema.names:
+        groups = piece.column(GROUP)
+    else:
+        groups = groups_of(piece.column(KEY).combine_chunks(), piece.column(VALUE).combine_chunks())
+    return piece.take(pa.array(np.flatnonzero(groups.to_numpy() % writers == writer)))
+
+
+def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not parts:
+        return
+    keys = pa.chunked_array([chunk for part in parts for chunk in part.column(KEY).chunks], pa.binary())
+    if pc.count_distinct(keys, "all").as_py() == len(keys):
+        return
+    counts = pc.value_counts(keys)
+    key = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"].as_py()
+    raise InvalidError(
+        "DUPLICATE_KEY",
+        f"two rows of one step have the key {key!r}, and only one can be the newest: aggregate by that key, or add "
+        "columns to it",
+    )

@@ -1,8 +1,8 @@
-"""Reading ranges of partitions with librdkafka's consumer.
+"""Reads ranges of partitions with librdkafka's consumer.
 
-A client takes 15 ms to connect, five times as long as the messages of a small step take to come. So a process keeps
-idle clients and uses them again. What a client remembers of a cluster (the leaders of partitions, the ids of topics)
-may be out of date by then, so a range that an old client cannot read at once is read by a new one.
+A client takes 15 ms to connect, five times as long as to fetch the messages of a small step. So a process keeps idle
+clients for reuse. An old client may have outdated leaders of partitions and ids of topics, so a new client reads a
+range that an old client cannot read at once.
 """
 
 from __future__ import annotations
@@ -12,27 +12,24 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_reading
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kafka.refusals import of_reading
 from boatlift.errors import BoatliftError
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["messages_in"]
-
 TAKE_AT_ONCE = 500
-"""Messages that are taken from the client at once: so few stay in the CPU's cache, which is faster than many."""
+"""Messages taken from the client at once: these fit into the CPU's cache."""
 
 POLL_SECONDS = 0.005
-"""How long to wait for that many: transaction markers and aborted rows yield no message."""
+"""The longest wait for these messages: transaction markers and aborted rows yield none."""
 
-IDLE_PATIENCE = 1.0
-"""Seconds of silence after which an old client is given up: its knowledge of the cluster is out of date."""
+IDLE_TIMEOUT = 1.0
+"""Seconds without an answer after which an old client is replaced: its view of the cluster is outdated."""
 
 KEEP = 4
-"""How many idle clients a process keeps."""
+"""The number of idle clients that a process keeps."""
 
 
 class _Client:
@@ -54,7 +51,7 @@ class _Client:
 
 
 class _IdleClients:
-    """Idle clients, by access and isolation level; beyond `KEEP` the oldest is closed."""
+    """Idle clients by access and isolation level; beyond `KEEP` the oldest is closed."""
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
@@ -71,7 +68,7 @@ class _IdleClients:
         return None
 
     def put(self, access: Access, client: _Client, *, committed: bool) -> None:
-        """Keep a client that has nothing more to read."""
+        """Keep a client that has finished."""
         client.consumer.unassign()
         with self._changing:
             self._clients.append((_key(access, committed=committed), client))
@@ -94,9 +91,7 @@ def messages_in(
 
     Args:
         ranges: The ranges, each of another partition. The messages of each come in order.
-        access: How to reach the cluster.
-        source: The reader's name, for errors.
-        committed: Whether messages of transactions that were aborted, or are open, are left out.
+        committed: Whether messages of aborted and open transactions are left out.
 
     Raises:
         DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
@@ -106,9 +101,9 @@ def messages_in(
     while any(begin < each.end for begin, each in zip(following, ranges, strict=True)):
         idle = _IDLE.take(access, committed=committed)
         client = idle or _Client(access, committed=committed)
-        patience = PATIENCE if idle is None else IDLE_PATIENCE
+        timeout = TIMEOUT if idle is None else IDLE_TIMEOUT
         try:
-            yield from _read(client, ranges, following, source, patience)
+            yield from _read(client, ranges, following, source, timeout)
             _IDLE.put(access, client, committed=committed)
         except BoatliftError:
             client.consumer.close()
@@ -120,7 +115,7 @@ def messages_in(
 
 
 def _read(
-    client: _Client, ranges: Sequence[Range], following: list[int], source: str, patience: float
+    client: _Client, ranges: Sequence[Range], following: list[int], source: str, timeout: float
 ) -> Iterator[tuple[int, list[Message]]]:
     """Read on from the following offsets, and advance them."""
     from confluent_kafka import KafkaException, TopicPartition
@@ -132,12 +127,11 @@ def _read(
     try:
         consumer.assign(list(left.values()))
         while left:
-            # At most as many as there can be: the client would wait for more in vain.
+            # No more than are left: the client would wait in vain.
             most = sum(ranges[i].end - following[i] for i in left)
             some = consumer.consume(min(TAKE_AT_ONCE, most), POLL_SECONDS)
             if not some:
-                # Markers move the position. Where only aborted rows are left, only the end of the partition is
-                # reported.
+                # Markers move the position. If only aborted rows are left, only the end of the partition is reported.
                 for position in consumer.position(list(left.values())):
                     i = index[position.topic, position.partition]
                     if position.offset > following[i]:
@@ -147,13 +141,13 @@ def _read(
                 following[i] = max(following[i], (messages[-1].offset() or 0) + (messages[-1].error() is None))
                 if wanted:
                     yield i, wanted
-                heard = time.monotonic()  # the time in which the caller used them is no silence
+                heard = time.monotonic()  # the caller's time does not count
             over = [i for i in left if following[i] >= ranges[i].end]
             if over and len(over) < len(left):
                 consumer.incremental_unassign([left[i] for i in over])
             for i in over:
                 del left[i]
-            if time.monotonic() - heard > patience:
+            if time.monotonic() - heard > timeout:
                 raise of_reading(client.complaints.last, source, ranges[min(left)])
     except KafkaException as error:
         raise of_reading(error.args[0], source, ranges[min(left, default=0)]) from error
@@ -172,7 +166,7 @@ def _by_range(some: list[Message], index: dict[tuple[str, int], int]) -> list[tu
 
 
 def _wanted(messages: list[Message], source: str, each: Range) -> list[Message]:
-    """Return messages without the reports of a partition's end, and without those behind the range.
+    """Return the messages within a range, without reports of a partition's end.
 
     Raises:
         BoatliftError: a message is an error.

@@ -1,37 +1,97 @@
-"""The topic that holds a sink's ledger."""
+"""The topic that holds a sink's ledger; and the ends of a sink's topics once no transaction in them is open.
+
+A transaction that ended a moment ago may still look open: its coordinator tells each partition of the end. One that
+stays open has lost its end. Kafka 4.3.0 and 4.3.1 lose it if the partition has no leader when the coordinator comes
+back (KAFKA-20734). The next end of a transaction of the same writer would then decide about both, so that readers would
+see rows that were never committed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
 from boatlift.connectors.kafka.ledger import Claimed, Ledger
 from boatlift.connectors.kafka.offsets import Range
-from boatlift.connectors.kafka.refusals import of_asking
-from boatlift.connectors.kafka.settling import SettlingTopic
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.errors import DataError, Finding, InvalidError
+from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["LedgerTopic"]
-
 _SETTINGS = {"cleanup.policy": "compact", "segment.bytes": str(1 << 24), "segment.ms": str(3_600_000)}
-"""The newest segment is not compacted, and every new owner reads all of it: so segments are small."""
+"""Segments are small, because every new owner reads the newest one, which is not compacted."""
+
+SETTLE_PAUSE = 0.002
+
+SETTLE_TIMEOUT = 90.0
+"""Seconds after which an open transaction is an error, while the cluster answers.
+
+A committed transaction ends once its coordinator has sent a marker to each partition. A coordinator that died has a
+successor after 9 s by default, and a lost marker is sent again after 30 s. An abandoned transaction is aborted after 60
+to 70 s; the next owner aborts those of the sink's own ids at once.
+"""
+
+AWAY = 5.0
+"""A cluster that takes this many seconds for an answer was unavailable, and ended no transaction meanwhile."""
+
+
+class SettlingTopic:
+    """The ends of a topic's partitions, while transactions settle.
+
+    Args:
+        called: The topic in words, for errors.
+
+    Attributes:
+        committed: The topic up to the first open transaction.
+        written: The topic up to the last message.
+    """
+
+    def __init__(self, access: Access, name: str, called: str) -> None:
+        self.name, self._called = name, called
+        self.committed = Topics(access, (name,), None, committed=True, written=True)
+        self.written = Topics(access, (name,), None, committed=False, written=True)
+
+    def settled(self, partitions: Iterable[int] | None = None) -> dict[Partition, int]:
+        """Wait until no transaction is open in partitions, and return their ends.
+
+        Args:
+            partitions: The partitions; None: all.
+
+        Raises:
+            UnavailableError: `[SINK_FAILED]` a transaction does not end.
+        """
+        numbers = self.written.partitions_of(self.name) if partitions is None else partitions
+        here = [(self.name, number) for number in numbers]
+        until = time.monotonic() + SETTLE_TIMEOUT
+        while True:
+            asked = time.monotonic()
+            ends, written = self.committed.ends(here), self.written.ends(here)
+            if ends == written:
+                return ends
+            now = time.monotonic()
+            if now - asked >= AWAY:
+                until = now + SETTLE_TIMEOUT
+            if now > until:
+                open_in = ", ".join(
+                    str(number) for _, number in here if ends[self.name, number] != written[self.name, number]
+                )
+                raise UnavailableError(
+                    "SINK_FAILED",
+                    f"{self._called} has a transaction that does not end, in partition {open_in}: find the program "
+                    "that writes to it, then run again. If there is none, a broker of Kafka 4.3.0 or 4.3.1 has lost "
+                    "its end (KAFKA-20734): upgrade it, and end the transaction with kafka-transactions.sh",
+                )
+            time.sleep(SETTLE_PAUSE)
 
 
 class LedgerTopic:
-    """Makes the topic of a ledger, and reads it.
-
-    Args:
-        access: How to reach the cluster.
-        name: The topic's name.
-    """
+    """Makes the topic of a ledger, and reads it."""
 
     def __init__(self, access: Access, name: str) -> None:
         self._access, self.name = access, name
@@ -43,7 +103,7 @@ class LedgerTopic:
         return f"ledger {self.name}"
 
     def make(self, writers: int) -> None:
-        """Make the topic if there is none: compacted, a partition for each writer, the cluster's default of replicas.
+        """Make the topic if it does not exist: compacted, with a partition for each writer.
 
         Raises:
             InvalidError: `[NOT_PERMITTED]`, `[NOT_ADMITTED]`.
@@ -53,11 +113,11 @@ class LedgerTopic:
         from confluent_kafka.admin import NewPartitions, NewTopic
 
         wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
-        made = self._admin.create_topics([wanted], request_timeout=PATIENCE)[self.name]
+        made = self._admin.create_topics([wanted], request_timeout=TIMEOUT)[self.name]
         new = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
         self._committed.made = self._written.made = True
         if not new and len(self.partitions()) < writers:
-            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=PATIENCE)[
+            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=TIMEOUT)[
                 self.name
             ]
             self._done(more, unless=KafkaError.INVALID_PARTITIONS)
@@ -74,8 +134,7 @@ class LedgerTopic:
         """Read the ledger.
 
         Args:
-            settled: Whether to wait until all transactions in it are committed or aborted: one that ended a moment ago
-                may still look open.
+            settled: Whether to wait until no transaction in it is open.
             writers: The writers whose parts to read; None: all.
 
         Raises:
@@ -102,13 +161,12 @@ class LedgerTopic:
             UnavailableError: `[SINK_FAILED]`.
         """
         try:
-            there = self._written.refuse_missing(patience=0)
+            there = self._written.refuse_missing(timeout=0)
         except InvalidError:
             return None
         return self.read(settled=False).claim if there else None
 
     def ends(self) -> dict[int, int]:
-        """Return the current end of each writer's part."""
         ends = self._written.ends([(self.name, writer) for writer in self.partitions()])
         return {writer: end for (_, writer), end in ends.items()}
 
@@ -159,11 +217,11 @@ class LedgerTopic:
         return self._access.admin(self._complaints)
 
     def _done(self, answer: Future[None], *, unless: int) -> bool:
-        """Wait until a topic or its partitions are made; return False if they existed already."""
+        """Wait until a topic or its partitions are made; return False if they existed."""
         from confluent_kafka import KafkaException
 
         try:
-            answer.result(PATIENCE + 5)
+            answer.result(TIMEOUT + 5)
         except KafkaException as error:
             cause = error.args[0]
             if cause.code() == unless:

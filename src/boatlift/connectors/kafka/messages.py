@@ -1,4 +1,4 @@
-"""Messages as Arrow rows, with the names and types that Spark's own Kafka source gives them; their count and digest."""
+"""Messages as Arrow rows, with the names and types of Spark's own Kafka source; their count and digest."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ from confluent_kafka import Message
 
 from boatlift.errors import DataError
 
-__all__ = ["Digest", "RecordBatchBuilder", "schema_of"]
-
 _LARGEST_MS = (2**63 - 1) // 1000
-"""The largest time in milliseconds that is one in microseconds."""
+"""The largest time in milliseconds that fits into microseconds."""
 
 _NO_TIME = -(2**63)
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
@@ -39,14 +37,12 @@ def schema_of(*, headers: bool) -> pa.Schema:
 
 
 class RecordBatchBuilder:
-    """Collects the fields of messages of one partition, a few hundred messages at a time.
-
-    So few messages are still in the CPU's cache, and are freed at once.
+    """Collects the fields of messages of one partition, a few hundred messages at a time, which fit the CPU's cache.
 
     Args:
-        topic, partition: Where the messages are from.
+        topic, partition: The place of the messages.
         headers: Whether rows have headers.
-        timed: Whether each message must have a time that a row can hold; else NULL stands for another.
+        timed: Whether a time that a row cannot hold is an error; otherwise it becomes NULL.
     """
 
     def __init__(self, topic: str, partition: int, *, headers: bool, timed: bool) -> None:
@@ -77,7 +73,7 @@ class RecordBatchBuilder:
         """Return the rows of all messages so far, and start over.
 
         Raises:
-            DataError: `[BAD_ROW]` a message must have a time, and has one beyond the range.
+            DataError: `[BAD_ROW]` a time is out of range, and `timed` forbids it.
         """
         count = len(self)
         stamps = np.array(self._stamps, np.int64).reshape(count, 2)
@@ -108,7 +104,7 @@ class RecordBatchBuilder:
 
 
 def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
-    """Hash the places of rows by the finaliser of SplitMix64: one to one in a partition, and very likely among all."""
+    """Hash the places of rows by the finaliser of SplitMix64: one to one in a partition, and almost surely overall."""
     begin = xxhash.xxh3_64_intdigest(f"{partition}/{topic}".encode())
     mixed = offsets.astype(np.uint64) + np.uint64(begin)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
@@ -118,10 +114,10 @@ def _positions(topic: str, partition: int, offsets: np.ndarray) -> np.ndarray:
 
 @dataclass(slots=True)
 class Digest:
-    """Counts and digests the rows of one block of offsets, whatever the batches that they come in.
+    """Counts and digests the rows of one block of offsets, in any batches.
 
-    Law: two sequences of rows that differ in an offset, a key, a value, a timestamp or a header differ in their digest
-    (but for chance).
+    Law: sequences of rows that differ in an offset, a key, a value, a timestamp or a header have different digests, up
+    to chance.
     """
 
     rows: int = 0
@@ -142,7 +138,6 @@ class Digest:
             self._streams["headers"].update(b"".join(headers))
 
     def value(self) -> int:
-        """Return the digest of all rows."""
         digests = [(name, stream.intdigest()) for name, stream in sorted(self._streams.items())]
         return xxhash.xxh3_64_intdigest(msgspec.msgpack.encode((self.rows, digests)))
 

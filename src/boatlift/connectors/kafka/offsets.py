@@ -1,25 +1,23 @@
-"""Positions and cursors of topics: which offsets a step takes. Pure.
+"""Positions and cursors of topics: the offsets that a step takes. Pure.
 
-A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`: end excluded, and in order.
-`id` tells a topic from another of the same name; `number` is the order in which topics were seen. `skipped` beside
-`start` counts offsets that were lost before it. A cursor is `{"topics": {topic: {"id", "number", "next": {partition:
-offset}}}, "began"}`. `began` says whether there was a first step: its position records where partitions begin, unless
-they begin with their first available offset.
+A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`, in order, end excluded. `id`
+identifies a topic, because a name may be used again; `number` is the order in which topics were seen. `skipped` counts
+offsets that were lost before `start`. A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}},
+"began"}`. `began` is true after the first step. The position of that step records where partitions begin, unless they
+begin with their first available offset.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from boatlift.dataflow.contracts import Json
 from boatlift.errors import DataError
 
-__all__ = ["BLOCK", "Found", "Range", "advanced", "blocks_of", "ranges_of", "shares", "taken_next"]
-
 BLOCK = 1 << 16
-"""Offsets are digested in blocks that begin at multiples of this: digests do not depend on the division into tasks."""
+"""Blocks of offsets begin at multiples of this. Each has a digest, whatever the division into tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,6 @@ class Range:
     skipped: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Return the range as the log keeps it."""
         fields = {name: getattr(self, name) for name in ("topic", "id", "number", "partition", "start", "end")}
         return fields | ({"skipped": self.skipped} if self.skipped else {})
 
@@ -54,6 +51,11 @@ class Found:
 def ranges_of(position: Json) -> list[Range]:
     """Return the ranges of a position."""
     return [Range(**each) for each in position["ranges"]]
+
+
+def size_of(ranges: Iterable[Range]) -> int:
+    """Return the number of offsets."""
+    return sum(each.end - each.start for each in ranges)
 
 
 def advanced(cursor: Json, position: Json) -> dict[str, Any]:
@@ -79,11 +81,11 @@ def taken_next(
     Args:
         cursor: The offsets taken so far.
         found: All partitions, as they are now.
-        first: Where to begin with the partitions that exist at the first step; None, and for later partitions: with the
-            first available offset.
+        first: Where the partitions begin that exist at the first step. None, and later partitions: at the first
+            available offset.
         ends: Where partitions end for good.
-        limit: How many offsets at most; but at least one of each partition that has any.
-        fail_on_data_loss: Whether lost offsets stop the dataflow; else they are counted as skipped.
+        limit: The most offsets; each partition with new offsets gets at least one, if the limit suffices.
+        fail_on_data_loss: Whether lost offsets stop the dataflow; otherwise they are counted as skipped.
 
     Returns:
         A position; None if there is nothing new.
@@ -96,7 +98,7 @@ def taken_next(
         numbers[name] = max(numbers.values(), default=-1) + 1
     _refuse_lost_topics(cursor, found)
     began = bool(cursor.get("began"))
-    # The first position records where all partitions begin, also those of which it takes no offset yet.
+    # The first position records where all partitions begin, also if it takes no offset of them yet.
     chooses = first is not None and not began
     begins = first or {}
     available = []
@@ -105,7 +107,7 @@ def taken_next(
         known = cursor["topics"].get(each.topic, {"next": {}})["next"].get(str(each.partition))
         begin = known if known is not None else begins.get(key, each.low) if chooses else each.low
         last = ends.get(key, each.high)
-        start = max(begin, min(each.low, max(last, begin)))  # lost offsets before the end are missed
+        start = max(begin, min(each.low, max(last, begin)))  # lost offsets up to the last one are skipped
         if known is not None and (start > known or each.high < known):
             _refuse_loss(each, known, fail=fail_on_data_loss)
         end = max(start, min(each.high, last))
@@ -142,8 +144,8 @@ def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:
 
 
 def _refuse_loss(each: Found, following: int, *, fail: bool) -> None:
-    # That end is not one that the cluster tells for a moment: a partition's leader that is new, or was killed and came
-    # back, tells no end (OFFSET_NOT_AVAILABLE, KIP-207) until it has all that was readable before.
+    # The lower end is not temporary: a new or restarted leader of a partition returns no end (OFFSET_NOT_AVAILABLE,
+    # KIP-207) until it has everything that was readable before.
     if fail and each.high < following:
         raise DataError(
             "INPUT_MISSING",

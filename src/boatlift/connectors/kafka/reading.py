@@ -1,4 +1,4 @@
-"""The work of tasks that read ranges of topics: read them whole, count them, digest them."""
+"""Tasks that read ranges of topics, count their rows and digest them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ import pyarrow as pa
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.messages import Digest, RecordBatchBuilder
-from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of
+from boatlift.connectors.kafka.offsets import BLOCK, Range, blocks_of, size_of
 from boatlift.connectors.kit.tasks import guarded, job_parameters
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import Reading
 from boatlift.decoders import packed_decoder
 
-__all__ = ["ReadRanges", "Split", "divided", "parameters_for", "read_notes"]
-
 ROWS_AT_ONCE = 1 << 14
-"""About how many rows a batch for Spark has."""
+"""The approximate rows of a batch for Spark."""
 
 SMALL = 1 << 14
-"""Ranges with at most so many offsets in all are read at once, by one client: their requests take most of the time."""
+"""One client reads ranges with at most this many offsets together, because requests take most of the time."""
 
 
 class _Note(msgspec.Struct, frozen=True, array_like=True):
@@ -40,8 +38,8 @@ class Split:
     """A part of a step's range that one task reads.
 
     Attributes:
-        range: The offsets; they begin where a block or the step begins.
-        ordinal: The index of the step, if several are read together; else None.
+        range: The offsets; they begin at a block or with the step.
+        ordinal: The index of the step, if several are read together; otherwise None.
         folder: Where the task notes the number and digest of its rows; empty: nowhere.
     """
 
@@ -55,11 +53,9 @@ class ReadRanges:
     """Reads the ranges of each task whose number it gets.
 
     Attributes:
-        source: The topics' names, for errors.
-        access: How to reach the cluster.
-        committed: Whether rows of transactions that were aborted, or are open, are left out.
+        committed: Whether rows of aborted and open transactions are left out.
         headers: Whether rows have headers.
-        timed: Whether the time of a message is in its row.
+        timed: Whether rows have the time of their message.
         tasks: The splits of each task; None: the job's parameters name them.
     """
 
@@ -71,7 +67,6 @@ class ReadRanges:
     tasks: tuple[tuple[Split, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the ranges."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 mine = guarded(self.source, _splits_of_job) if self.tasks is None else self.tasks[number]
@@ -81,7 +76,7 @@ class ReadRanges:
                         yield made
 
     def read(self, splits: Sequence[Split]) -> Iterator[pa.RecordBatch]:
-        """Read ranges of several partitions to their ends, and note what each had.
+        """Read ranges of several partitions to their ends, and note the number and digest of their rows.
 
         Raises:
             DataError: `[INPUT_MISSING]` offsets of the ranges are gone, `[BAD_ROW]` a time is beyond the range.
@@ -108,7 +103,9 @@ class ReadRanges:
         for block in np.unique(blocks).tolist():
             begin, end = np.searchsorted(blocks, [block, block + 1]).tolist()
             digests[block].add(rows.slice(begin, end - begin))
-        return rows if ordinal is None else _with_ordinal(rows, ordinal)
+        if ordinal is None:
+            return rows
+        return rows.append_column(ORDINAL, pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
 
 
 _SPLITS, _NOTES = packed_decoder(list[Split]), packed_decoder(_Note)
@@ -125,7 +122,7 @@ def _splits_of_job() -> list[Split]:
 
 
 def _note(split: Split, digests: Collection[Digest]) -> None:
-    """Write a note of a split's rows, under the split's own name: another attempt writes the same."""
+    """Write a note of a split's rows, under a name that is the same for every attempt."""
     each = split.range
     note = _Note(sum(digest.rows for digest in digests), sum(digest.value() for digest in digests) % 2**64)
     path = Path(split.folder) / f"{each.number}-{each.partition}-{each.start}"
@@ -140,7 +137,7 @@ def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
     group: list[Split] = []
     for split in splits:
         places = {(each.range.topic, each.range.partition) for each in group}
-        size = sum(each.range.end - each.range.start for each in (*group, split))
+        size = size_of(each.range for each in (*group, split))
         if group and (size > SMALL or (split.range.topic, split.range.partition) in places):
             yield group
             group = []
@@ -150,13 +147,12 @@ def _together(splits: Sequence[Split]) -> Iterator[list[Split]]:
 
 
 def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int) -> tuple[tuple[Split, ...], ...]:
-    """Divide the ranges of steps among tasks, with about as many offsets each; cut them only where blocks begin.
+    """Divide the ranges of steps evenly among tasks; ranges are cut only where blocks begin.
 
     Args:
         steps: The ranges, ordinal and folder of each step.
-        tasks: How many tasks at most.
     """
-    total = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
+    total = sum(size_of(ranges) for ranges, _, _ in steps)
     share = max(1, -(-total // max(1, tasks)))
     made: list[list[Split]] = [[]]
     left = share
@@ -173,10 +169,6 @@ def divided(steps: Sequence[tuple[Sequence[Range], int | None, str]], tasks: int
                     made.append([])
                     left = share
     return tuple(tuple(each) for each in made if each)
-
-
-def _with_ordinal(rows: pa.RecordBatch, ordinal: int) -> pa.RecordBatch:
-    return rows.append_column(ORDINAL, pa.repeat(pa.scalar(ordinal, pa.int32()), rows.num_rows))
 
 
 def read_notes(folder: str) -> Reading | None:

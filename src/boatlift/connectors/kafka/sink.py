@@ -1,49 +1,49 @@
-"""A sink that is a Kafka topic, exactly once: with the user's own keys, and visible as soon as a step is final.
+"""A Kafka topic as a sink, exactly once, with the user's own keys.
 
 One or more *writers* write a step, each in a transaction of its own together with its record in the sink's ledger
-(`ledger`). On resume the ledger says which steps are there. If some writers have committed their parts of a step, the
-others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so the order
-per key is kept.
+(`ledger`). After a crash the ledger shows which steps are in the topic. If some writers have committed their parts of a
+step, the others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so
+the order per key is kept.
 
 **Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
-it reads the ledger, and stops if a newer owner has claimed the sink. Then it claims the sink. A fenced owner takes the
-ids over again; it finds the newer claim, or goes on if there is none.
+it reads the ledger, stops if a newer owner has claimed the sink, and otherwise claims it. A fenced owner takes the ids
+over again; it finds the newer claim, or continues if there is none.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
-from boatlift.connectors.kafka.difference import difference
-from boatlift.connectors.kafka.encoding import MessageStager, message_stager
-from boatlift.connectors.kafka.ledger import FORMAT, Claimed, Ledger, Written
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.ownership import decisions_of, refuse_another, refuse_stranger
-from boatlift.connectors.kafka.settling import SettlingTopic
-from boatlift.connectors.kafka.topics import Topics
-from boatlift.connectors.kafka.writer import Writer
-from boatlift.connectors.kit import Decision, StepLedger, checked_options, read_pieces
-from boatlift.connectors.kit.task_jobs import session_of_process
-from boatlift.dataflow.contracts import (
-    Committed,
-    Delivery,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-    Stager,
+from boatlift.connectors.kafka.encoding import KEY, VALUE, MessageStager, message_stager, part_of
+from boatlift.connectors.kafka.fetching import messages_in
+from boatlift.connectors.kafka.ledger import (
+    FORMAT,
+    Claimed,
+    Ledger,
+    Written,
+    decisions_of,
+    refuse_another,
+    refuse_stranger,
 )
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
+from boatlift.connectors.kafka.offsets import Range
+from boatlift.connectors.kafka.topics import Topics
+from boatlift.connectors.kafka.writer import Writer, WriteTask, refuse_speculation, worth_tasks, write_in_tasks
+from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, difference_of_rows, read_pieces
+from boatlift.connectors.kit.task_jobs import session_of_process
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
 from boatlift.errors import DataError, Finding, InvalidError
 
-__all__ = ["KafkaSink", "sink"]
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 logger = logging.getLogger(__name__)
 
@@ -71,13 +71,13 @@ def sink(
             messages have no key. Messages land in the partition in which Java's producer would put them.
         format: `json`: a value is an object of all columns. `raw`: rows have `value` and perhaps `key` and `headers`,
             which are sent as they are.
-        rows: `append`: only rows that never change. `upsert`: a row replaces the earlier one of its key, and a deletion
-            is a message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`:
-            every change, with its weight (`1` or `-1`) in the header `weight`.
+        rows: `append`: rows that never change. `upsert`: a row replaces the earlier row of its key, and a deletion is a
+            message without a value (a tombstone), so that a compacted topic holds the newest rows. `changelog`: every
+            change, with its weight (`1` or `-1`) in the header `weight`.
         key_format: `text`: the key column's text, or bytes; `json`.
-        writers: How many transactions a step has, at the same time.
-        atomic: The unit that becomes visible at once: `writer`: each writer's part of a step; `step`: the whole step,
-            which takes one writer.
+        writers: The number of transactions of a step, which run at the same time.
+        atomic: The unit that becomes visible at once. `writer`: each writer's part of a step; `step`: the whole step,
+            which needs one writer.
         ledger: The topic of the sink's records of steps, made if it does not exist; None: the topic's name and
             `.ledger`.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
@@ -111,8 +111,7 @@ def sink(
         raise InvalidError("BAD_OPTION", f"atomic is {atomic!r}: choose 'writer' or 'step'")
     if atomic == "step" and writers > 1:
         raise InvalidError(
-            "BAD_OPTION",
-            f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out",
+            "BAD_OPTION", f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out"
         )
     shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
     return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
@@ -121,24 +120,19 @@ def sink(
 MOST_WRITERS = 256
 
 
-class KafkaSink:
+class KafkaSink(SinkBase):
     """A topic and its ledger.
 
     Args:
-        access: How to reach the cluster.
-        topic, ledger: Names of topics.
-        shape: The options that say how messages are made of rows.
-        writers: How many writers a step has.
+        shape: The options that make messages of rows.
+        writers: The number of writers of a step.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
         self.key: Sequence[str] | None = tuple(shape["key"]) if shape["rows"] == "upsert" else None
         self._access, self._topic, self._shape, self._count = access, topic, dict(shape), writers
         self._topics = Topics(access, (topic,), None, committed=False, written=True)
         self._ledger_topic = LedgerTopic(access, ledger)
-        self._context: SinkContext | None = None
         self._stager: MessageStager | None = None
         self._writers: list[Writer] = []
         self._ledger = Ledger()
@@ -149,7 +143,6 @@ class KafkaSink:
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """Each writer's part of a step is a transaction of its own; the topic and its ledger are the sink's alone."""
         servers = [server.strip().lower() for server in self._access.servers.split(",")]
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
@@ -162,11 +155,10 @@ class KafkaSink:
         self._at = moment
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the topic over; return the newest step of which every writer's part is there.
+        """Take the topic over; return the newest step that all writers have written.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
@@ -181,8 +173,6 @@ class KafkaSink:
                 f"sink {context.sink} gets changes, and topic {self._topic} is for rows that never change: choose "
                 "rows='upsert' with a key, or rows='changelog'",
             )
-        from boatlift.connectors.kafka.write_task import refuse_speculation
-
         key = self._shape["key"]
         raw, json_key = self._shape["format"] == "raw", self._shape["key_format"] == "json"
         stager = message_stager(context, key, raw=raw, json_key=json_key, upserts=self.key is not None)
@@ -203,12 +193,10 @@ class KafkaSink:
         return None if record is None else Committed(record.step, record.rows, record.digest)
 
     def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
         assert self._stager is not None, "open comes first"
         return self._stager
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Write the missing parts of a step, or compare the step with the ledger."""
         context, now, decided = self._opened, Committed(step, rows, digest), self._decisions
         if not self._sure:
             self._check_owner()
@@ -218,18 +206,16 @@ class KafkaSink:
             self._compare(now, staged)
             logger.info("step %s is in %s already: compared and dropped", step, decided.place)
             return Outcome.DROPPED
-        self._compare(now, staged)  # of which some writers may have committed their parts
+        self._compare(now, staged)  # some writers may have committed their parts
         count = self._ledger.writers_of(step) or self._count
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
 
     def verify(self) -> Iterator[Finding]:
-        """Check that the ledger can be read, has no gap, and belongs to the topic."""
         yield from self._ledger_topic.verify(self._topics, self._topic)
 
     def close(self) -> None:
-        """Release producers and clients."""
         for writer in self._writers:
             writer.end()
         self._writers, self._sure = [], False
@@ -242,13 +228,13 @@ class KafkaSink:
             ledger.refuse_other_store(claim.store)
 
     def _take_over(self, topic_id: str) -> None:
-        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has."""
+        """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has claimed it."""
         context, name = self._opened, self._ledger_topic.name
         before = self._ledger_topic.read(settled=False)
         self._refuse(before, topic_id)  # before any owner is fenced
         place = (self._topic, topic_id)
         refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
-        # All writers that ever were: an older owner may have an open transaction with any of their ids.
+        # All writers that ever existed: an older owner may have an open transaction with any of their ids.
         numbers = self._ledger_topic.partitions()
         self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
         found = Ledger()
@@ -259,8 +245,7 @@ class KafkaSink:
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
-        # Only after the claim: an older owner that took an id back may have written a step until then. Now it would
-        # find the claim.
+        # Until the claim an older owner may have taken an id back and written a step. From now on it finds the claim.
         self._ledger = self._ledger_topic.read(settled=True)
         self._ledger_ends = {}
         self._sure = True
@@ -285,7 +270,7 @@ class KafkaSink:
             raise self._decisions.foreign("has rows that this sink did not write")
 
     def _check_owner(self) -> None:
-        """Make sure that no other owner has claimed the sink: the ledger has no record but those that this owner knows.
+        """Make sure that no other owner has claimed the sink: this owner knows every record of the ledger.
 
         Raises:
             FencedError: a newer owner has.
@@ -294,11 +279,6 @@ class KafkaSink:
         if ends != self._ledger_ends:
             self._refuse(self._ledger_topic.read(settled=False), self._topics.id_of(self._topic))
             self._ledger_ends = ends
-
-    @property
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "open comes first"
-        return self._context
 
     @property
     def _decisions(self) -> StepLedger:
@@ -314,23 +294,20 @@ class KafkaSink:
             self._decisions.too_old(now.step)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
-        """Return how the newest step differs from the topic; empty for others, which have later steps behind them."""
+        """Return how the newest step differs from the topic; empty for earlier steps."""
         if held.step != self._ledger.whole():
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
         begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
-        return difference(self._topics, self._topic, begins, read_pieces(rows, staged))
+        return _difference_of(self._topics, self._topic, begins, read_pieces(rows, staged))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
-        """Write the part of each record's writer, all at the same time; those of a large step in tasks.
+        """Write the parts of the records' writers at the same time; those of a large step in tasks.
 
         Raises:
             FencedError: the sink has a newer owner.
             UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
         """
-        from boatlift.connectors.kafka.division import part_of
-        from boatlift.connectors.kafka.write_task import WriteTask, worth_tasks, write_in_tasks
-
         self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._ends or self._topics.ends_asked(self._topic)
         self._ends = None
@@ -356,8 +333,55 @@ class KafkaSink:
         for record in written:
             self._ledger.apply(record)
         self._sure = True
-        self._ends = self._topics.ends_asked(self._topic)  # of what the next step has no row before
+        self._ends = self._topics.ends_asked(self._topic)  # before the first row of the next step
 
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
     return msgspec.structs.replace(record, begins=ends())
+
+
+def _difference_of(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
+    """Return, in words, the first message that only one version of a step has, by key and value.
+
+    Args:
+        topics, topic: The topic that holds the step.
+        begins: Partition to an offset at or before the step's first message.
+        now: The step as it was executed again.
+    """
+    ends = topics.ends_asked(topic)()
+    ranges = [Range(topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]
+    held = [
+        _shown(message.key(), message.value())
+        for _, some in messages_in(ranges, topics.access, topic, committed=True)
+        for message in some
+    ]
+    again = [
+        _shown(key, value)
+        for piece in now
+        for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
+    ]
+    only_held, only_now = _without(held, again), _without(again, held)
+    return difference_of_rows(next(iter(only_held), None), next(iter(only_now), None))
+
+
+def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:
+    return {"key": _text(key), "value": _text(value)}
+
+
+def _text(content: bytes | None) -> Any:
+    if content is None:
+        return None
+    try:
+        return msgspec.json.decode(content)
+    except msgspec.MsgspecError:
+        return content.decode(errors="backslashreplace")
+
+
+def _without(some: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    left = Counter(map(repr, others))
+    lacking = []
+    for one in sorted(some, key=repr):
+        left[repr(one)] -= 1
+        if left[repr(one)] < 0:
+            lacking.append(one)
+    return lacking

@@ -1,4 +1,4 @@
-"""A source that is Kafka topics: a step's determinants are the offsets that it takes of each partition."""
+"""Kafka topics as a source: the determinants of a step are its offsets of each partition."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.kafka.access import Access, access_to
-from boatlift.connectors.kafka.arrivals import Arrivals
-from boatlift.connectors.kafka.group_offsets import GroupOffsets
-from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, taken_next
+from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
+from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, size_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
-from boatlift.connectors.kit import checked_options
+from boatlift.connectors.kit import SourceBase, checked_options
 from boatlift.connectors.kit.text_forms import set_options
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
+from boatlift.dataflow.contracts import FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -26,13 +25,11 @@ if TYPE_CHECKING:
 
     from boatlift.connectors.kafka.reading import Split
 
-__all__ = ["KafkaSource", "source"]
-
 LARGEST_STEP = 1_000_000
-"""How many offsets a step takes at most, unless the user says otherwise."""
+"""The default of the most offsets of a step."""
 
 TASK_OFFSETS = 10_000
-"""A task reads at least so many, if there are: starting a task takes longer than reading fewer."""
+"""A task reads at least this many offsets, if there are so many: starting a task takes longer than reading less."""
 
 MESSAGE_BYTES = 100
 """A guess, for the choice of how many tasks execute a step."""
@@ -76,18 +73,17 @@ def source(
         pattern: Instead of topics: a regular expression for whole names; topics that are made later are found too.
         format: `raw`, or `json`: each value is an object with the columns of the schema.
         schema: The columns of format `json`.
-        date_format, timestamp_format, decimal, thousands, true_values, false_values, columns: How text in format `json`
-            says values, as `bl.files` takes them.
+        date_format, timestamp_format, decimal, thousands, true_values, false_values, columns: The forms of values in
+            format `json`, as `bl.files` takes them.
         starting_offsets: Where to begin with the partitions that exist when the dataflow begins; later ones are taken
             whole.
         ending_offsets: Where to end; None: never.
-        max_offsets_per_step: How many offsets a step takes at most.
+        max_offsets_per_step: The most offsets of a step.
         read_committed: Whether rows of aborted and open transactions are left out.
         include_headers: Whether rows of format `raw` have `headers`.
-        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; else they are
-            recorded as skipped.
-        group: A consumer group. The offsets that no recovery can need again are committed there, so that tools show the
-            lag.
+        fail_on_data_loss: Whether offsets that were deleted before a step took them stop the dataflow; otherwise they
+            are recorded as skipped.
+        group: A consumer group. Offsets that no recovery needs are committed there, so that tools show the lag.
         options: Settings of librdkafka, such as `security.protocol`; they are kept in memory only.
 
     Raises:
@@ -135,7 +131,7 @@ def source(
     )
 
 
-class KafkaSource:
+class KafkaSource(SourceBase):
     """Topics, read in the tasks. `offsets` describes positions and cursors.
 
     Args:
@@ -143,7 +139,6 @@ class KafkaSource:
         starting, ending, limit, fail_on_data_loss, group: As `source` takes them, checked.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(
@@ -166,7 +161,7 @@ class KafkaSource:
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Messages may be deleted or compacted, so tasks digest them, and there is no reading of everything again."""
+        """Messages may be deleted or compacted: tasks digest them, and the source is not rescannable."""
         return SourceCapabilities(
             announces_input=self,
             reads_many_steps=self,
@@ -184,7 +179,6 @@ class KafkaSource:
         self._topics.refuse_missing()
 
     def describe(self) -> Json:
-        """Return the topics and the form of rows; the address of the cluster may change."""
         return {
             "kind": "kafka",
             "topics": self._topics.named,
@@ -193,16 +187,13 @@ class KafkaSource:
         }
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema of rows: Spark's, or the declared one."""
         return self._format.schema(spark)
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"topics": {}, "began": False}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the readable offsets of every partition that were not taken yet, up to the limit of a step."""
-        # Offsets that are lost by now have to be skipped here: once a position names them, its step would miss them.
+        # Lost offsets must be skipped here: a step whose position has them could not read them.
         found = self._topics.found(anew=not self._fail_on_data_loss)
         first = None if cursor.get("began") else self._first(found)
         taken = taken_next(
@@ -213,64 +204,54 @@ class KafkaSource:
         return taken
 
     def waiting(self, cursor: Json) -> WaitingInput:
-        """Count the offsets that were not taken."""
         found = self._topics.found(anew=False)
         first = None if cursor.get("began") else self._first(found)
         all_there = sum(max(0, each.high - each.low) for each in found)
         position = taken_next(cursor, found, first, self._ends_of(found), max(1, all_there), fail_on_data_loss=False)
-        taken = [] if position is None else ranges_of(position)
-        return WaitingInput(sum(each.end - each.start for each in taken), "offsets")
+        return WaitingInput(0 if position is None else size_of(ranges_of(position)), "offsets")
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Watch the ends of partitions whenever nothing was found behind them."""
         self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)
         return arrivals.close
 
     def is_full(self, position: Json) -> bool:
-        """Return whether a position reached the limit of a step."""
-        return sum(each.end - each.start for each in ranges_of(position)) >= self._limit
+        return size_of(ranges_of(position)) >= self._limit
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after the ends of a position's ranges."""
         return advanced(cursor, position)
 
     def verify(self, position: Json) -> None:
-        """Prove that the topics are the same and the offsets available; the tasks that read the rows prove those."""
+        """Prove that topics are the same and offsets available; the tasks that read the rows prove the rows."""
         self._topics.verify(ranges_of(position))
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the rows of a position."""
         return self.load_digested(spark, [position], [""], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the rows of several positions."""
         return self.load_digested(spark, positions, [""] * len(positions), ordinals=True)
 
     def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        """Read the rows of positions in tasks of about as many offsets each."""
         from boatlift.connectors.kafka.reading import divided
 
         steps = [
             (ranges_of(position), ordinal if ordinals else None, folder)
             for ordinal, (position, folder) in enumerate(zip(positions, folders, strict=True))
         ]
-        offsets = sum(each.end - each.start for ranges, _, _ in steps for each in ranges)
+        offsets = sum(size_of(ranges) for ranges, _, _ in steps)
         most = spark.sparkContext.defaultParallelism
         tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
         return self._read(spark, tasks, ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the ranges that the job's parameters name."""
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
-        """Return the ranges of a position as parameters, if one task reads them best."""
         from boatlift.connectors.kafka.reading import Split, parameters_for
 
         ranges = ranges_of(position)
-        if sum(each.end - each.start for each in ranges) >= 2 * TASK_OFFSETS:
+        if size_of(ranges) >= 2 * TASK_OFFSETS:
             return None
         return parameters_for([Split(each, None, folder) for each in ranges])
 
@@ -300,46 +281,39 @@ class KafkaSource:
         return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
-        """Return the sum of the tasks' notes."""
         from boatlift.connectors.kafka.reading import read_notes
 
         return read_notes(folder)
 
     def sorting_out(self) -> KafkaSource:
-        """Return the source of the same topics with bad rows among its rows."""
         assert isinstance(self._format, JsonFormat)
         other = copy(self)
         other._format = replace(self._format, sorts=True)
         return other
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of bad rows."""
         assert isinstance(self._format, JsonFormat)
         return self._format.dead_letters(rows)
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        """Return topic, partition and offset of each letter."""
         return [
             f"{dead_letter['topic']}/{dead_letter['partition']}:{dead_letter['offset']}" for dead_letter in dead_letters
         ]
 
     def size_bytes(self, position: Json) -> int:
-        """Estimate the bytes by the number of offsets."""
-        return sum(each.end - each.start for each in ranges_of(position)) * MESSAGE_BYTES
+        return size_of(ranges_of(position)) * MESSAGE_BYTES
 
     def names(self, position: Json) -> str:
-        """Return the offsets of a position, partition by partition."""
         return ", ".join(
             f"offsets {each.start} to {each.end - 1} of {each.topic}, partition {each.partition}"
             for each in ranges_of(position)
         )
 
     def diagnose(self, position: Json, text: str) -> Exception | None:  # noqa: ARG002
-        """Return the error of a row that does not parse; other failed reads raise a `BoatliftError` themselves."""
+        """Return the error of a row that does not parse; other failed reads raise their own error."""
         return self._format.diagnose(text)
 
     def acknowledge(self, position: Json) -> None:
-        """Commit the ends of a position's ranges at the consumer group, if there is one."""
         if self._committing is not None:
             self._committing.add(ranges_of(position))
 

@@ -1,4 +1,4 @@
-"""Questions to a cluster about topics: their names and ids, and the ends of their partitions."""
+"""Requests to a cluster about topics: their names and ids, and the ends of their partitions."""
 
 from __future__ import annotations
 
@@ -12,28 +12,25 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
 from boatlift.connectors.kafka.offsets import Found, Range
-from boatlift.connectors.kafka.refusals import of_asking
 from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
     from confluent_kafka.admin import AdminClient, OffsetSpec
 
-__all__ = ["Partition", "Topics"]
-
 LOOK_AGAIN_SECONDS = 1.0
-"""For so many seconds the last answer about topics and partitions is used again."""
+"""Seconds for which the last answer about topics and partitions is reused."""
 
 PAUSE = 0.05
-"""Seconds after which an unanswered request is repeated."""
+"""Seconds between retries of a request."""
 
 KNOWN_SECONDS = 2.0
 """Seconds after which all brokers know a topic that was made before the first of them was asked."""
 
 SOON = 5.0
-"""Seconds for the answer to a question that a run asks before it begins."""
+"""Seconds for the answer to a request before a run."""
 
 Answer = TypeVar("Answer")
 
@@ -42,7 +39,7 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The cluster's last answer, all of one moment: several threads ask.
+    """The cluster's last answer, replaced as a whole, because several threads use it.
 
     Attributes:
         at: The moment of the request, on the monotonic clock.
@@ -59,14 +56,13 @@ class Topics:
     """Asks about the topics of a source.
 
     Args:
-        access: How to reach the cluster.
         names: The topics; None: those whose names match.
         matching: The pattern of whole names.
         committed: Whether readable offsets end where the first open transaction begins.
         written: Whether the topics are a sink's.
 
     Attributes:
-        made: Whether the topics are known to exist. A broker that does not know them yet soon will.
+        made: Whether the topics are known to exist: a broker that does not know them yet is asked again.
     """
 
     def __init__(
@@ -90,10 +86,10 @@ class Topics:
         return ", ".join(self._names) if self._names is not None else f"/{getattr(self._matching, 'pattern', '')}/"
 
     def found(self, *, anew: bool = False) -> list[Found]:
-        """Return all partitions. Their ends are current; their number and beginnings may be a second old.
+        """Return all partitions. Their ends are current; their number and first offsets may be a second old.
 
         Args:
-            anew: Whether all of it must be current.
+            anew: Whether everything must be current.
 
         Raises:
             InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
@@ -111,7 +107,7 @@ class Topics:
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
         """
-        now = self._look()  # as it is after the rows were read, not a moment before
+        now = self._look()  # after the rows were read, so no earlier answer will do
         for each in ranges:
             known = now.ids.get(each.topic)
             if known is None:
@@ -139,20 +135,18 @@ class Topics:
 
         return self._offsets(partitions, OffsetSpec.latest())
 
-    def refuse_missing(self, patience: float = KNOWN_SECONDS) -> bool:
+    def refuse_missing(self, timeout: float = KNOWN_SECONDS) -> bool:
         """Raise if the cluster lacks a named topic; return False if it does not answer soon.
 
-        A topic that was made a moment ago is known to all brokers a moment later.
-
         Args:
-            patience: Seconds until a missing topic is an error.
+            timeout: Seconds after which a missing topic is an error: brokers learn of a new topic with a delay.
 
         Raises:
             InvalidError: `[NO_INPUT]`, `[NO_TOPIC]`.
         """
         from confluent_kafka import KafkaError, KafkaException
 
-        until = time.monotonic() + patience
+        until = time.monotonic() + timeout
         while True:
             try:
                 there = self._admin.list_topics(timeout=SOON).topics
@@ -171,7 +165,6 @@ class Topics:
         return self._described([topic])[0][topic]
 
     def has_rows(self, topic: str) -> bool:
-        """Return whether any message was ever written to a topic."""
         _, partitions = self._described([topic])
         return any(self.ends(partitions).values())
 
@@ -184,7 +177,7 @@ class Topics:
         here = [partition for partition in known.lows if partition[0] == topic]
         asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in here}
         client = self._admin
-        answers = client.list_offsets(asked, request_timeout=PATIENCE)
+        answers = client.list_offsets(asked, request_timeout=TIMEOUT)
 
         def ends() -> dict[int, int]:
             try:
@@ -195,7 +188,6 @@ class Topics:
         return ends
 
     def partitions_of(self, topic: str) -> list[int]:
-        """Return the partitions of a topic."""
         return [number for _, number in self._described([topic])[1]]
 
     def begins(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
@@ -214,7 +206,7 @@ class Topics:
         return {partition: ends[partition] if offset < 0 else offset for partition, offset in found.items()}
 
     def _look(self) -> _Known:
-        """Ask about topics and, at the same time, about the partitions that are known: mostly these are all."""
+        """Ask about topics and, at the same time, about the known partitions, which are mostly all."""
         from confluent_kafka.admin import OffsetSpec
 
         now, before = time.monotonic(), self._known
@@ -223,7 +215,7 @@ class Topics:
         ids, partitions = self._described(names) if names else ({}, [])
         lows: Mapping[Partition, int] | None = None
         if before and lows_of_before and ids == before.ids and {*partitions} == before.lows.keys():
-            with suppress(InvalidError, UnavailableError):  # it is asked again, with patience
+            with suppress(InvalidError, UnavailableError):  # asked again below, with retries
                 lows = lows_of_before()
         if lows is None:
             lows = self._offsets(partitions, OffsetSpec.earliest())
@@ -235,10 +227,10 @@ class Topics:
 
         def ask() -> dict[str, Any]:
             client = self._admin
-            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=PATIENCE)
+            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
             return {name: self._result(client, answer, f"topic {name}") for name, answer in answers.items()}
 
-        topics = self._patiently(ask)
+        topics = self._retried(ask)
         partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
         return {name: str(topic.topic_id) for name, topic in topics.items()}, partitions
 
@@ -248,7 +240,7 @@ class Topics:
         assert self._matching is not None
         client = self._admin
         try:
-            listed = client.list_topics(timeout=PATIENCE)
+            listed = client.list_topics(timeout=TIMEOUT)
         except KafkaException as error:
             heard = self._complaints.or_else(error, client)
             raise of_asking(heard, self._cluster, sink=self._written) from error
@@ -260,7 +252,7 @@ class Topics:
         def ask() -> dict[Partition, int]:
             return self._asked(some, spec, least=least)()
 
-        return self._patiently(ask)
+        return self._retried(ask)
 
     def _asked(
         self, partitions: Iterable[Partition], spec: OffsetSpec, *, least: int = 0
@@ -273,7 +265,7 @@ class Topics:
             return dict
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
         client = self._admin
-        answers = client.list_offsets(asked, isolation_level=level, request_timeout=PATIENCE)
+        answers = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
 
         def found() -> dict[Partition, int]:
             return {
@@ -282,12 +274,9 @@ class Topics:
 
         return found
 
-    def _patiently(self, ask: Callable[[], Answer]) -> Answer:
-        """Repeat a request for a while, until it is answered.
-
-        A new partition has no leader for a moment, and so has one whose broker has just gone.
-        """
-        until = time.monotonic() + PATIENCE
+    def _retried(self, ask: Callable[[], Answer]) -> Answer:
+        """Retry a request until it is answered: a partition may have no leader for a moment."""
+        until = time.monotonic() + TIMEOUT
         while True:
             try:
                 return ask()
@@ -303,14 +292,11 @@ class Topics:
         """Wait for an offset of a partition.
 
         Args:
-            client: The client that asks.
-            here: The partition.
-            answer: The cluster's answer.
-            least: The least offset that is an answer; -1 for a time, if no row may be so late.
+            least: The least valid offset; -1 for a request by time, if no row is so late.
 
         Raises:
-            UnavailableError: `[INPUT_UNAVAILABLE]`, `[SINK_FAILED]`, also if the answer has no offset: librdkafka gives
-                -1001 and no error if the request to a leader failed; a leader that lacks the partition's log gives -1.
+            UnavailableError: `[INPUT_UNAVAILABLE]`, `[SINK_FAILED]`, also for an answer without an offset: librdkafka
+                returns -1001 and no error if the request to a leader failed, and a leader without the log returns -1.
         """
         what = f"topic {here.topic}, partition {here.partition}"
         offset: int = self._result(client, answer, what).offset
@@ -321,13 +307,13 @@ class Topics:
     def _result(self, client: AdminClient, answer: Future[Any], what: str) -> Any:
         """Wait for an answer.
 
-        The client must stay referenced until then: a client without references ends, and its requests are never
-        answered. Another thread may replace the client meanwhile.
+        The client must stay referenced until then, though another thread may replace it meanwhile: requests of a client
+        without references are never answered.
         """
         from confluent_kafka import KafkaError, KafkaException
 
         try:
-            result = answer.result(PATIENCE + 5)
+            result = answer.result(TIMEOUT + 5)
         except KafkaException as error:
             heard = self._complaints.or_else(error, client)
             if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):
@@ -339,9 +325,9 @@ class Topics:
         return result
 
     def _replace(self, client: AdminClient) -> None:
-        """Let the next request make a client of its own: one keeps its knowledge of leaders for minutes after errors.
+        """Make the next request use a new client: after errors, a client keeps outdated leaders for minutes.
 
-        Threads share a client, and the first that replaces it is enough.
+        Threads share a client, and only the first of them replaces it.
         """
         if self.__dict__.get("_admin") is client:
             self.__dict__.pop("_admin", None)

@@ -1,4 +1,4 @@
-"""The rows that are made of messages: the messages themselves, or the columns that their values hold as JSON."""
+"""How messages become rows: as they are, or as the columns in their JSON values."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonFormat", "RawFormat", "ValueFormat", "value_format_of"]
-
 _RAW = "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 _HEADERS = ", headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 _LETTER = "topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, key BINARY, value BINARY"
 _POSITION = "_position"
 _SIGN = f"[BAD_ROW] {secrets.token_hex(16)} "
-"""The beginning of an error that Spark raises at a bad row: no value that some other error quotes can have it."""
+"""The beginning of the error that Spark raises at a bad row; random, so that no other error has it."""
 
 
 @cache
 def _raw(headers: bool, ordinals: bool) -> StructType:
-    """Return the schema of messages; parsed once, because the JVM parses it."""
+    """Return the schema of messages; cached, because the JVM parses it."""
     return struct_of(
         _RAW + (_HEADERS if headers else "") + f", {_POSITION} BIGINT" + (f", {ORDINAL} INT" if ordinals else "")
     )
@@ -51,25 +49,21 @@ class RawFormat:
     timed = True
 
     def describe(self) -> Json:
-        """Return the form of rows, for the program's identity."""
         return {"format": "raw", "headers": self.headers}
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Return the schema that tasks read, positions included."""
         return _raw(self.headers, ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Return the schema of rows."""
         from pyspark.sql.types import StructType
 
         return StructType([field for field in self.raw(ordinals=False) if field.name != _POSITION])
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:  # noqa: ARG002
-        """Return the messages as they are."""
         return messages
 
     def diagnose(self, text: str) -> Exception | None:
-        """Return None: no message can fail to be a row."""
+        pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +71,8 @@ class JsonFormat:
     """Makes rows of the JSON objects that messages have as values.
 
     Attributes:
-        declared: The columns.
         forms: How text says values.
-        sorts: Whether a message whose value does not fit is a row too, with `_bad_row`; else it stops the job.
+        sorts: Whether a message whose value does not fit becomes a row with `_bad_row`; otherwise it stops the job.
     """
 
     declared: str | StructType
@@ -89,7 +82,6 @@ class JsonFormat:
     timed = False
 
     def describe(self) -> Json:
-        """Return the form of rows, for the program's identity."""
         required = required_of(self.declared)
         return {
             "format": "json",
@@ -100,15 +92,9 @@ class JsonFormat:
         }
 
     def raw(self, *, ordinals: bool) -> StructType:
-        """Return the schema that tasks read, positions included."""
         return RawFormat().raw(ordinals=ordinals)
 
     def schema(self, spark: SparkSession) -> StructType:
-        """Return the schema of rows.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` Spark does not know a pattern, `[RESERVED_NAME]` a column is named `_bad_row`.
-        """
         from pyspark.sql.types import StructField, StructType
 
         self.forms.check(spark)
@@ -122,7 +108,6 @@ class JsonFormat:
         return rows
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
-        """Return rows, with their positions."""
         from pyspark.sql import functions as F
 
         values, schema = JsonValues(self.forms, blanks=False), struct_of(self.declared)
@@ -134,7 +119,6 @@ class JsonFormat:
         return values.rows(messages, schema, kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        """Return the dead letters of messages that do not fit: what each message has, and the reason."""
         from pyspark.sql import functions as F
 
         names = [name for name, _ in columns_of(self.declared)]
@@ -146,7 +130,6 @@ class JsonFormat:
         return rows.select(f"{BAD_ROW}.*", reason(bad["value"], F.array_compact(unread)).alias("reason"))
 
     def diagnose(self, text: str) -> Exception | None:
-        """Return the error of a row that does not parse."""
         _, found, rest = text.partition(_SIGN)
         return DataError("BAD_ROW", rest.splitlines()[0].split(" SQLSTATE")[0]) if found else None
 
@@ -172,8 +155,6 @@ def value_format_of(
 
     Args:
         name, schema, headers: As `source` takes them.
-        text: The options of text that are set.
-        columns: Options for single columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

@@ -1,8 +1,8 @@
-"""One transactional writer of a sink: its rows of a step become visible together with its ledger record, or not at all.
+"""One transactional writer of a sink, on the driver or in a task.
 
-Kafka fences the *earlier initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer
-may still own the dataflow. It initialises again, which ends open transactions of its id, and then reads in the ledger
-which owner has claimed the sink, and which steps are there.
+A writer's rows of a step become visible together with its ledger record, or not at all. Kafka fences the *earlier
+initialisation* of a transactional id, not the older owner of a dataflow. So a fenced writer may still own the dataflow.
+It initialises again, which ends open transactions of its id. Then it reads the owner and the steps in the ledger.
 """
 
 from __future__ import annotations
@@ -10,36 +10,43 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
-from boatlift.connectors.kafka.access import PATIENCE, Access, Complaints, logger
-from boatlift.connectors.kafka.columns import HEADERS, KEY, VALUE
-from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, encoded
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic
-from boatlift.connectors.kafka.refusals import is_of_fencing, of_asking
-from boatlift.connectors.kafka.settling import SettlingTopic
+import msgspec
+
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
+from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
+from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, refuse_newer
+from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
+from boatlift.connectors.kit import read_pieces
+from boatlift.connectors.kit.task_jobs import run_in_tasks
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.errors import BoatliftError, DataError, UnavailableError
+from boatlift.dataflow.contracts import Staged
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from confluent_kafka import KafkaException, Producer
-
-__all__ = ["Writer"]
+    from pyspark.sql import SparkSession
 
 Record = TypeVar("Record", Claimed, Written)
 
 ROWS_AT_ONCE = 1 << 14
 
 TRIES = 5
-"""How often a writer tries a transaction that the cluster aborted, or whose outcome is unknown."""
+"""The most attempts at a transaction that the cluster aborted, or whose outcome is unknown."""
+
+ROWS_FOR_TASKS = 100_000
+"""The least rows of a step that tasks write: a job must take over the transactional ids."""
 
 WEIGHT_HEADER = "weight"
 """The header with the weight of a change, if rows are kept as changes."""
 
 QUEUE = 200_000
-"""How many messages may wait in a producer."""
+"""The most messages that wait in a producer."""
 
 _TUNED = {
     "delivery.report.only.error": True,  # the commit reports that all were delivered
@@ -58,13 +65,10 @@ class Writer:
     """A producer with a transactional id, and its part of the ledger.
 
     Args:
-        access: How to reach the cluster.
-        topic: The topic of the rows.
         ledger: The topic of the records.
         number: The writer's partition of the ledger.
         refuse: Raises if a claim does not let this owner write.
-        at: Called at the moments at which a crash would find a complete transaction (`written`), or an ended one
-            (`committed`).
+        at: Called when a transaction is complete (`written`), and when it has ended (`committed`).
         again: Whether an earlier writer of this owner may have left a transaction open.
     """
 
@@ -89,7 +93,7 @@ class Writer:
         self._id = f"{ledger}.{number}"
 
     def begin(self) -> Ledger:
-        """Take the id over. When this returns, earlier producers are fenced, and their open transactions ended.
+        """Take the id over: fence earlier producers, and end their open transactions.
 
         Returns:
             This writer's part of the ledger.
@@ -97,11 +101,11 @@ class Writer:
         Raises:
             FencedError: a newer owner has claimed the sink.
             KafkaException: the id cannot be taken over.
-            UnavailableError: `[SINK_FAILED]` a transaction of an earlier try does not end.
+            UnavailableError: `[SINK_FAILED]` a transaction of an earlier attempt does not end.
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
-        producer.init_transactions(PATIENCE)
+        producer.init_transactions(TIMEOUT)
         if self._again:
             self._rows.settled()
         part = self._records.read(settled=True, writers=[self._number])
@@ -110,10 +114,9 @@ class Writer:
         return part
 
     def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
-        """Write rows and a record, unless the ledger has the record; retry a bounded number of times.
+        """Write rows and a record, unless the ledger has the record, with a bounded number of retries.
 
         Args:
-            rows: The messages.
             make_record: Makes the record, once the rows are on their way.
 
         Raises:
@@ -148,7 +151,7 @@ class Writer:
         raise AssertionError
 
     def heard(self, error: KafkaException) -> BoatliftError:
-        """Return the error for a failed transaction, by all reports of the client."""
+        """Return the error for a failed transaction, from the client's reports."""
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
@@ -165,7 +168,6 @@ class Writer:
         """Write rows and a record in one transaction.
 
         Args:
-            rows: The messages.
             make_record: Makes the record, once the rows are on their way.
 
         Raises:
@@ -180,14 +182,14 @@ class Writer:
                 for batch in piece.to_batches(ROWS_AT_ONCE):
                     self._produce(producer, batch)
             record = make_record()
-            producer.produce(self._ledger, encoded(record), record.key, partition=self._number)
+            producer.produce(self._ledger, msgspec.json.encode(record), record.key, partition=self._number)
         except BaseException:
             self._abort(producer)
             raise
         with suppress(SystemError):  # a fatal error inside a callback; the commit reports it too
-            producer.flush(PATIENCE)
+            producer.flush(TIMEOUT)
         self._at("written")
-        producer.commit_transaction(PATIENCE)
+        producer.commit_transaction(TIMEOUT)
         self._at("committed")
         return record
 
@@ -217,15 +219,14 @@ class Writer:
         from confluent_kafka import KafkaException
 
         with suppress(KafkaException):  # the next initialisation aborts it
-            producer.abort_transaction(PATIENCE)
+            producer.abort_transaction(TIMEOUT)
 
     def end(self) -> None:
-        """Release the producer."""
         self._producer = None
 
 
 def _fatal(error: SystemError) -> KafkaException:
-    """Return a fatal error that came out of a callback as a Kafka error."""
+    """Return a fatal error of a callback as a Kafka error."""
     from confluent_kafka import KafkaError, KafkaException
 
     return KafkaException(KafkaError(KafkaError._FATAL, str(error.__cause__ or error)))
@@ -251,3 +252,74 @@ def _headers(batch: pa.RecordBatch) -> list[list[tuple[str, bytes | None]]] | No
         before = headers or [[] for _ in weights]
         headers = [[*row, (WEIGHT_HEADER, b"%d" % weight)] for row, weight in zip(before, weights, strict=True)]
     return headers
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Writes a part of a step, by its number; returns the record as it was written.
+
+    Attributes:
+        records: The record of each writer.
+        rows, staged: The number of the step's rows, and the receipts of its pieces.
+        upserts: Whether a message without a value deletes its key.
+    """
+
+    access: Access
+    topic: str
+    ledger: str
+    records: tuple[Written, ...]
+    rows: int
+    staged: tuple[Staged, ...]
+    upserts: bool
+
+    def __call__(self, number: int) -> bytes:
+        return msgspec.json.encode(self.run(self.records[number]))
+
+    def run(self, record: Written) -> Written:
+        """Write a part, unless an earlier attempt has written it; fence that attempt."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        writer = Writer(
+            self.access,
+            self.topic,
+            self.ledger,
+            record.writer,
+            partial(refuse_newer, self.topic, record.token),
+            again=context is not None and context.attemptNumber() > 0,
+        )
+        rows = part_of(read_pieces(self.rows, self.staged), record.writer, record.writers, upserts=self.upserts)
+        return writer.deliver(rows, lambda: record)
+
+
+_WRITTEN = msgspec.json.Decoder(Written)
+
+
+def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
+    """Write the missing parts of a step, each in a task of its own.
+
+    Raises:
+        BoatliftError: a task raised it.
+        UnavailableError: `[SINK_FAILED]` the job failed.
+    """
+    written = run_in_tasks(spark, len(task.records), task, f"the sink of topic {task.topic}")
+    return [_WRITTEN.decode(each) for each in written]
+
+
+def refuse_speculation(spark: SparkSession) -> None:
+    """Raise if Spark runs tasks speculatively: two attempts of a task would fence each other.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+    """
+    if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
+        raise InvalidError(
+            "BAD_OPTION",
+            "spark.speculation is true, and tasks that write to Kafka would fence their doubles: set it to false, or "
+            "writers=1",
+        )
+
+
+def worth_tasks(rows: int, writers: int) -> bool:
+    """Return whether tasks write a step faster than the driver."""
+    return writers > 1 and rows >= ROWS_FOR_TASKS

@@ -1,41 +1,43 @@
-"""The kit for authors of connectors: all that a connector needs besides the contracts and the errors.
+"""The kit for authors of connectors: everything that a connector needs besides the contracts and the errors.
 
-Connectors import nothing of `boatlift.spark`: what they need of it comes through this kit, and `make check` says so.
-`docs/connectors.md` lists the parts, and shows those that a sink needs in use.
+Connectors import nothing of `boatlift.spark` but through this kit, and `make check` enforces it. `docs/connectors.md`
+shows the parts in use.
 
 | part | for |
 |---|---|
 | `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
-| `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: what to do with a step, and the words of errors |
+| `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: the decision about a step, and the texts of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `required_of`, `struct_of`, `Columns` | sources: a declared schema |
-| `checked_options`, `whole_number` | functions that users call: a bad argument is an error with a condition |
+| `checked_options`, `whole_number` | functions for users: a bad argument is an error with a condition |
+| `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
-| `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` is a job of its own |
-| `kit.row_order`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
-| `kit.text_forms`, `kit.text_values`, `kit.text_rows` | sources of text: what text is a value, and a row |
-| `kit.json_values`, `kit.json_faults` | sources of JSON text: its rows, bad ones, and why |
+| `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` runs a job |
+| `kit.step_rows`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
+| `kit.text_forms`, `kit.text_values`, `kit.text_rows` | sources of text: texts as values and rows |
+| `kit.json_values`, `kit.json_faults` | sources of JSON text: rows, bad rows, and reasons |
 | `kit.json_text`: `json_objects` | rows as JSON text |
 | `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
 
-Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports the
-last two inside functions, or in modules that only tasks load.
+Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports these
+inside functions, or in modules that only tasks load.
 """
 
+from boatlift.connectors.kit.bases import SinkBase, SinkWrapper, SourceBase, SourceWrapper
 from boatlift.connectors.kit.checked_options import checked_options, whole_number
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, required_of, struct_of
-from boatlift.connectors.kit.differences import difference_of_rows, first_difference
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
-from boatlift.connectors.kit.user_columns import user_columns
-from boatlift.connectors.kit.wrapping import SinkWrapper, SourceWrapper
+from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
 from boatlift.spark.tasks.staging import ArrowStager, read_pieces
 
 __all__ = [
     "ArrowStager",
     "Columns",
     "Decision",
+    "SinkBase",
     "SinkWrapper",
+    "SourceBase",
     "SourceWrapper",
     "StepLedger",
     "checked_options",

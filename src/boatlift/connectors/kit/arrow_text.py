@@ -1,7 +1,6 @@
-"""Arrow's values as text, for sinks that keep text.
+"""Arrow's values as text.
 
-Dates and times are ISO 8601. As Spark has it, a year beyond 9999 has a sign, `+55840-11-08`, and so has one before the
-year 0, `-1199-02-15`.
+Dates and times are ISO 8601. As in Spark, years beyond 9999 and before 0 have a sign: `+55840-11-08`, `-1199-02-15`.
 """
 
 from __future__ import annotations
@@ -13,13 +12,11 @@ from typing import Any, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["dates_as_text", "has_times", "is_string", "time_of", "times_as_text", "timestamps_as_text"]
-
 Values = TypeVar("Values", pa.Array, pa.ChunkedArray)
 
 _DAY = 86_400_000_000
 _FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""The years 1 to 9999 in microseconds since 1970; Arrow writes others wrongly, or a complaint in their place."""
+"""The years 1 to 9999 in microseconds since 1970; Arrow formats no others."""
 
 _CYCLE, _YEARS = 146_097, 400
 """The days and the years after which the calendar repeats."""
@@ -40,7 +37,7 @@ def dates_as_text(values: Values) -> Values:
 
 
 def times_as_text(column: pa.Array) -> pa.Array:
-    """Return a column with text for all dates and times, those within lists, structs and maps too."""
+    """Return a column with text for all dates and times, also within lists, structs and maps."""
     kind = column.type
     if pa.types.is_timestamp(kind):
         return timestamps_as_text(column)
@@ -64,7 +61,7 @@ def times_as_text(column: pa.Array) -> pa.Array:
 
 
 def has_times(kind: pa.DataType) -> bool:
-    """Return whether a type is of dates or times, or has one inside."""
+    """Return whether a type is of dates or times, or contains one."""
     if pa.types.is_nested(kind):
         return any(has_times(kind.field(at).type) for at in range(kind.num_fields))
     return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_time(kind))
@@ -90,8 +87,8 @@ def _texts(numbers: Any, kind: pa.DataType, years: tuple[int, int], far: Callabl
     Args:
         numbers: Since 1970.
         kind: The type of time.
-        years: The first number that Arrow can write, and the first after these that it cannot.
-        far: Returns the text of a number that it cannot write.
+        years: The range of numbers that Arrow can format, end excluded.
+        far: Formats a number beyond the range.
     """
     if isinstance(numbers, pa.ChunkedArray):
         return pa.chunked_array([_texts(chunk, kind, years, far) for chunk in numbers.chunks], pa.string())

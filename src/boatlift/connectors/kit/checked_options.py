@@ -1,4 +1,4 @@
-"""Calls of connectors that lack an argument, or have one that does not exist, are errors with a condition."""
+"""Checks of calls: a missing or unknown argument is an error with a condition."""
 
 from __future__ import annotations
 
@@ -10,14 +10,12 @@ from typing import ParamSpec, TypeVar
 
 from boatlift.errors import InvalidError
 
-__all__ = ["CallInvalidError", "checked_options", "whole_number"]
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class CallInvalidError(InvalidError, TypeError):
-    """`[BAD_OPTION]`, and a TypeError, as Python raises it for such a call."""
+    """`[BAD_OPTION]`, also a TypeError, as Python raises for such a call."""
 
 
 def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -45,10 +43,10 @@ def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Return the value of an option that is a whole number from 1 on.
+    """Return the value of an option that must be a whole number from 1 on.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` it is none.
+        InvalidError: `[BAD_OPTION]`.
     """
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1 on")
@@ -56,7 +54,7 @@ def whole_number(name: str, value: object) -> int:
 
 
 def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> str:
-    """Return what is wrong with a call, and what to write; empty if it is something else."""
+    """Return the flaw of a call and the correction; empty if the flaw is another."""
     known = [each.name for each in parameters]
     unknown = [each for each in named if each not in known]
     by_place = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD]

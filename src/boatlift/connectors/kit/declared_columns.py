@@ -11,8 +11,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["TYPE_WORDS", "Columns", "columns_of", "null_fault", "required_of", "struct_of"]
-
 Columns = tuple[tuple[str, str], ...]
 """Names and types; the types as in Spark's `simpleString`."""
 
@@ -47,8 +45,7 @@ def columns_of(schema: str | StructType) -> Columns:
         schema: DDL (`origin STRING, arr_delay INT`) or a StructType.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the schema is neither, names a column twice, or has a type that Spark does not
-            know.
+        InvalidError: `[BAD_OPTION]` the schema is neither, has a column twice, or has a type unknown to Spark.
     """
     if isinstance(schema, str):
         columns = tuple(_column(field, schema) for field in _fields(schema))
@@ -107,7 +104,7 @@ def _refuse_unknown(column: str, kind: str) -> None:
 
 
 def _fields(schema: str) -> list[str]:
-    """Split DDL at the commas between columns, but not at those in brackets or quotes."""
+    """Split DDL at commas, except in brackets or quotes."""
     fields, depth, quote, start = [], 0, "", 0
     for index, character in enumerate(schema):
         if quote:

@@ -1,30 +1,35 @@
-"""Why the text of one JSON value is no row, in words."""
+"""The reason why the text of one JSON value is no row, in words."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection
 
 from boatlift.connectors.kit.declared_columns import Columns, null_fault
-from boatlift.connectors.kit.json_bounds import beyond_bounds
 from boatlift.connectors.kit.text_forms import TextForms
 
-__all__ = ["json_fault"]
-
 _SHOWN = 200
+
+MOST = {"depth": 1_000, "digits": 1_000, "text": 20_000_000, "name": 50_000}
+"""The bounds of Spark's JSON parser: levels, and characters of a number, a string and a name."""
+
+_AROUND = 2
+"""The levels of the wrapper around a text; see `json_values`."""
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"(\s*+:)?|[][{}]|-?\d[-+.\deE]*+', re.DOTALL)
 
 
 def json_fault(
     text: str | bytes, unread: Collection[str], columns: Columns, required: Collection[str], forms: TextForms
 ) -> str:
-    """Return what is wrong with the text of one object.
+    """Return the fault of the text of one object.
 
     Args:
-        text: The text; bytes of it may be no UTF-8.
-        unread: The columns that could not be read of it, or are NULL.
-        columns: The declared columns.
-        required: Those that are NOT NULL.
-        forms: How text says values.
+        text: The text; bytes may be no UTF-8.
+        unread: The columns that could not be read, or are NULL.
+        required: The columns that are NOT NULL.
+        forms: The forms of values in text.
     """
     if isinstance(text, bytes):
         try:
@@ -55,11 +60,11 @@ def json_fault(
 
 
 class _Flaw(ValueError):  # noqa: N818 - it is no error of this program
-    """What Python's reader of JSON lets pass."""
+    """A fault that Python's JSON parser accepts."""
 
 
 class _WrittenNumber(str):
-    """A number as it is written."""
+    """The text of a number."""
 
     __slots__ = ()
 
@@ -79,3 +84,34 @@ def _constant(name: str) -> object:
 
 def _is_text(text: str) -> bool:
     return "\uffff" not in text and not any("\ud800" <= each <= "\udfff" for each in text)
+
+
+def beyond_bounds(text: str) -> str | None:
+    """Return, in words, the bound of Spark's parser that a text exceeds; None if none."""
+    if len(text) < min(MOST.values()) - _AROUND:
+        return None
+    depth = 0
+    for token in _TOKEN.finditer(text):
+        match token[0][0]:
+            case '"':
+                kind = "name" if token[1] else "text"
+                size = len(token[0]) if len(token[0]) <= MOST[kind] else _characters(token[0], token[1] or "")
+                if size > MOST[kind]:
+                    return f"it has a {kind} of {size:,} characters, and Spark reads {MOST[kind]:,}"
+            case "[" | "{":
+                depth += 1
+                if depth + _AROUND > MOST["depth"]:
+                    return "it is nested too deeply"
+            case "]" | "}":
+                depth -= 1
+            case _ if len(token[0]) > MOST["digits"]:
+                return "it has a number of too many digits"
+    return None
+
+
+def _characters(quoted: str, behind: str) -> int:
+    quoted = quoted.removesuffix(behind)
+    try:
+        return len(json.loads(quoted))
+    except ValueError:
+        return len(quoted) - 2

@@ -1,4 +1,4 @@
-"""Rows of Arrow columns as JSON text, a column at a time: a Python object for each row would cost ten times as much.
+"""Rows of Arrow columns as JSON text, a column at a time, ten times as fast as by Python objects.
 
 | Arrow | JSON |
 |---|---|
@@ -28,8 +28,6 @@ import pyarrow.compute as pc
 
 from boatlift.connectors.kit.arrow_text import has_times, is_string, times_as_text
 
-__all__ = ["json_objects", "json_values", "plain_texts"]
-
 _SPECIAL = r'["\\\x00-\x1f]'
 
 
@@ -48,7 +46,7 @@ def json_values(column: pa.Array) -> pa.StringArray:
 
 
 def plain_texts(column: pa.Array) -> pa.Array:
-    """Return values as text without quotes; strings and binary stay what they are, and NULL stays NULL."""
+    """Return values as text without quotes; strings and binary stay unchanged, and NULL stays NULL."""
     kind = column.type
     if is_string(kind) or _is_bytes(kind):
         return column
@@ -101,7 +99,6 @@ def _quoted(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _plain(value: Any) -> Any:
-    """Return a nested value as JSON has it."""
     if isinstance(value, decimal.Decimal):
         return msgspec.Raw(format(value, "f").encode())
     if isinstance(value, bytes):

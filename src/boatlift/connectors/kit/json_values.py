@@ -1,13 +1,13 @@
-r"""JSON text in a column `value` as rows, and whether all of the text is in them.
+r"""JSON text in a column `value` as rows, with a proof that the rows have all of the text.
 
-`from_json` passes over all that follows the first value of a text. Therefore the text is put into an object, and a key
-behind it proves that the text ends there. Text could close what it is put into and open another value: so it is put
-into an array once, and into an object once. No text closes both. The second time it is read as a VARIANT, which refuses
-what is no JSON by RFC 8259, and a key that an object has twice.
+`from_json` ignores everything behind the first value of a text. Therefore the text is wrapped into an object, and a key
+behind it proves that the text ends there. Text could close the wrapper and open another value: so the text is wrapped
+into an array once, and into an object once, and no text closes both. The second time it is read as a VARIANT, which
+refuses text that is no JSON by RFC 8259, and duplicate keys.
 
-`from_json` reads texts alone, of which `Texts` makes values. It would give a number with a fraction or an exponent as
-the nearest double, and a number in quotes as one without. Where a text has either, its numbers are put into quotes
-before, behind a mark that is no character.
+`from_json` reads only strings, and `Texts` makes values of them. It would return a number with a fraction or an
+exponent as the nearest double, and would not distinguish a number in quotes. If a text has such a number, its numbers
+are put into quotes before, behind a mark that is no character.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["JsonValues"]
-
 _ROWS, _END, _BAD = "_boatlift_rows", "_boatlift_end", "_boatlift_bad"
 _PARSED, _PROOF, _MATTERED = "_boatlift_parsed", "_boatlift_proof", "_boatlift_mattered"
 
@@ -40,7 +38,7 @@ _NUMBER = (
     r'\G((?:[^"0-9-]++|"(?:[^"\\]++|\\.)*+")*+)'
     r"(-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][-+]?[0-9]++)?(?![-+.0-9A-Za-z]))"
 )
-"""A number, behind texts and what is no value; possessive, so that no stack grows."""
+"""A number, behind strings and punctuation; possessive, so that no stack grows."""
 _ESCAPED = r"\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 """An escaped backslash, and both halves of a surrogate pair."""
 _NO_CHARACTER = r"\\u(?:[dD][89a-fA-F]|[fF]{4})"
@@ -48,14 +46,13 @@ _NO_CHARACTER = r"\\u(?:[dD][89a-fA-F]|[fF]{4})"
 
 @dataclass(frozen=True, slots=True)
 class JsonValues:
-    """How texts are read, of which each is one object.
+    """Reads texts in the column `value` (strings or bytes), each of which is one object.
 
-    The texts are the column `value`, of text or of bytes. Columns that a schema has as NOT NULL are never NULL in a
-    text that fits; in the schema of the rows every column may be NULL.
+    A text that fits has no NULL in a NOT NULL column; in the schema of the rows every column may be NULL.
 
     Attributes:
-        forms: How text says values.
-        blanks: Whether a text may be blank, and has no row then.
+        forms: The forms of values in text.
+        blanks: Whether a text may be blank, and then has no row.
     """
 
     forms: TextForms
@@ -72,7 +69,7 @@ class JsonValues:
         return self._texts(texts, schema).sorted_out(kept, bad_row)
 
     def _texts(self, texts: DataFrame, schema: StructType) -> Texts:
-        """Return the texts of values, and whether a text is one object whose every part is read."""
+        """Return the texts of values, and whether each text is one object that was read completely."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import ArrayType, BooleanType, StringType, StructField, StructType
 
@@ -107,12 +104,12 @@ class JsonValues:
 
 
 def _ended(*parts: str) -> str:
-    """Return the text of an object whose last key says that all before it was read."""
+    """Return the SQL of an object whose last key proves that everything before it was read."""
     return f"""concat('{{', {", ".join(parts)}, ',"{_END}":true}}')"""
 
 
 def _has_no_character(text: str) -> str:
-    """Return whether a text has, also escaped, half of a surrogate pair or U+FFFF, which is no character."""
+    """Return the SQL of whether a text has half a surrogate pair or U+FFFF, also escaped."""
     lone = f"regexp_replace({text}, {literal(_ESCAPED)}, ' ') RLIKE {literal(_NO_CHARACTER)}"
     backslash_u = literal(r"\u")
     return f"(contains({text}, '{_MARK}') OR CASE WHEN contains({text}, {backslash_u}) THEN {lone} ELSE false END)"

@@ -1,8 +1,7 @@
-"""What a sink decides about a step, by the ledger of the steps that its place holds.
+"""The decisions of a sink about a step, from its ledger of steps, with the texts of errors.
 
-Every sink keeps a ledger: each step's number, rows and digest, written in the same atomic act as the step's rows. The
-form of the ledger is the sink's own (footers of files, a table, a compacted topic). What follows from the ledger is the
-same for all sinks, and stands here, with the words of the errors.
+An exactly-once sink keeps a ledger: each step's number, rows and digest, written in the same atomic act as the step's
+rows. Each sink has its own form of ledger (footers of files, a table, a compacted topic); the decisions are the same.
 """
 
 from __future__ import annotations
@@ -15,13 +14,11 @@ from enum import Enum
 from boatlift.dataflow.contracts import Committed, Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, FencedError, UnavailableError
 
-__all__ = ["Decision", "StepLedger", "fenced", "of_another_store"]
-
 logger = logging.getLogger(__name__)
 
 
 class Decision(Enum):
-    """What a sink has to do with a step."""
+    """Whether a sink appends a step or compares it."""
 
     APPEND = "append"
     COMPARE = "compare"
@@ -31,8 +28,8 @@ class Decision(Enum):
 class StepLedger:
     """The decisions of one owner of a sink.
 
-    A commit makes these calls, in this order: `failed_before` if an earlier commit failed; `refuse_newer_owner`, with
-    the token that the place holds; `decide`; then `compare`, or the sink's own atomic act.
+    A commit makes these calls in order: `failed_before` if an earlier commit failed; `refuse_newer_owner`, with the
+    token in the place; `decide`; then `compare`, or the sink's own atomic act.
 
     Attributes:
         context: The owner.
@@ -50,7 +47,6 @@ class StepLedger:
         """Decide whether a step is new to a place or has to be compared.
 
         Args:
-            step: The step's number.
             newest: The number of the newest step that the place holds as a whole; −1: none.
 
         Raises:
@@ -66,8 +62,7 @@ class StepLedger:
         """Compare a step with the ledger's record of it.
 
         Args:
-            now: The step as it came out now.
-            held: The record.
+            now: The step as it was executed now.
             difference: Finds the first row that differs, in words; called only if the step differs. Empty: unknown.
 
         Returns:
@@ -90,7 +85,7 @@ class StepLedger:
         )
 
     def too_old(self, step: int) -> Outcome:
-        """Return the outcome for a step of which the ledger has forgotten the record: the step is not compared."""
+        """Return the outcome for a step that the ledger has forgotten: it is not compared."""
         logger.warning("step %s is too old to be compared with what %s holds", step, self.place)
         return Outcome.DROPPED
 
@@ -99,7 +94,7 @@ class StepLedger:
         return DataError("SINK_GAP", f"{self.place} lacks step {step} in its ledger: {self.repair}")
 
     def failed_before(self, why: str = "") -> UnavailableError:
-        """Return the error for a commit after a failed one: only `open` can find out what the place holds now."""
+        """Return the error for a commit after a failed commit: only `open` can find out which steps the place holds."""
         reason = f" ({why})" if why else ""
         return UnavailableError("SINK_FAILED", f"{self.place} failed before{reason}: mend it, then run again")
 
@@ -125,13 +120,13 @@ class StepLedger:
         """Return the error for a place that is not this sink's.
 
         Args:
-            why: What follows the place's name in the message: `belongs to sink 'x' of dataflow 'y'`.
+            why: The predicate of the message: `belongs to sink 'x' of dataflow 'y'`.
         """
         return DataError("SINK_OF_ANOTHER_DATAFLOW", f"{self.place} {why}: give the sink a {self.noun} of its own")
 
 
 def fenced(place: str, newest: int, token: int) -> FencedError:
-    """Return the error of an owner that a newer one has fenced."""
+    """Return the error of an owner that a newer owner has fenced."""
     return FencedError("FENCED", f"owner {newest} has taken over {place}, and this is owner {token}: stop it")
 
 
@@ -140,7 +135,6 @@ def of_another_store(place: str, noun: str, dataflow: str, store: str) -> DataEr
 
     Args:
         place, noun: As `StepLedger` has them.
-        dataflow: The dataflow's name.
         store: The id of the other store.
     """
     return DataError(

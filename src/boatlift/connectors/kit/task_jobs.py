@@ -1,4 +1,4 @@
-"""Jobs of a sink's own: a commit that is worth several tasks, or whose effect belongs into the tasks."""
+"""Spark jobs of a sink: a commit by several tasks, or one whose effects belong into tasks."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-__all__ = ["run_in_tasks", "session_of_process"]
-
 
 def session_of_process() -> SparkSession | None:
-    """Return the Spark session, also in threads without an active one; None: there is none."""
+    """Return the Spark session, also in a thread without an active one; None if the process has none."""
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
@@ -23,13 +21,9 @@ def session_of_process() -> SparkSession | None:
 
 
 def run_in_tasks(spark: SparkSession, count: int, work: Callable[[int], bytes], what: str) -> list[bytes]:
-    """Run a function in a task for each number from 0 on, and return its results, in no order.
-
-    A task that fails is tried again, as often as Spark tries any task.
+    """Run a function in a task for each number from 0 on; return the results in any order. Spark retries failed tasks.
 
     Args:
-        spark: The session.
-        count: The number of tasks.
         work: The function; it is pickled.
         what: The owner of the tasks, in words, for errors: `the sink of topic orders`.
 

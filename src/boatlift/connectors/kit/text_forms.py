@@ -1,4 +1,4 @@
-"""How text says values: the options that every source of text takes, for all columns and for single ones."""
+"""The forms of values in text: the options of every source of text, for all columns and for single columns."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["NO_FORMATS", "USUAL_TEXT", "TextForm", "TextForms", "forms_of", "set_options"]
-
 NO_FORMATS: Json = {"date_format": None, "timestamp_format": None}
-"""What identities of files have said of formats from the first on, if no option is set."""
+"""The entries for formats in the identity of a source of files without options; kept for old stores."""
 
 _EXAMPLES = {
     "date_format": "a pattern of Spark's such as 'dd.MM.yyyy'",
@@ -30,15 +28,15 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """How text says the values of a column.
+    """The form of a column's values in text.
 
     Attributes:
         date_format: Spark's pattern of `DATE`; None: ISO 8601.
         timestamp_format: Spark's pattern of `TIMESTAMP` and `TIMESTAMP_NTZ`; None: ISO 8601.
         decimal: The character before the fraction of a number.
-        thousands: The character between groups of three digits; None: there is none.
-        true_values: Texts that say true, beside `true`.
-        false_values: Texts that say false, beside `false`.
+        thousands: The character between groups of three digits; None: no such character.
+        true_values: Texts that mean true, beside `true`.
+        false_values: Texts that mean false, beside `false`.
     """
 
     date_format: str | None = None
@@ -50,16 +48,13 @@ class TextForm:
 
     @property
     def says_numbers(self) -> bool:
-        """Return whether text of numbers has a form of its own."""
         return self.decimal != "." or self.thousands is not None
 
     @property
     def says_booleans(self) -> bool:
-        """Return whether there are texts of booleans beside `true` and `false`."""
         return bool(self.true_values or self.false_values)
 
     def of(self, kind: str) -> str:
-        """Return what a message adds to the name of a type: the form, if it is not the usual one."""
         pattern = {"date": self.date_format, "timestamp": self.timestamp_format, "timestamp_ntz": self.timestamp_format}
         if (found := pattern.get(kind)) is not None:
             return f" of the form {found}"
@@ -68,17 +63,16 @@ class TextForm:
         return ""
 
     def set_options(self) -> Json:
-        """Return the options that are not the usual ones."""
         named = set_options(**{each.name: getattr(self, each.name) for each in fields(self)})
         return {name: list(value) if isinstance(value, tuple) else value for name, value in named.items()}
 
 
 USUAL_TEXT: dict[str, Any] = {each.name: each.default for each in fields(TextForm)}
-"""The options of text, with the values that they have if they are not given."""
+"""The options of text with their defaults."""
 
 
 def set_options(**options: Any) -> dict[str, Any]:
-    """Return the options of text whose values are not the usual ones."""
+    """Return the options of text that differ from their defaults."""
     return {name: value for name, value in options.items() if value != USUAL_TEXT[name]}
 
 
@@ -87,7 +81,7 @@ class TextForms:
     """The forms of all columns.
 
     Attributes:
-        usual: The form of a column that has none of its own.
+        usual: The form of all other columns.
         own: The forms of single columns.
     """
 
@@ -95,16 +89,15 @@ class TextForms:
     own: Mapping[str, TextForm] = field(default_factory=dict)
 
     def of(self, column: str) -> TextForm:
-        """Return the form of a column."""
         return self.own.get(column, self.usual)
 
     def describe(self) -> Json:
-        """Return the options that are not the usual ones, for the program's identity."""
+        """Return the options that differ from their defaults, for the program's identity."""
         columns = {name: form.set_options() for name, form in sorted(self.own.items()) if form != self.usual}
         return {**self.usual.set_options(), **({"columns": columns} if columns else {})}
 
     def check(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern. Spark folds the question into a constant, without a job.
+        """Raise if Spark does not know a pattern. Spark evaluates the query as a constant, without a job.
 
         Raises:
             InvalidError: `[BAD_OPTION]`.
@@ -124,12 +117,11 @@ class TextForms:
 
 
 def forms_of(options: Mapping[str, Any], of_columns: object, declared: Columns) -> TextForms:
-    """Return the forms that options give.
+    """Return the forms from options.
 
     Args:
         options: The options for all columns, by name.
         of_columns: Options for single columns, by the column's name, or None.
-        declared: The declared columns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

@@ -1,4 +1,4 @@
-"""Rows of texts: each text becomes its value, and a row of which one text is no value does not fit."""
+"""Rows of texts: each text becomes its value, and a row with a text that is no value does not fit."""
 
 from __future__ import annotations
 
@@ -15,22 +15,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["MALFORMED", "QUOTED_EMPTY", "Texts", "all_text"]
-
 MALFORMED = "MALFORMED_RECORD"
-"""The text of the error at a row that does not fit, if a caller has no better one."""
+"""The default text of the error at a row that does not fit."""
 QUOTED_EMPTY = "\uffff\n\uffff"
-"""A text that stands for a field of two quotes: the empty text in a column of strings, NULL in others."""
+"""The text of a field of two quotes: the empty string in a column of strings, NULL in others."""
 _ROW, _BROKEN, _ABOUT = "_boatlift_row", "_boatlift_broken", "_boatlift_about"
 _MARKED, _TEXT, _VALUE = "_boatlift_marked", "_boatlift_text{}", "_boatlift_value{}"
 
 
 def all_text(schema: StructType, json: TextForms | None = None) -> StructType:
-    """Return a schema with text in the place of each value that is read of text; every column may be NULL.
+    """Return a schema of strings for the values that are read from text; every column may be NULL.
 
     Args:
-        schema: The columns.
-        json: The forms of texts of JSON, which has booleans of its own: text is none, unless the form has texts of it.
+        json: The forms in JSON, which has its own booleans: a string is a boolean only if the form has texts for it.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -48,11 +45,11 @@ class Texts:
         frame: The texts, and other columns.
         row: The SQL of a struct like `all_text(schema)`; NULL if the row is broken.
         broken: The SQL of whether the row does not fit, whatever its texts are.
-        schema: The declared columns; those that are NOT NULL have a value in each row that fits.
-        forms: How text says values.
-        mark: Of JSON, what stands before a number in rows that are marked, also within an object's text; else empty.
-        marked: Of JSON, the SQL of whether a row is marked. Text without the mark is no number there, unless its form
-            says so.
+        schema: The declared columns; NOT NULL columns have a value in each row that fits.
+        forms: The forms of values in text.
+        mark: In JSON, the mark before a number in marked rows, also within the text of an object; otherwise empty.
+        marked: In JSON, the SQL of whether a row is marked. Without the mark, text in such a row is a number only if
+            the form allows it.
         has_quoted_empty: Whether texts may be `QUOTED_EMPTY`.
     """
 
@@ -66,13 +63,11 @@ class Texts:
     has_quoted_empty: bool = False
 
     def rows(self, kept: Sequence[str], error: Column | None = None) -> DataFrame:
-        """Return the rows; one that does not fit stops the job.
-
-        A generator looks at each row, and no unused column and no filter behind it keeps it from that.
+        """Return the rows; a row that does not fit stops the job, also if a query drops the row or a column.
 
         Args:
-            kept: Columns of the frame that the rows keep.
-            error: The text of the error; `MALFORMED` if it is None.
+            kept: Columns of the frame to keep.
+            error: The text of the error; None: `MALFORMED`.
         """
         from pyspark.sql import functions as F
 
@@ -84,7 +79,7 @@ class Texts:
     def sorted_out(self, kept: Sequence[str], bad_row: Column) -> DataFrame:
         """Return all rows, with one more column `_bad_row`: NULL in rows that fit, `bad_row` in others.
 
-        A row that does not fit has in the other columns what could be read of it.
+        A row that does not fit has the values that could be read in the other columns.
         """
         from pyspark.sql import functions as F
 
@@ -93,13 +88,13 @@ class Texts:
         return frame.select(F.expr(f"inline(array(struct({values}, {flaw})))"), *kept)
 
     def _judged(self, kept: Sequence[str], about: Column | None) -> tuple[DataFrame, str, str]:
-        """Return a frame of texts and values, each computed once, the values, and whether a row does not fit."""
+        """Return a frame of texts and values, and the SQL of the values and of whether a row does not fit."""
         from pyspark.sql import functions as F
 
         fields = [(each, _TEXT.format(n), _VALUE.format(n)) for n, each in enumerate(self.schema.fields)]
-        told = (F.expr("NULL") if about is None else about).alias(_ABOUT)
+        reported = (F.expr("NULL") if about is None else about).alias(_ABOUT)
         named = (f"{self.row} AS {_ROW}", f"{self.broken} AS {_BROKEN}", f"{self.marked} AS {_MARKED}")
-        frame = self.frame.select(*map(F.expr, named), told, *kept)
+        frame = self.frame.select(*map(F.expr, named), reported, *kept)
         kept_names = [*map(quoted, kept), _BROKEN, _ABOUT, _MARKED]
         texts = (
             f"{self._meant(f'{_ROW}.{quoted(each.name)}', each.dataType, self.forms.of(each.name))} AS {text}"
@@ -119,7 +114,7 @@ class Texts:
         return frame, ", ".join(f"{value} AS {quoted(each.name)}" for each, _, value in fields), " OR ".join(flaws)
 
     def _meant(self, text: str, kind: DataType, form: TextForm) -> str:
-        """Return the text that was meant; a list, map or struct as it is."""
+        """Return the SQL of a text without marks and quotes; of a list, map or struct unchanged."""
         from pyspark.sql import types as T
 
         if self.has_quoted_empty:
@@ -131,13 +126,13 @@ class Texts:
         exact = f"regexp_replace({text}, {literal(marks)}, '$1')"
         meant = f"CASE WHEN contains({text}, {literal(self.mark)}) THEN {exact}"
         is_number = isinstance(kind, T.IntegralType | T.FractionalType) and not isinstance(kind, T.DecimalType)
-        if is_number and not form.says_numbers:  # a number in quotes, which shows them again
+        if is_number and not form.says_numbers:  # a number in quotes: a fault shows the quotes
             begins = literal(r"\A[-+.]*[0-9]")
             meant += f""" WHEN {_MARKED} AND {text} RLIKE {begins} THEN concat('"', {text}, '"')"""
         return f"{meant} ELSE {text} END"
 
     def _value(self, text: str, kind: DataType, form: TextForm, depth: int = 0) -> str:
-        """Return the value of a text, or of a list, map or struct of texts that have marks."""
+        """Return the SQL of the value of a text, or of a list, map or struct of texts with marks."""
         from pyspark.sql import types as T
 
         def inner(text: str, kind: DataType) -> str:
@@ -152,10 +147,11 @@ class Texts:
                 return f"transform({text}, e{depth} -> {inner(f'e{depth}', kind.elementType)})"
             case T.MapType():
                 return f"transform_values({text}, (k{depth}, e{depth}) -> {inner(f'e{depth}', kind.valueType)})"
-        return value_of(text, kind, form) if isinstance(_text_of(kind, self._json(form)), T.StringType) else text
-
-    def _json(self, form: TextForm) -> TextForm | None:
-        return form if self.mark else None
+        return (
+            value_of(text, kind, form)
+            if isinstance(_text_of(kind, form if self.mark else None), T.StringType)
+            else text
+        )
 
     def _plain(self) -> StructType:
         from pyspark.sql.types import StructField, StructType
@@ -181,7 +177,7 @@ def _text_of(kind: DataType, json: TextForm | None) -> DataType:
 
 
 def _flaw(text: str, value: str, kind: DataType, depth: int = 0) -> str | None:
-    """Return whether a text has no value; None if texts of this type always have one."""
+    """Return the SQL of whether a text has no value; None if texts of this type always have one."""
     from pyspark.sql import types as T
 
     match kind:

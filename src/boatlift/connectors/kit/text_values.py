@@ -1,8 +1,7 @@
-r"""The one strict reader of values: text that is a value of a type exactly, or none.
+r"""The one strict reader of values: a text is exactly a value of a type, or no value.
 
-Each way in that gives text (fields of CSV, values of JSON, in files and in Kafka) reads it so. Spark's own parsers take
-more: `12,50` as 1250.00, `7E991122` as Infinity, `12:30` as today. `docs/values.md` has the table of accepted
-forms.
+Every source of text (CSV and JSON in files, JSON in Kafka) uses it. Spark's own parsers accept more: `12,50` as
+1250.00, `7E991122` as Infinity, `12:30` as today. `docs/values.md` has the table of accepted forms.
 """
 
 from __future__ import annotations
@@ -16,8 +15,6 @@ from boatlift.dataflow.columns import literal
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
-__all__ = ["value_of"]
-
 _WHOLE = r"[0-9]+"
 _EXPONENT = r"[eE][-+]?[0-9]+"
 _NAMED = r"(?i:NaN|[-+]?Inf(?:inity)?)"
@@ -25,18 +22,18 @@ _DATE = r"(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _HOURS = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*)?)?"
 _ZONE = r"Z| ?UTC|[-+][0-9]{2}(?::?[0-9]{2})?"
 _SURE_DIGITS = 38
-"""So many digits without an exponent are within the range of FLOAT."""
+"""Numbers with at most this many digits and no exponent are in the range of FLOAT."""
 
 
 def value_of(text: str, kind: DataType, form: TextForm) -> str:
-    """Return the SQL of the value that text is; NULL if it is none of the type, or is not exactly one.
+    """Return the SQL of a text's value; NULL if the text is not exactly a value of the type.
 
-    A number of FLOAT or DOUBLE is the nearest one, as everywhere. Text of a moment without a zone is of the session's.
+    A number of FLOAT or DOUBLE is the nearest one. A timestamp without a zone is in the session's zone.
 
     Args:
         text: The SQL of a text, or of NULL.
-        kind: A type whose values are no lists, maps or structs.
-        form: How text says values.
+        kind: A type other than lists, maps and structs.
+        form: The form of values in text.
     """
     from pyspark.sql import types as T
 
@@ -85,14 +82,13 @@ def _cast(text: str, kind: DataType) -> str:
 
 
 def _grouped(form: TextForm) -> str:
-    """Return the pattern of digits before a fraction."""
     if form.thousands is None:
         return _WHOLE
     return rf"(?:{_WHOLE}|[0-9]{{1,3}}(?:{re.escape(form.thousands)}[0-9]{{3}})+)"
 
 
 def _plain(text: str, form: TextForm) -> str:
-    """Return the text of a number, which has the form, as Spark casts it."""
+    """Return the SQL of a number's text in Spark's own form."""
     if form.thousands is not None:
         text = f"replace({text}, {literal(form.thousands)}, '')"
     return text if form.decimal == "." else f"replace({text}, {literal(form.decimal)}, '.')"
@@ -115,7 +111,7 @@ def _floating(text: str, kind: DataType, form: TextForm) -> str:
 
 
 def _decimal(text: str, kind: DataType, form: TextForm) -> str:
-    """Return a decimal, if its scale holds every digit that is no zero at the end."""
+    """Return the SQL of a decimal, if its scale holds every digit but zeros at the end."""
     from pyspark.sql.types import DecimalType
 
     assert isinstance(kind, DecimalType)
@@ -124,7 +120,7 @@ def _decimal(text: str, kind: DataType, form: TextForm) -> str:
     exact = rf"[-+]?(?:{_grouped(form)}(?:{mark}(?:{short})?)?|{mark}{short})"
     plain = _plain(text, form)
     number = _cast(plain, kind)
-    # The digits behind the point, and the exponent, say where the last digit is that is no zero.
+    # The digits behind the point, and the exponent, give the place of the last digit that is no zero.
     before, after, exponent = (
         f"regexp_extract({plain}, {literal(pattern)}, 1)"
         for pattern in (r"\A[-+]?([0-9]*)", r"\.([0-9]*)", "[eE]([-+]?[0-9]+)")

@@ -1,4 +1,4 @@
-"""The folder of a Parquet sink for any reader: its identity, and the steps that it holds.
+"""The folder of a Parquet sink: its identity, and its steps.
 
     history/
         step-000000000000.parquet     one file a step, made by `link`, so that it appears whole or not at all
@@ -12,20 +12,88 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.kit import of_another_store
 from boatlift.errors import DataError, UnavailableError
 from boatlift.storage.filesystem import FileSystem
 
-__all__ = ["Listed", "StepFolder", "io_errors"]
-
+FORMAT = 1
 _HIDDEN = ("_", ".")
 _STEP = re.compile(r"step-(\d{12})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class FolderIdentity:
+    """The sink that wrote a folder, and the meaning of a row: the content of `identity.json`.
+
+    Attributes:
+        dataflow, sink: Names.
+        store: The id of the store that the dataflow runs from.
+        key: The key columns: rows are upserts and deletes by them; None if they are changes as they are.
+    """
+
+    dataflow: str
+    sink: str
+    store: str
+    key: tuple[str, ...] | None
+
+    def encode(self) -> bytes:
+        return json.dumps({"format": FORMAT, **asdict(self)}).encode()
+
+    @classmethod
+    def decode(cls, content: bytes, path: Path) -> FolderIdentity:
+        """Parse the bytes of the file.
+
+        Raises:
+            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
+        """
+        try:
+            fields = json.loads(content)
+            if int(fields["format"]) > FORMAT:
+                raise DataError(
+                    "NEWER_FORMAT",
+                    f"{path} has format {fields['format']}, this version reads {FORMAT}: upgrade Boatlift",
+                )
+            key = fields["key"]
+            names = None if key is None else tuple(map(str, key))
+            return cls(str(fields["dataflow"]), str(fields["sink"]), str(fields["store"]), names)
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError("SINK_DAMAGED", f"{path} cannot be read: restore the folder from a copy") from error
+
+    def refuse_other(self, found: FolderIdentity, path: Path) -> None:
+        """Raise if a folder is not this sink's.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`.
+        """
+        self.refuse_stranger(found.dataflow, found.sink, path)
+        if found.store != self.store:
+            raise of_another_store(str(path.parent.parent), "folder", self.dataflow, found.store)
+        if found.key != self.key:
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{path.parent.parent} was written {_by_key(found.key)}, but this sink writes {_by_key(self.key)}: "
+                "give it a folder of its own",
+            )
+
+    def refuse_stranger(self, dataflow: str, sink: str, path: Path) -> None:
+        """Raise if another dataflow or sink wrote a file.
+
+        Raises:
+            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`.
+        """
+        if (dataflow, sink) != (self.dataflow, self.sink):
+            raise DataError(
+                "SINK_OF_ANOTHER_DATAFLOW",
+                f"{path} was written by sink {sink!r} of dataflow {dataflow!r}, not by {self.sink!r} of "
+                f"{self.dataflow!r}: give the sink a folder of its own",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +108,7 @@ class StepFolder:
     """The files of one Parquet sink; this class writes none.
 
     Args:
-        path: The folder.
-        files: The file system's acts; a parameter so that tests can record them and make them fail.
+        files: The file system; a parameter so that tests can record its calls and make them fail.
     """
 
     def __init__(self, path: Path, files: FileSystem) -> None:
@@ -50,11 +117,10 @@ class StepFolder:
         self._files = files
 
     def identity(self) -> FolderIdentity | None:
-        """Read the folder's identity; None if no sink has opened it yet.
+        """Read the folder's identity; None if no sink has opened the folder yet.
 
         Raises:
-            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` there are steps,
-                but no identity.
+            DataError: `[SINK_DAMAGED]`, `[NEWER_FORMAT]`; `[SINK_OF_ANOTHER_DATAFLOW]` steps without an identity.
         """
         if self._files.size(self.identity_path) is not None:
             return FolderIdentity.decode(self._files.read(self.identity_path, 0, None), self.identity_path)
@@ -68,11 +134,9 @@ class StepFolder:
 
     @property
     def identity_path(self) -> Path:
-        """The file with the folder's identity."""
         return self.hidden / "identity.json"
 
     def step_path(self, step: int) -> Path:
-        """Return the file of a step."""
         return self.path / f"step-{step:012d}.parquet"
 
     def steps(self) -> int:
@@ -115,3 +179,7 @@ def io_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise UnavailableError("SINK_FAILED", f"{path}: {error}; mend that, then run again") from error
+
+
+def _by_key(key: tuple[str, ...] | None) -> str:
+    return "without a key" if key is None else f"with key {list(key)}"

@@ -1,16 +1,15 @@
 """The owner of a Parquet sink's folder, and the fence between owners.
 
 **The fence is in the write.** An owner writes a step inside its own owner folder and links it from there. A successor
-first makes its own owner folder (create-if-absent), then renames those of older owners away, and only then lists the
-steps. An older owner may have been paused anywhere, also between a check and the link. Its `link` names a file in a
-folder that is gone, so the `link` fails, and the owner finds a larger one. One case is left: the kernel is in the
-middle of a `link` while the successor renames. That late file is absorbed: it rests on determinants that were durable
+first makes its own owner folder (create-if-absent), then renames the folders of older owners away, and then lists the
+steps. An older owner may have been paused anywhere, also between a check and the link. Its `link` has a source in a
+folder that is gone, so the `link` fails, and the owner finds a larger token. One case is left: the kernel is in the
+middle of a `link` while the successor renames. The late file does no harm: the determinants of its step were durable
 before the successor took over, so the successor's step has the same rows and digest. The successor's own `link` finds
-the name taken, and the sink compares and drops the step. A step is therefore never there twice, and never in two
-versions.
+the name taken, and the sink compares and drops the step. So no step is in the folder twice, or in two versions.
 
 **Reported steps are durable.** An earlier owner may have died between an act and its sync. So a successor syncs all
-names before it reports them: that of the folder, of the identity, and of every step that it counts.
+names before it reports them: the folder's, the identity's, and that of every step that it counts.
 
 `docs/formats/parquet-sink.md` describes every byte.
 """
@@ -22,25 +21,15 @@ from contextlib import suppress
 from pathlib import Path
 
 from boatlift.connectors.kit import fenced
-from boatlift.connectors.parquet.folder import StepFolder
-from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder
 from boatlift.errors import FencedError
 from boatlift.storage.filesystem import DurableFolders, FileSystem
-
-__all__ = ["OwnedFolder"]
 
 _OWNER = re.compile(r"owner-(\d{12})")
 
 
 class OwnedFolder(StepFolder):
-    """The files of one Parquet sink, as one owner sees and adds to them.
-
-    Args:
-        path: The folder.
-        files: See `StepFolder`.
-        identity: The identity that the folder must have.
-        token: The owner's token.
-    """
+    """The files of one Parquet sink for one owner, which adds to them."""
 
     def __init__(self, path: Path, files: FileSystem, identity: FolderIdentity, token: int) -> None:
         super().__init__(path, files)
@@ -49,24 +38,24 @@ class OwnedFolder(StepFolder):
         self._mine = self.hidden / f"owner-{token:012d}"
 
     def take_over(self) -> int:
-        """Take the folder over: no owner with a smaller token can add a step from here on.
+        """Take the folder over: no owner with a smaller token can add a step from now on.
 
         Returns:
-            The number of steps, 0 to m without a gap; all are durable.
+            The number of steps, without a gap; all are durable.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[SINK_GAP]`.
             FencedError: a newer owner has the folder.
         """
         found = self.identity()
-        self.steps()  # a refused folder stays as it is, and no owner was fenced
+        self.steps()  # a refused folder stays unchanged, and no owner is fenced
         DurableFolders(self.path, self._files).make(self.path)
         self._identity.refuse_other(found or self._make_identity(), self.identity_path)
         self._files.sync_folder(self.hidden)
         self._fence()
         held = self.steps()
-        # After the count, so that no counted name is one that a dead owner never synced. And before this owner links a
-        # step: where a step is, the identity must be.
+        # After the count, because a dead owner may not have synced a counted name. Before this owner links a step,
+        # because a folder with steps must have an identity.
         self._files.sync_folder(self.path)
         return held
 
@@ -75,24 +64,24 @@ class OwnedFolder(StepFolder):
         draft = self.hidden / f"identity-{self._identity.store}-{self._token:012d}"
         self._unlink(draft)
         self._files.write_new(draft, [self._identity.encode()])
-        with suppress(FileExistsError):  # another owner was quicker: its identity counts
+        with suppress(FileExistsError):  # another owner was faster: its identity counts
             self._files.link(draft, self.identity_path)
         self._unlink(draft)
         return FolderIdentity.decode(self._files.read(self.identity_path, 0, None), self.identity_path)
 
     def _fence(self) -> None:
-        """Rename the folders of older owners away. No sync is needed: no owner outlives a power loss."""
+        """Rename the folders of older owners away, without a sync: no owner outlives a power loss."""
         self._make(self._mine)
         owners = self._owners()
         newest = max(owners, default=self._token)
         if newest > self._token:
-            # The owner folder of a loser has no meaning; it goes so that people do not wonder about it.
+            # The owner folder of a fenced owner has no meaning.
             self._remove(self._mine)
             raise self._fenced(newest)
         for token in owners:
             if token < self._token:
                 fenced = self.hidden / f"fenced-{token:012d}-by-{self._token:012d}"
-                # Another successor may have been quicker: then the folder is gone already.
+                # Another successor may have been faster: then the folder is gone.
                 with suppress(FileNotFoundError):
                     self._files.rename(self.hidden / f"owner-{token:012d}", fenced)
         for name, _ in self._files.list_folder(self.hidden):
@@ -103,10 +92,10 @@ class OwnedFolder(StepFolder):
         self.check_owner()
 
     def check_owner(self) -> None:
-        """Raise if a newer owner has taken over, as far as a look can tell.
+        """Raise if a newer owner has taken over before this check.
 
         Raises:
-            FencedError: a newer owner has.
+            FencedError: `[FENCED]`.
         """
         if not self._files.is_folder(self._mine):
             raise self._fenced(max(self._owners(), default=None))
@@ -124,11 +113,10 @@ class OwnedFolder(StepFolder):
         return [int(match[1]) for match in matches if match]
 
     def draft_path(self, step: int) -> Path:
-        """Return the file in which this owner writes a step; its folder exists only while the owner does."""
         return self._mine / f"step-{step:012d}.parquet"
 
     def publish(self, step: int) -> bool:
-        """Make a draft the step's file, unless there is one; afterwards the step's file is durable.
+        """Make a draft the step's file, unless the file exists; afterwards the file is durable.
 
         Returns:
             Whether this draft became the file.

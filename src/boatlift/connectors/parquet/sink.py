@@ -1,4 +1,4 @@
-"""A sink that is a folder of Parquet files, one a step, which plain readers read as it is.
+"""A folder of Parquet files as a sink, one file a step, for any reader of Parquet.
 
 Why one file a step: `docs/decisions/0007-one-parquet-file-per-step.md`. Every byte: `docs/formats/parquet-sink.md`.
 """
@@ -12,28 +12,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import (
-    ArrowStager,
     Decision,
+    SinkBase,
     StepLedger,
     checked_options,
+    first_difference,
     read_pieces,
     user_columns,
     whole_number,
 )
-from boatlift.connectors.parquet.folder import StepFolder, io_errors
-from boatlift.connectors.parquet.identity import FolderIdentity
+from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder, io_errors
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.dataflow.contracts import (
-    Committed,
-    Delivery,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-    Stager,
-)
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
@@ -44,8 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from boatlift.connectors.parquet.step_file import StepRecord
-
-__all__ = ["ParquetSink", "parquet"]
 
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
@@ -67,9 +56,9 @@ def parquet(
         path: The folder; made if absent. It belongs to this sink alone.
         key: Key columns: the sink then gets upserts (`_weight` +1) and deletes (−1). None: all changes.
         compression: `zstd` (level 1: smallest), `snappy`, `lz4` or `none` (fastest).
-        every: A period, such as `"1 minute"`: the rows of all steps of so long a time are one step of the sink, and one
-            file. New rows alone can be gathered, no changes. None: each step is a file.
-        rows: With `every`: a file ends earlier, with the step that brings it to so many rows. To be counted, rows of
+        every: A period, such as `"1 minute"`: the rows of all steps in this time are one step of the sink, in one file.
+            Only new rows can be gathered, no changes. None: each step is a file.
+        rows: With `every`: a file ends earlier, with the step that brings it to this number of rows. To count rows,
             steps are read once more.
 
     Raises:
@@ -91,16 +80,14 @@ def parquet(
     return ParquetSink(Path(path).absolute(), None if key is None else tuple(key), compression, gathers=gathers)
 
 
-class ParquetSink:
+class ParquetSink(SinkBase):
     """One Parquet file a step, made by create-if-absent; `owner` describes how older owners are fenced.
 
     Args:
         path, key, compression: As `parquet` takes them, checked.
-        filesystem: The file system's acts; a parameter so that tests can record them and make them fail.
+        filesystem: The file system; a parameter so that tests can record its calls and make them fail.
         gathers: The policy of the gathering before the sink, if there is one.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
         self,
@@ -116,20 +103,17 @@ class ParquetSink:
         self._places = (f"folder {realpath(path)}",)
         self._compression = compression
         self._files = filesystem or RealFileSystem()
-        self._context: SinkContext | None = None
         self._gathers = gathers
         self._held = -1
         self._failed: str | None = None
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one link of one file; the folder is the sink's alone."""
         return SinkCapabilities(
             places=self._places, gathers=self._gathers, leaves_files=True, preflight=self._preflight
         )
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         return {
             "kind": "parquet",
             "path": str(self._path),
@@ -138,7 +122,7 @@ class ParquetSink:
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the folder over; return the newest step. Of the others only the names are read: there may be many.
+        """Take the folder over; return the newest step. Of earlier steps only the names are read, as there may be many.
 
         Raises:
             DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
@@ -160,12 +144,7 @@ class ParquetSink:
             self._check_columns(newest)
         return Committed(newest.step, newest.rows, newest.digest)
 
-    def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
-        return ArrowStager(self._opened.schema)
-
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Make a step's file appear, or compare the step with the existing file."""
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
 
         context, folder, ledger = self._opened, self._folder, self._ledger
@@ -179,7 +158,7 @@ class ParquetSink:
         pieces = read_pieces(rows, staged)
         try:
             draft = folder.draft_path(step)
-            with suppress(FileNotFoundError):  # the rest of a failed attempt
+            with suppress(FileNotFoundError):  # of a failed attempt
                 self._files.unlink(draft)
             try:
                 write_step(draft, _written(context), pieces, record, self._compression)
@@ -194,20 +173,11 @@ class ParquetSink:
         self._held = step
         return outcome
 
-    def close(self) -> None:
-        """Do nothing: the sink holds nothing open."""
-
     def verify(self) -> Iterator[Finding]:
-        """Prove every byte of every step by the checksum in its file."""
-        from boatlift.connectors.parquet.verify import verify_folder
+        from boatlift.connectors.parquet.step_file import verify_folder
 
         with io_errors(self._path):
             yield from verify_folder(StepFolder(self._path, self._files))
-
-    @property
-    def _opened(self) -> SinkContext:
-        assert self._context is not None, "open comes first"
-        return self._context
 
     @property
     def _folder(self) -> OwnedFolder:
@@ -242,7 +212,6 @@ class ParquetSink:
         return record
 
     def _compare(self, now: Committed, staged: Sequence[Staged]) -> Outcome:
-        from boatlift.connectors.kit import first_difference
         from boatlift.connectors.parquet.step_file import read_rows
 
         def difference() -> str:
@@ -256,7 +225,8 @@ class ParquetSink:
         from boatlift.connectors.parquet.step_file import read_columns
 
         path = self._folder.step_path(newest.step)
-        found, wanted = read_columns(path), _columns(self._opened.schema)
+        found = read_columns(path)
+        wanted = [(field.name, str(field.type)) for field in self._opened.schema]
         if found != wanted:
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
@@ -265,11 +235,7 @@ class ParquetSink:
 
 
 def _written(context: SinkContext) -> pa.Schema:
-    """Return the schema of a step's file: the user's columns may hold NULLs, the weight of changes holds none."""
+    """Return the schema of a step's file: the user's columns may be NULL, the weight may not."""
     import pyarrow as pa
 
     return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
-
-
-def _columns(schema: pa.Schema) -> list[tuple[str, str]]:
-    return [(field.name, str(field.type)) for field in schema]

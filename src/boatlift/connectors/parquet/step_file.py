@@ -1,10 +1,10 @@
-"""One step as one Parquet file, with its own identity and a checksum of all its bytes."""
+"""One step as one Parquet file, with its own record and a checksum of all its bytes."""
 
 from __future__ import annotations
 
 import json
 import mmap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,10 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from boatlift.connectors.parquet.identity import FORMAT
-from boatlift.errors import DataError, InvalidError
-
-__all__ = ["StepRecord", "check_types", "read_columns", "read_record", "read_rows", "verify_step", "write_step"]
+from boatlift.connectors.parquet.folder import FORMAT, FolderIdentity, StepFolder
+from boatlift.errors import DataError, Finding, InvalidError
 
 _KEY = b"boatlift"
 _BLANK = "0" * 32
@@ -36,7 +34,7 @@ class StepRecord:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Raise if Parquet would return a column as another type.
+    """Raise if Parquet would return another type for a column.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` for two columns of one name.
@@ -58,7 +56,6 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         path: A file that no reader sees yet.
         schema: The file's columns, also for a step without rows.
         pieces: The rows; each piece is a row group.
-        record: The step's record.
         compression: As `parquet` takes it.
     """
     writer = pq.ParquetWriter(
@@ -66,7 +63,7 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
         schema,
         compression=compression,
         compression_level=1 if compression == "zstd" else None,
-        # Numbers are mostly distinct: a dictionary would be built, found too large and thrown away (twice the time).
+        # Numbers are mostly distinct: a dictionary would become too large and be discarded, in twice the time.
         use_dictionary=[field.name for field in schema if not _is_number(field.type)],
     )
     with writer:
@@ -133,6 +130,29 @@ def verify_step(path: Path, step: int) -> StepRecord:
     return record
 
 
+def verify_folder(folder: StepFolder) -> Iterator[Finding]:
+    """Check each step's file by its checksum; yield each damaged, missing or foreign file."""
+    identity: FolderIdentity | None = None
+    try:
+        identity = folder.identity()
+        if identity is None:
+            return
+    except DataError as error:
+        yield Finding(str(folder.identity_path), error.condition, error.message)
+    try:
+        folder.steps()
+    except DataError as error:
+        yield Finding(str(folder.path), error.condition, error.message)
+    for step in folder.listed().steps:
+        path = folder.step_path(step)
+        try:
+            record = verify_step(path, step)
+            if identity is not None:
+                identity.refuse_stranger(record.dataflow, record.sink, path)
+        except DataError as error:
+            yield Finding(str(path), error.condition, error.message)
+
+
 def _footer(path: Path) -> pq.ParquetFile:
     try:
         return pq.ParquetFile(path)
@@ -153,7 +173,7 @@ def _find_check(path: Path, content: mmap.mmap) -> int:
 
 
 def _digest(content: mmap.mmap, at: int) -> str:
-    """Return the xxh3-128 of a file in which the checksum itself, at a place, counts as zeros."""
+    """Return the xxh3-128 of a file, in which the checksum at a place counts as zeros."""
     digest = xxhash.xxh3_128()
     with memoryview(content) as whole:
         digest.update(whole[:at])

@@ -1,27 +1,108 @@
-"""The requests that a push server admits: none of foreign web pages, none for other hosts, none without the token."""
+"""The address of a push server, its token, and the requests that it admits.
+
+It admits no request from foreign web pages, none for other hosts, and none without the token.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import re
 from functools import lru_cache
+from importlib.util import find_spec
 from ipaddress import ip_address
+from typing import NoReturn
 
-from boatlift.connectors.push.push_token import PushToken
 from boatlift.errors import InvalidError
-
-__all__ = ["Admission", "is_loopback"]
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
 
 HTTP_PORT = 80
 
+TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
+
+SHORTEST = 16
+"""The least number of characters of a token."""
+
+_BEARER = re.compile(rb"bearer +([\x21-\x7e]+) *", re.IGNORECASE)
+_SENDABLE = re.compile(r"[\x21-\x7e]+")
+
+
+def address_of(listen: str) -> tuple[str, int]:
+    """Parse `host:port`.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` the packages that serve HTTP are not installed.
+    """
+    text: object = listen
+    host, _, port = listen.rpartition(":") if isinstance(text, str) else ("", "", "")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise InvalidError("BAD_OPTION", f"listen is {listen!r}: give host:port, such as '127.0.0.1:8080'")
+    missing = [package for package in ("httptools", "starlette", "uvicorn") if find_spec(package) is None]
+    if missing:
+        raise InvalidError("MISSING_EXTRA", f"HTTP needs {' and '.join(missing)}: pip install 'boatlift[web]'")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+class PushToken:
+    """A token. Only its digest is kept, so that nothing can show it, and it is never pickled.
+
+    Args:
+        text: Visible ASCII characters.
+    """
+
+    __slots__ = ("_digest",)
+
+    def __init__(self, text: str) -> None:
+        self._digest = hashlib.sha256(text.encode("ascii")).digest()
+
+    def fits(self, authorization: bytes) -> bool:
+        """Return whether an `Authorization` header has this token; the time taken reveals nothing about it."""
+        found = _BEARER.fullmatch(authorization)
+        text = found[1] if found else b""
+        return hmac.compare_digest(hashlib.sha256(text).digest(), self._digest)
+
+    def __repr__(self) -> str:
+        return "PushToken(…)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a token is not pickled")
+
+
+def token_of(given: str | None) -> PushToken | None:
+    """Return the token given, or that of the environment; None if neither has one.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the token is short, or no header can carry it. The error does not show the token.
+    """
+    where, found = "token", given
+    if given is None:
+        where, found = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
+    if found is None:
+        return None
+    text: object = found
+    if not isinstance(text, str) or not text:
+        raise InvalidError("BAD_OPTION", f"{where} is {'empty' if text == '' else 'no text'}: give a secret, or none")
+    if not _SENDABLE.fullmatch(text):
+        raise InvalidError(
+            "BAD_OPTION", f"{where} has characters that no header can carry: give visible ASCII without blanks"
+        )
+    if len(text) < SHORTEST:
+        raise InvalidError(
+            "BAD_OPTION",
+            f"{where} has {len(text)} characters, and can be guessed: give {SHORTEST} or more, as "
+            '`python -c "import secrets; print(secrets.token_urlsafe(32))"` prints them',
+        )
+    return PushToken(text)
+
 
 class Admission:
-    """Refuses requests by their headers, before any other part of them is read.
+    """Refuses requests by their headers, before it reads any other part.
 
-    A web page can have a browser send rows to any address that the browser reaches. Browsers say so in `Origin` and
-    `Sec-Fetch-Site`. The name of a page may resolve to an address of this machine: then the page has the same origin
-    for its browser, but its name is in `Host`.
+    A web page can make a browser send rows to any address that the browser reaches. Browsers say so in `Origin` and
+    `Sec-Fetch-Site`. If the name of a page resolves to an address of this machine, the page has the same origin for its
+    browser, but `Host` has its name.
 
     Args:
         address: Where the server listens: on a loopback address `Host` must be one, with the port.
@@ -33,7 +114,7 @@ class Admission:
         self._trusts = lru_cache(maxsize=64)(self._checked_host)  # most requests of a server have one Host
 
     def check(self, headers: list[tuple[bytes, bytes]], *, needs_host: bool = True) -> None:
-        """Let a request pass, or refuse it.
+        """Refuse a request that is not admitted.
 
         Args:
             headers: Names in lower case, and values.
@@ -60,7 +141,7 @@ class Admission:
             )
 
     def _check_host(self, hosts: list[bytes], needed: bool) -> bool:
-        """Return whether no foreign name can mean the server: then a page of the same origin is the server's own."""
+        """Return whether `Host` proves the server's name: then a page of the same origin is the server's own."""
         if not hosts and not needed:
             return False
         if len(hosts) != 1:

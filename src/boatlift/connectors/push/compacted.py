@@ -1,7 +1,7 @@
-"""The integral of pushed rows that replace one another: a log keeps those that hold, in place of all.
+"""Compaction of pushed rows that replace one another: the log keeps the current rows only.
 
-The work is in two passes over a span of the log. The first reads the columns of the key and finds the last row of each
-key; the second copies these rows. So the keys of a span are in memory, and never all of its rows.
+A compacted segment is made in two passes over a span of the log. The first pass reads the columns of the key and finds
+the last row of each key; the second pass copies these rows. So memory holds the keys of a span, and never all its rows.
 """
 
 from __future__ import annotations
@@ -18,24 +18,21 @@ from boatlift.storage.input_log import InputLog
 from boatlift.storage.input_objects import LogSpan, sum_of
 from boatlift.storage.records.codec import CompactedPart, CompactedSegment
 
-__all__ = ["CompactedSegments", "last_rows", "numbered"]
-
 PART_BYTES = 32 << 20
-"""A part of an integral takes no further rows once it has so many bytes."""
+"""A part of a compacted segment takes no further rows once it has this size."""
 
 
 def last_rows(read: Callable[[], Iterable[pa.RecordBatch]], key: Sequence[str], *, whole: bool) -> Iterator[pa.Table]:
     """Yield the rows that no later row of their key replaces, in their order.
 
     Laws:
-        * The newest rows of all keys, of any rows before them, these rows and any rows after them, are the same with
-          the result in the place of these rows.
-        * A row that deletes is in the result only if it could delete a row before these: with `whole` none is.
+        * With the result in the place of these rows, a log has the same newest row of each key, whatever rows come
+          before and after.
+        * The result has rows that delete only if they could delete a row before these: with `whole` it has none.
 
     Args:
-        read: Returns the rows, in their order, with `_deleted` and `_pushed`; it is called twice.
-        key: The columns of the key.
-        whole: Whether there are no rows before these.
+        read: Returns the rows, in their order, with `_deleted` and `_pushed`; called twice.
+        whole: Whether no rows come before these.
     """
     keys = pa.concat_tables(pa.table(batch).select([*key, PUSHED]) for batch in read())
     last = keys.group_by(list(key)).aggregate([(PUSHED, "max")]).column(f"{PUSHED}_max")
@@ -52,18 +49,16 @@ def last_rows(read: Callable[[], Iterable[pa.RecordBatch]], key: Sequence[str], 
 
 
 class CompactedSegments:
-    """Makes integrals of free rows of an input log, one after the other, each on a thread of its own.
+    """Compacts the free rows of an input log, one segment after the other, each on a thread of its own.
 
     Laws:
-        * Only `settle` changes the log: the log's one writer calls it.
-        * The integral of a span has the rows that `last_rows` finds in it, and its digest is that of the span's objects
-          as they were read.
+        * Only `settle` changes the log, and only the log's one writer calls it.
+        * A compacted segment has the rows that `last_rows` finds in its span, and the digest of the span's objects as
+          they were read.
 
     Args:
-        log: The log, claimed.
-        token: The token of its owner.
         key: The columns by which rows replace one another.
-        done: Is called, from the thread, when an integral is made, or cannot be.
+        done: Called from the thread when a segment is made, or has failed.
     """
 
     def __init__(self, log: InputLog, token: int, key: Sequence[str], done: Callable[[], None]) -> None:
@@ -74,29 +69,29 @@ class CompactedSegments:
 
     @property
     def under_way(self) -> bool:
-        """Return whether an integral was begun and is not settled."""
+        """Whether a segment was begun and is not settled."""
         return self._thread is not None
 
     @property
     def ready(self) -> bool:
-        """Return whether `settle` has something to do."""
+        """Whether `settle` has something to do."""
         return self._made is not None
 
     def begin(self) -> None:
-        """Begin an integral, if one is worth its bytes and none is under way."""
+        """Begin a segment, if it is worth its bytes and none is under way."""
         if self._thread is None and (span := self._log.replaceable()) is not None:
-            name = f"boatlift-integral-{self._log.source}"
+            name = f"boatlift-compaction-{self._log.source}"
             self._thread = threading.Thread(target=self._work, args=(span,), name=name, daemon=True)
             self._thread.start()
 
     def settle(self, remember: int) -> bool:
-        """Let an integral that was made take the place of its rows; return whether there was one.
+        """Put a segment that was made in the place of its rows; return whether there was one.
 
         Args:
             remember: As `InputLog.replace` takes it.
 
         Raises:
-            BoatliftError: the integral could not be made, or the log cannot be written.
+            BoatliftError: the segment could not be made, or the log cannot be written.
         """
         if self._made is None:
             return False
@@ -109,11 +104,11 @@ class CompactedSegments:
         return True
 
     def close(self, *, in_order: bool) -> None:
-        """Give up what is under way, and delete what nobody needs.
+        """End the segment under way, and delete parts that no segment needs.
 
         Args:
-            in_order: Whether all that the log wrote is known to be durable. Else nothing is deleted: a memo that names
-                parts of an integral under way may be there.
+            in_order: Whether everything that the log wrote is known to be durable. Otherwise nothing is deleted: a key
+                checkpoint may name parts of the segment under way.
         """
         self._ends.set()
         if self._thread is not None:
@@ -127,11 +122,11 @@ class CompactedSegments:
         except BoatliftError as error:
             self._made = self._fenced_or(error)
         except Exception as error:  # noqa: BLE001 - the writer gets it: this thread must not die silently
-            self._made = InternalError("INTERNAL", f"the pushes to {self._log.source} have no integral: {error!r}")
+            self._made = InternalError("INTERNAL", f"the pushes to {self._log.source} cannot be compacted: {error!r}")
         self._done()
 
     def _fenced_or(self, error: BoatliftError) -> BoatliftError:
-        """Return the cause of an error: a newer owner may have deleted what this one reads."""
+        """Return the cause of an error: a newer owner may have deleted the objects that this one reads."""
         try:
             self._log.check_newest()
         except BoatliftError as fenced:
@@ -170,10 +165,10 @@ class CompactedSegments:
 
 
 def numbered(base: int, rows: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an object of an input log with `_pushed`, which those of integrals have already.
+    """Yield the rows of an object with `_pushed`; rows of compacted segments have it already.
 
     Args:
-        base: How many rows were pushed before.
+        base: The number of rows that were pushed before.
         rows: The rows, as an Arrow stream.
     """
     for batch in pa.ipc.open_stream(rows):

@@ -1,28 +1,46 @@
-"""The connections of a push server: how many there are, and how long a client may take."""
+"""The connections of a push server: their number, the time that a client may take, and answers to refused pushes."""
 
 from __future__ import annotations
 
 import asyncio
+import http
+import logging
 from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
 import httptools
+import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from boatlift.connectors.push.limits import Limits
-from boatlift.connectors.push.refusals import as_response, refusal_of
-from boatlift.errors import BoatliftError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, FencedError, InternalError, InvalidError, UnavailableError
 
-__all__ = ["Connection", "Connections"]
+logger = logging.getLogger(__name__)
+
+RETRY_SECONDS = 1
+KEYS_RETRY_SECONDS = 60
+
+_STATUS = {
+    "BAD_ROW": 400,
+    "BAD_OPTION": 400,
+    "BAD_REQUEST": 400,
+    "BAD_TOKEN": 401,
+    "CROSS_SITE": 403,
+    "NOT_SERVED": 404,
+    "TOO_SLOW": 408,
+    "PUSH_TOO_LARGE": 413,
+    "KEY_REUSED": 422,
+    "KEYS_FULL": 429,
+    "HEADERS_TOO_LARGE": 431,
+}
 
 
 class Connections:
-    """All connections of a server, the one that has been silent longest first.
+    """All connections of a server; the connection that has been silent longest comes first.
 
     Args:
-        limits: See `Limits`.
         clock: Returns the seconds that `limits` count.
     """
 
@@ -33,7 +51,7 @@ class Connections:
         self._leaving: OrderedDict[Connection, None] = OrderedDict()
 
     def admit(self, connection: Connection) -> None:
-        """Admit a connection, in the place of a silent one if all are taken; else refuse it."""
+        """Admit a connection; if there is no room, refuse a silent connection in its place, or else the new one."""
         if len(self._inside) >= self.limits.connections:
             silent = next((each for each in self._inside if each.owes_request), None)
             if silent is None:
@@ -43,11 +61,10 @@ class Connections:
         self._inside[connection] = None
 
     def heard(self, connection: Connection) -> None:
-        """Record that a client has sent bytes."""
         self._inside.move_to_end(connection)
 
     def leave(self, connection: Connection) -> None:
-        """Stop counting a connection that only waits for its client to read the last answer."""
+        """Stop counting a connection whose client only has to read the last answer."""
         self._inside.pop(connection, None)
         self._leaving[connection] = None
         if len(self._leaving) > self.limits.leaving:
@@ -55,12 +72,11 @@ class Connections:
             first.transport.abort()
 
     def gone(self, connection: Connection) -> None:
-        """Forget a connection."""
         self._inside.pop(connection, None)
         self._leaving.pop(connection, None)
 
     def look(self) -> None:
-        """End connections that have taken too long; called at every tick."""
+        """End connections whose clients have taken too long; called at every tick."""
         now = self.clock()
         for connection in [*self._inside, *self._leaving]:
             connection.look(now)
@@ -100,12 +116,10 @@ class Connection(HttpToolsProtocol):
         self._wrong: BoatliftError | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Ask to be admitted."""
         super().connection_made(transport)
         self._connections.admit(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Free the connection's place."""
         super().connection_lost(exc)
         self._connections.gone(self)
 
@@ -131,17 +145,14 @@ class Connection(HttpToolsProtocol):
             self.refuse(self._too_large())
 
     def pause_writing(self) -> None:
-        """Record since when the client leaves answers unread."""
         super().pause_writing()
         self._stalled = self._connections.clock()
 
     def resume_writing(self) -> None:
-        """Record that the client reads again."""
         super().resume_writing()
         self._stalled = None
 
     def on_message_begin(self) -> None:
-        """Begin a request, unless too many wait already."""
         if len(self.pipeline) >= self._limits.pipelined:
             raise _EnoughError
         super().on_message_begin()
@@ -149,12 +160,10 @@ class Connection(HttpToolsProtocol):
         self._head = 0
 
     def on_url(self, url: bytes) -> None:
-        """Add a part of the request's line."""
         self._count_head(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Add a header; one after a body is ignored."""
         self._count_head(len(name) + len(value))
         if self._phase is _Phase.HEAD:
             if len(self.headers) >= self._limits.headers:
@@ -162,7 +171,6 @@ class Connection(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """Start to answer the request, or queue it behind others."""
         super().on_headers_complete()
         self._enter(_Phase.BODY)
         self._body, self._due = 0, self._since + self._limits.body_seconds
@@ -179,12 +187,10 @@ class Connection(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
         super().on_message_complete()
         self._enter(_Phase.ANSWERED)
 
     def on_response_complete(self) -> None:
-        """Start the next request, if one waits."""
         super().on_response_complete()
         if self._phase is _Phase.ANSWERED:
             self._enter(_Phase.ANSWERED)
@@ -195,7 +201,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def owes_request(self) -> bool:
-        """Return whether the connection waits for its client, and the server owes no answer."""
+        """Whether the connection waits for its client, and the server owes no answer."""
         return not self._is_answering and not self.transport.is_closing()
 
     def look(self, now: float) -> None:
@@ -235,7 +241,6 @@ class Connection(HttpToolsProtocol):
             )
 
     def shutdown(self) -> None:
-        """Answer whole requests, and refuse the others."""
         if self._phase is _Phase.LEAVING:
             self.transport.abort()
         elif self._is_answering:
@@ -261,7 +266,7 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_answering(self) -> bool:
-        """Return whether a whole request has no answer yet."""
+        """Whether a whole request has no answer yet."""
         cycle = self._answering
         arriving = self._phase is _Phase.BODY and cycle is self.cycle
         return cycle is not None and not cycle.response_complete and not arriving
@@ -317,3 +322,38 @@ class Connection(HttpToolsProtocol):
 
 def _busy(why: str) -> UnavailableError:
     return UnavailableError("SERVER_BUSY", f"{why}: push again in a moment, with the same key")
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A refusal as HTTP has it.
+
+    Attributes:
+        headers: All but those about the body's length and the connection.
+    """
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+def refusal_of(error: Exception) -> Refusal:
+    """Return the answer for an error. An error that is not Boatlift's is logged, and answered as `[INTERNAL]`."""
+    if not isinstance(error, BoatliftError):
+        logger.error("a push failed", exc_info=error)
+        error = InternalError("INTERNAL", f"{type(error).__name__}: see the log of the dataflow's process")
+    passes = isinstance(error, UnavailableError | FencedError)
+    status = _STATUS.get(error.condition, 503 if passes else 500)
+    headers = {"content-type": "application/json"}
+    if passes:
+        headers["retry-after"] = str(KEYS_RETRY_SECONDS if error.condition == "KEYS_FULL" else RETRY_SECONDS)
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    return Refusal(status, headers, msgspec.json.encode({"condition": error.condition, "message": error.message}))
+
+
+def as_response(refusal: Refusal) -> bytes:
+    """Return a whole response, the last one of its connection."""
+    headers = {**refusal.headers, "content-length": str(len(refusal.body)), "connection": "close"}
+    lines = [f"HTTP/1.1 {refusal.status} {http.HTTPStatus(refusal.status).phrase}"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + refusal.body

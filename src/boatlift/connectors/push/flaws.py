@@ -1,6 +1,6 @@
-"""Flaws of pushed rows that JSON and Arrow may let pass: NUL in text, halves of surrogate pairs, a field given twice.
+"""Flaws of pushed rows that JSON and Arrow may accept: NUL in text, halves of surrogate pairs, a field given twice.
 
-Finding out that there is a flaw is cheap, because every push pays for it. Describing the flaw may be slow.
+Detecting a flaw is cheap, because every push pays for it. Describing a flaw may be slow.
 """
 
 from __future__ import annotations
@@ -16,32 +16,20 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = [
-    "field_counter",
-    "flaw_in",
-    "flaw_in_columns",
-    "flaw_in_json",
-    "has_repeated_fields",
-    "may_have_nul",
-    "may_have_nul_escaped",
-    "too_fine_time",
-]
-
 _FINE = re.compile(rb":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
 _BLANKS = re.compile(r"[ \t\n\r]*")
 
 
 def has_repeated_fields(body: bytes, fields: int) -> bool:
-    """Return whether JSON gives a field twice in an object; it has been parsed already.
+    """Return whether an object of valid JSON has a field twice.
 
-    Each field has one colon outside of strings, so there are as many such colons as fields if no field is repeated.
+    Each field has one colon outside of strings. So the numbers of such colons and of fields differ if one is repeated.
 
     Args:
-        body: The objects.
-        fields: How many fields the parser found in all objects.
+        fields: The number of fields that the parser found in all objects.
     """
     if body.count(b":") == fields or body.translate(None, b" \t\r\n").count(b'":') == fields:
-        return False  # a field's colon follows a quote, so these are all fields' colons, and perhaps more
+        return False  # a colon of a field follows a quote: these are the colons of all fields, and perhaps more
     marked = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote left begins or ends a string
     return b"".join(marked.split(b'"')[::2]).count(b":") != fields
 
@@ -82,7 +70,7 @@ def may_have_nul(column: pa.Array) -> bool:
 
 
 def flaw_in_json(body: bytes) -> str | None:
-    """Return the first flaw of a body, with its place; None if it has none of this module's flaws."""
+    """Return the first flaw of a body, with its place; None if it has no flaw of this module."""
     try:
         text, wrong = body.decode(), "half of a surrogate pair"
     except UnicodeDecodeError:  # then each wrong byte becomes half of a pair
@@ -106,7 +94,7 @@ def _rows_in(text: str, decoder: json.JSONDecoder) -> list[Any]:
 
 
 def too_fine_time(body: bytes, schema: StructType) -> str | None:
-    """Return the first time of a body that has a part of a microsecond, which its parser would round away."""
+    """Return the first time of a body that is finer than a microsecond, which the parser would round."""
     if _FINE.search(body) is None:
         return None
     for number, row in enumerate(_rows_in(body.decode(), json.JSONDecoder())):
@@ -148,13 +136,13 @@ def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str
 
 
 def flaw_in_columns(table: Any) -> str | None:
-    """Return the first flaw of the text of a table that is not Arrow's, such as one of pandas."""
+    """Return the first flaw in the text of a table that is not Arrow's, such as pandas'."""
     names = list(getattr(table, "columns", ()))
     return flaw_in(dict(zip(names, row, strict=True)) for row in zip(*(table[n] for n in names), strict=True))
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it is written, with repeated fields."""
+    """A JSON object as written, with repeated fields."""
 
 
 def _end_of_blanks(text: str, at: int) -> int:

@@ -1,4 +1,4 @@
-"""Reading pushed rows in the tasks."""
+"""Reads pushed rows in tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ from boatlift.connectors.push.compacted import numbered
 from boatlift.connectors.push.upserts import PUSHED
 from boatlift.storage.input_objects import rows_in
 
-__all__ = ["Piece", "ReadPushes", "divided", "parameters_for"]
-
 TASK_BYTES = 1 << 20
-"""A task reads at least about so much: starting a task takes longer than reading less."""
+"""A task reads at least about this much: starting a task takes longer than reading less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +25,6 @@ class Piece:
     """An object of an input log.
 
     Attributes:
-        path: The object's file.
         ordinal: The index of its step, if rows are to carry it.
     """
 
@@ -36,7 +33,7 @@ class Piece:
 
 
 def divided(pieces: Sequence[Piece], size: int, slots: int) -> tuple[tuple[Piece, ...], ...]:
-    """Divide pieces among tasks, in order, with about as many each."""
+    """Divide pieces evenly among tasks, in order."""
     count = max(1, min(slots, size // TASK_BYTES, len(pieces)))
     return tuple(tuple(pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count]) for i in range(count))
 
@@ -54,17 +51,18 @@ def _pieces_of_job() -> list[Piece]:
 class ReadPushes:
     """Reads the pieces of each task whose number it gets.
 
-    `_position` is the number of a row among all that were ever pushed.
+    `_position` is the number of a row among all rows ever pushed.
+
+    Attributes:
+        tasks: The pieces of each task; None: the job's parameters name the objects.
+        upserts: Whether rows replace one another: then they have `_deleted` and `_pushed`.
     """
 
     source: str
     tasks: tuple[tuple[Piece, ...], ...] | None
-    """None: the job's parameters name the objects."""
-    replaced: bool = False
-    """Whether rows replace one another: then they have `_deleted` and `_pushed`."""
+    upserts: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the objects."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 mine = guarded(self.source, _pieces_of_job) if self.tasks is None else self.tasks[number]
@@ -75,8 +73,8 @@ class ReadPushes:
         """Read a piece, and check its checksum."""
         base, rows = rows_in(Path(piece.path))
         made = []
-        for batch in numbered(base, rows) if self.replaced else pa.ipc.open_stream(rows):
-            place = batch.column(PUSHED) if self.replaced else pa.array(np.arange(base, base + len(batch)), pa.int64())
+        for batch in numbered(base, rows) if self.upserts else pa.ipc.open_stream(rows):
+            place = batch.column(PUSHED) if self.upserts else pa.array(np.arange(base, base + len(batch)), pa.int64())
             columns = [*batch.columns, place]
             if piece.ordinal is not None:
                 columns.append(pa.array(np.full(len(batch), piece.ordinal, np.int32)))

@@ -1,4 +1,4 @@
-"""Records pushes. Those that come while an object is written share the next one, so that many clients share a sync."""
+"""Records pushes. Pushes that come while an object is written share the next object, and so one sync."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.codec import Push
 from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["Recorder"]
-
 LARGEST_ROWS = 64 << 20
-"""The most bytes that the rows of one push may have, in Arrow."""
+"""The most bytes of the rows of one push, in Arrow."""
 
 OBJECT_BYTES = 32 << 20
-"""An object takes no further push once it has so many bytes of rows, so that later pushes need not wait long."""
+"""An object takes no further push once it has this size, so that later pushes do not wait long."""
 
 
 @dataclass(slots=True)
@@ -41,22 +39,21 @@ class Recorder:
     """Writes the input log of a source on a thread of its own, from `begin` to `close`.
 
     Laws:
-        * An answer comes once the push is durable; with `until_stable`, once its rows were freed. At the end the
-          remaining answers say that rows are not stable; if no log keeps the rows, they are errors.
-        * CompactedSegments take the place of free rows; a push waits for one no longer than for a memo.
-        * Of pushes with one key one is recorded. The others get its answer, or are refused if their rows differ.
-        * The first failure fails every push that is not durable, and every later one.
+        * A push is answered once it is durable; with `until_stable`, once its rows are free. When the recorder closes,
+          the remaining answers say that rows are not stable; if no log keeps the rows, they are errors.
+        * Compacted segments replace free rows; a push waits for one no longer than for a key checkpoint.
+        * One of several pushes with the same key is recorded. The others get its answer, or are refused if their rows
+          differ.
+        * The first failure fails every push that is not durable, and every later push.
 
     Args:
-        source: The source's name, for errors.
-        log: The claimed log. One that keeps no rows takes none before `go_on_from`.
-        rows: Encodes rows.
+        log: The claimed log. A log without rows takes no push before `go_on_from`.
         clock: Returns milliseconds since 1970.
-        remember: How many milliseconds keys are remembered.
-        most_keys: How many keys are remembered; while they are so many, no other key is taken.
-        most_waiting: How many bytes of rows may wait until they are free.
+        remember: The milliseconds for which keys are remembered.
+        most_keys: The most keys that are remembered; pushes with further keys are refused.
+        most_waiting: The most bytes of rows that may wait until they are free.
         until_stable: See the laws.
-        compacted: Makes integrals of the log, and calls a function when one is there; None: rows stay as they are.
+        compacted: Makes the compaction, given a function to call when a segment is made; None: rows are not compacted.
     """
 
     def __init__(
@@ -82,7 +79,7 @@ class Recorder:
         self._full = self._forgets = False
         self._failure: BoatliftError | None = None
         self._closed = False
-        self._told: Callable[[], None] = lambda: None
+        self._announce: Callable[[], None] = lambda: None
         self._compacted = None if compacted is None else compacted(self._notify)
         if self._compacted is not None:
             self._compacted.begin()  # rows may have become free when an earlier owner ended
@@ -96,22 +93,22 @@ class Recorder:
 
     @property
     def awaited(self) -> bool:
-        """Return whether a client waits until rows are free: for an answer, or for room to push more."""
+        """Whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
 
-    def tell(self, told: Callable[[], None]) -> None:
+    def announce_to(self, announce: Callable[[], None]) -> None:
         """Call a function after rows are recorded, from now on."""
-        self._told = told
+        self._announce = announce
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
-        """Set the cursor from which steps take pushes; the first call lets a log without rows begin."""
+        """Set the cursor from which steps take pushes; a log without rows begins with the first call."""
         if isinstance(self._log, UnloggedInput) and not self._log.begun:
             self._log.begin(cursor)
             with self._changed:
                 self._changed.notify_all()
 
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
-        """Queue the rows of a push. Without rows the answer is there at once, and the key is not remembered.
+        """Queue the rows of a push. A push without rows is answered at once, and its key is not remembered.
 
         Raises:
             BoatliftError: no row was recorded; the answer may raise the same errors.
@@ -157,10 +154,10 @@ class Recorder:
         return waiting.answer
 
     def found(self, key: str) -> Receipt | None:
-        """Return what is recorded with a key; a log without rows knows only keys whose rows are stable.
+        """Return the receipt of a key; a log without rows knows only keys whose rows are stable.
 
         Raises:
-            BoatliftError: recording has ended, and another owner may have recorded more.
+            BoatliftError: recording has failed, and another owner may have recorded more.
         """
         if self._failure is not None:
             raise self._failure
@@ -174,7 +171,7 @@ class Recorder:
         return Receipt(known.rows, repeated=True, stable=stable)
 
     def free(self, number: int) -> None:
-        """Free the objects up to a number: no failure needs their rows."""
+        """Free the objects up to a number: no recovery needs their rows."""
         with self._changed:
             self._freed = max(self._freed, number)
             self._changed.notify_all()
@@ -197,14 +194,14 @@ class Recorder:
             with self._changed:
                 self._changed.wait_for(
                     lambda: (
-                        (self._closed and not self._integrates)
+                        (self._closed and not self._compacts)
                         or self._has_compacted
                         or (self._log.begun and (self._waiting or self._forgets or self._freed > self._acted_free))
                     )
                 )
                 group, freed, full = self._next_group(), self._freed, self._forgets
                 self._forgets = False
-                if not group and freed == self._acted_free and self._closed and not self._integrates:
+                if not group and freed == self._acted_free and self._closed and not self._compacts:
                     break
             try:
                 if group and not self._log.begun:
@@ -212,7 +209,7 @@ class Recorder:
                 if self._failure is None and self._log.begun:
                     self._write(group)
                     self._free(freed)
-                    self._integrate(freed)
+                    self._compact(freed)
                     self._log.remember(self._clock() - self._remember, full=full)
             except BoatliftError as error:
                 self._fail(error)
@@ -243,7 +240,7 @@ class Recorder:
                 new[key] = waiting
         if made:
             number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
-            self._told()
+            self._announce()
             for waiting in made:
                 self._answer(waiting, number, repeated=False)
         for waiting in again:
@@ -277,16 +274,16 @@ class Recorder:
         self._unstable = left
 
     @property
-    def _integrates(self) -> bool:
-        """Return whether an integral is under way, or waits to take the place of rows."""
+    def _compacts(self) -> bool:
+        """Whether a segment is under way, or waits to replace its rows."""
         return self._failure is None and self._compacted is not None and self._compacted.under_way
 
     @property
     def _has_compacted(self) -> bool:
-        return self._integrates and self._compacted is not None and self._compacted.ready
+        return self._compacts and self._compacted is not None and self._compacted.ready
 
-    def _integrate(self, freed: int) -> None:
-        """Let an integral that was made take the place of rows, and begin another if more rows are free."""
+    def _compact(self, freed: int) -> None:
+        """Put a segment that was made in the place of its rows, and begin another if more rows are free."""
         if self._compacted is None:
             return
         replaced = self._compacted.settle(self._clock() - self._remember)
@@ -301,7 +298,7 @@ class Recorder:
         self._answer_unstable()
 
     def _answer_unstable(self) -> None:
-        """Answer the pushes that wait for stability: their rows are recorded only, or else may be lost."""
+        """Answer the pushes that wait for stability: their rows are only recorded, or may be lost."""
         unstable, self._unstable = self._unstable, []
         for _, answer, receipt in unstable:
             if self._log.keeps_rows:

@@ -31,8 +31,6 @@ from boatlift.errors import DataError, InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["PushedRows", "nullable_inside"]
-
 LARGEST_EXPONENT = 76
 """The largest exponent of a decimal: Arrow's decimals have no more digits."""
 
@@ -43,14 +41,13 @@ _AT = re.compile(r"`\$\[(\d+)\]")
 class PushedRows:
     """Converts JSON, Python's mappings and tables into Arrow rows.
 
-    A row may lack columns that may be NULL, and has no undeclared ones. Values of JSON and of mappings have the
-    declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT takes the nearest value
-    that it can hold, as Spark's cast does.
+    A row may lack columns that may be NULL, and has no undeclared columns. Values of JSON and of mappings have the
+    declared type, or are refused; columns of tables are cast if the cast loses nothing. A FLOAT gets the nearest value,
+    as by Spark's cast.
 
-    With a key a row may have `_deleted`. A row that deletes needs the key alone; a row of a key has no NULL in it.
+    With a key, a row may have `_deleted`. A row that deletes needs only the key; columns of the key are never NULL.
 
     Args:
-        schema: The columns.
         key: The columns by which rows replace one another; () if they do not.
 
     Raises:
@@ -116,7 +113,7 @@ class PushedRows:
 
     @staticmethod
     def digest(batch: pa.RecordBatch) -> bytes:
-        """Return a digest of the values of rows, by which equal rows are recognised in whatever form they came."""
+        """Return a digest of the values of rows; equal rows have equal digests, in whatever form they came."""
         return xxhash.xxh3_128_digest(msgspec.msgpack.encode([_values(column) for column in batch.columns]))
 
     def _made(self, rows: list[Any]) -> pa.RecordBatch:
@@ -151,7 +148,7 @@ class PushedRows:
         return self._marked(columns)
 
     def _marked(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Return rows, of which each says whether it deletes if rows have a key.
+        """Return rows; with a key, each row says whether it deletes.
 
         Raises:
             DataError: `[BAD_ROW]` a row that does not delete lacks a column.
@@ -182,13 +179,13 @@ def _as_arrow(table: Any) -> pa.Table:
 
 
 def _without_index(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return a table without the index of a frame of pandas; an index that has a column's name is that column."""
+    """Remove the index of a pandas frame, unless it has the name of a column."""
     index = (table.schema.pandas_metadata or {}).get("index_columns", ())
     return table.drop_columns([name for name in index if name in table.column_names and name not in names])
 
 
 def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
-    """Return rows with the fields that the client sent; errors of JSON's syntax are the caller's.
+    """Return rows with the fields that the client sent. Errors in JSON's syntax pass through.
 
     Raises:
         DataError: `[BAD_ROW]` a row does not fit.
@@ -212,7 +209,7 @@ def _without_nul(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _values(column: pa.Array) -> list[Any]:
-    """Return values as Python has them; dates and times as numbers if one is of a year that Python has not."""
+    """Return Python's values; dates and times as numbers if Python lacks the year of one."""
     try:
         return list(column.to_pylist())
     except (ValueError, OverflowError):
@@ -234,7 +231,7 @@ def _as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a struct has undeclared fields, which a cast would leave out; or for times whose zone it would make up.
+    """Raise if a cast would leave out fields of a struct, or would invent the zone of times.
 
     Raises:
         ArrowInvalid: there is such a value.
@@ -259,7 +256,7 @@ def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
 
 
 def _check_decimals(value: Any) -> None:
-    """Raise if a decimal fits no column of decimals: Arrow would crash on it.
+    """Raise if a decimal fits no column of decimals; Arrow would crash on it.
 
     Raises:
         ArrowInvalid: there is such a value.
@@ -279,7 +276,7 @@ def _check_decimals(value: Any) -> None:
 def nullable_inside(schema: StructType) -> StructType:
     """Return a schema in which all nested fields may be NULL.
 
-    The fields of a NULL struct are NULL, and some readers of Arrow do not know that.
+    The fields of a NULL struct are NULL, which some readers of Arrow do not expect.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -318,34 +315,24 @@ def _struct(schema: StructType) -> type:
 def _python_type(kind: DataType, column: str) -> Any:
     from pyspark.sql import types as T
 
-    def whole(bits: int) -> Any:
-        return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
-
+    for bits, whole in ((8, T.ByteType), (16, T.ShortType), (32, T.IntegerType), (64, T.LongType)):
+        if isinstance(kind, whole):
+            return Annotated[int, msgspec.Meta(ge=-(1 << (bits - 1)), le=(1 << (bits - 1)) - 1)]
+    plain: dict[type[DataType], Any] = {
+        T.FloatType: float,
+        T.DoubleType: float,
+        T.DecimalType: decimal.Decimal,
+        T.BooleanType: bool,
+        T.StringType: str,
+        T.BinaryType: bytes,
+        T.DateType: dt.date,
+        T.TimestampType: Annotated[dt.datetime, msgspec.Meta(tz=True)],
+        T.TimestampNTZType: Annotated[dt.datetime, msgspec.Meta(tz=False)],
+    }
+    for each, python in plain.items():
+        if isinstance(kind, each):
+            return python
     match kind:
-        case T.ByteType():
-            return whole(8)
-        case T.ShortType():
-            return whole(16)
-        case T.IntegerType():
-            return whole(32)
-        case T.LongType():
-            return whole(64)
-        case T.FloatType() | T.DoubleType():
-            return float
-        case T.DecimalType():
-            return decimal.Decimal
-        case T.BooleanType():
-            return bool
-        case T.StringType():
-            return str
-        case T.BinaryType():
-            return bytes
-        case T.DateType():
-            return dt.date
-        case T.TimestampType():
-            return Annotated[dt.datetime, msgspec.Meta(tz=True)]
-        case T.TimestampNTZType():
-            return Annotated[dt.datetime, msgspec.Meta(tz=False)]
         case T.ArrayType(elementType=element, containsNull=nulls):
             item: Any = _python_type(element, column)
             return types.GenericAlias(list, (item | None if nulls else item,))

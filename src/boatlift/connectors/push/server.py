@@ -20,16 +20,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from boatlift.connectors.push.admission import Admission, is_loopback
-from boatlift.connectors.push.bodies import Bodies
-from boatlift.connectors.push.connections import Connection, Connections
-from boatlift.connectors.push.limits import Limits
-from boatlift.connectors.push.push_token import PushToken
-from boatlift.connectors.push.refusals import refusal_of
+from boatlift.connectors.push.admission import Admission, PushToken, is_loopback
+from boatlift.connectors.push.connections import Connection, Connections, refusal_of
+from boatlift.connectors.push.limits import Bodies, Limits
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
-
-__all__ = ["Server"]
 
 logger = logging.getLogger(__name__)
 
@@ -40,25 +35,21 @@ _Receive = Callable[[], Awaitable[_Message]]
 _Send = Callable[[_Message], Awaitable[None]]
 
 
-class Door(Protocol):
+class TakesPushes(Protocol):
     """The part of a source that the server needs."""
 
-    def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
-        """Take rows."""
+    def put_json(self, body: bytes, key: str | None) -> Future[Receipt]: ...
 
-    def pushed(self, key: str) -> Receipt | None:
-        """Return what was recorded with a key."""
+    def pushed(self, key: str) -> Receipt | None: ...
 
 
 class Server:
     """Serves one source, on a thread of its own, until `close`.
 
     Args:
-        source: The source's name.
         address: Host and port; port 0 for one that is free.
-        door: The source.
+        pushes: The source.
         token: The token that each request must have; None: none.
-        limits: The bounds of clients.
         clock: Returns the seconds that limits count.
 
     Attributes:
@@ -72,12 +63,12 @@ class Server:
         self,
         source: str,
         address: tuple[str, int],
-        door: Door,
+        pushes: TakesPushes,
         token: PushToken | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._door = door
+        self._pushes = pushes
         self._source = source
         self._limits = limits or Limits()
         self._bodies = Bodies(self._limits)
@@ -137,7 +128,6 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL that takes rows."""
         host, port = self.address
         return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
 
@@ -160,13 +150,7 @@ class Server:
             self._thread.join()
         self._socket.close()
 
-    async def _answer(
-        self,
-        scope: _Message,
-        receive: _Receive,
-        send: _Send,
-    ) -> None:
-        """Answer a request, if it is admitted."""
+    async def _answer(self, scope: _Message, receive: _Receive, send: _Send) -> None:
         whole = _WholeBody(receive, send, waits=any(name == b"expect" for name, _ in scope["headers"]))
         try:
             self._admission.check(scope["headers"], needs_host=scope["http_version"] != "1.0")
@@ -199,21 +183,21 @@ class Server:
         body = await self._bodies.read(request)
         try:
             if len(body) > self._limits.small_body:  # else all other requests would wait for this one
-                return await asyncio.to_thread(self._door.put_json, body, key)
-            return self._door.put_json(body, key)
+                return await asyncio.to_thread(self._pushes.put_json, body, key)
+            return self._pushes.put_json(body, key)
         finally:
             self._bodies.drop(body)
 
     async def _pushed(self, request: Request) -> Response:
         try:
-            found = self._door.pushed(request.path_params["key"])
+            found = self._pushes.pushed(request.path_params["key"])
         except Exception as error:  # noqa: BLE001 - the client gets the error
             return _refused(error)
         return _answered(404, {"recorded": False}) if found is None else _answered(200, found)
 
 
 class _Announcing(uvicorn.Server):
-    """A server that announces when it has begun to answer, or has failed, and watches its connections."""
+    """A server that signals when it answers or has failed, and checks its connections at each tick."""
 
     def __init__(self, config: uvicorn.Config, connections: Connections) -> None:
         super().__init__(config)
@@ -240,11 +224,10 @@ class _Announcing(uvicorn.Server):
 
 
 class _WholeBody:
-    """Reads the rest of a body before the answer: most clients read no answer before they have sent all.
+    """Reads the rest of a body before the answer: most clients read no answer before they have sent the body.
 
     Args:
-        receive, send: ASGI's functions.
-        waits: Whether the client waits for leave to send the body; then an answer may come instead.
+        waits: Whether the client waits for permission to send the body; then an answer may come instead.
     """
 
     def __init__(self, receive: _Receive, send: _Send, *, waits: bool) -> None:
@@ -263,7 +246,7 @@ class _WholeBody:
 
 
 def _key_of(request: Request) -> str | None:
-    """Return the key in a request's headers, which is UTF-8, as in an address.
+    """Return the key in a request's headers, in UTF-8.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

@@ -1,6 +1,7 @@
 """`bl.push`: rows that clients push from Python or over HTTP, recorded before the client gets an answer.
 
-`steps` describes positions and cursors.
+Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted` and `reading`; for HTTP `server`,
+`connections`, `admission` and `limits`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
-from boatlift.connectors.push.push_token import PushToken, token_of
+from boatlift.connectors.push.admission import PushToken, address_of, token_of
 from boatlift.connectors.push.steps import PushedSteps
 from boatlift.connectors.push.upserts import upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
     from boatlift.connectors.push.recorder import Recorder
     from boatlift.connectors.push.rows import PushedRows
     from boatlift.connectors.push.server import Server
-
-__all__ = ["PushSource", "push"]
 
 LARGEST_STEP = 1_000_000
 MOST_WAITING = 1 << 30
@@ -90,8 +89,6 @@ def push(
         raise InvalidError("BAD_OPTION", f"remember_keys is {remember_keys!r}: give a timedelta above 0")
     address = secret = None
     if listen is not None:
-        from boatlift.connectors.push.address import address_of
-
         address, secret = address_of(listen), token_of(token)
     elif token is not None:
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
@@ -143,7 +140,6 @@ class PushSource(PushedSteps):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Rows are in an input log of the store, and can all be read again."""
         return SourceCapabilities(
             announces_input=self,
             reads_many_steps=self,
@@ -159,7 +155,7 @@ class PushSource(PushedSteps):
 
     @property
     def answers_when_stable(self) -> bool:
-        """Return whether answers wait for acknowledgements."""
+        """Whether answers wait for acknowledgements."""
         return self._until_stable
 
     @property
@@ -169,12 +165,11 @@ class PushSource(PushedSteps):
 
     @property
     def awaits_stability(self) -> bool:
-        """Return whether an answer, or a refused push, waits for stability now."""
+        """Whether an answer, or a refused push, waits for stability now."""
         recorder = self._recorder
         return recorder is not None and recorder.awaited
 
     def reserve(self, name: str) -> None:
-        """Listen at the address, if there is one; no request is answered yet."""
         if self._reserved:
             raise InvalidError(
                 "BAD_OPTION", f"{name} runs already, in this process: make another Dataflow for another run"
@@ -189,7 +184,6 @@ class PushSource(PushedSteps):
         self._reserved = True
 
     def open(self, token: int, stable: Json, newest: Json) -> None:
-        """Take the input log over, and begin to take pushes."""
         from boatlift.connectors.push.compacted import CompactedSegments
         from boatlift.connectors.push.recorder import Recorder
         from boatlift.connectors.push.rows import PushedRows
@@ -217,7 +211,6 @@ class PushSource(PushedSteps):
         self._open.set()
 
     def close(self) -> None:
-        """Answer the waiting clients, and take no more pushes."""
         self._open.clear()
         if self._recorder is not None:
             self._recorder.close()
@@ -227,7 +220,6 @@ class PushSource(PushedSteps):
         self._reserved = False
 
     def push(self, rows: object, key: str | None, timeout: float) -> Receipt:
-        """Take rows from Python."""
         self._open.wait(timeout)
         recorder, reader = self._running
         return recorder.put(reader.of_python(rows), _checked(key)).result()
@@ -242,19 +234,16 @@ class PushSource(PushedSteps):
         return recorder.put(reader.of_json(body), _checked(key))
 
     def pushed(self, key: str) -> Receipt | None:
-        """Return what was recorded with a key."""
         return self._running[0].found(key)
 
     def acknowledge(self, position: Json) -> None:
-        """Free the objects of a position."""
         if self._recorder is not None:
             self._recorder.free(position["last"])
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Tell after each object that is recorded."""
         recorder, _ = self._running
-        recorder.tell(told)
-        return lambda: recorder.tell(lambda: None)
+        recorder.announce_to(told)
+        return lambda: recorder.announce_to(lambda: None)
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:

@@ -1,14 +1,14 @@
 """Steps of pushed rows: positions and cursors, and how they are read.
 
 A position names objects of the source's input log (`storage/input_log.py`): `{"first": 4, "last": 6, "base": 310,
-"rows": 120, "bytes": 4096, "digest": …}`. `base` counts the rows that were pushed before, and `digest` is the sum of
-the objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
+"rows": 120, "bytes": 4096, "digest": …}`. `base` is the number of rows pushed before, and `digest` the sum of the
+objects' checksums. A cursor is `{"last": 6, "digest": …}`, with the sum of all objects so far. The objects of an
 unlogged input (`storage/unlogged_input.py`) are in scratch. Its positions and cursors also have `keys`, the number of
 the newest object that records their keys; its cursors also have `base`.
 
-Rows that replace one another have two more columns: `_deleted`, whether a row deletes the row of its key, and
-`_pushed`, by which a later row is told from an earlier one. `load` gives them as they were pushed. `load_everything`
-gives the rows that hold: it begins at the integrals of the input log, which stand for rows that no failure needs.
+Upserts have two more columns: `_deleted`, whether a row deletes the row of its key, and `_pushed`, the order of rows.
+`load` returns rows as they were pushed. `load_everything` returns the current rows: it reads the compacted segments of
+the input log in place of the rows that no recovery needs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import columns_of, struct_of
+from boatlift.connectors.kit import SourceBase, columns_of, struct_of
 from boatlift.connectors.push.upserts import DELETED, PUSHED
-from boatlift.dataflow.contracts import Delivery, FrameOfTask, Json, Upserts
+from boatlift.dataflow.contracts import FrameOfTask, Json, Upserts
 from boatlift.errors import DataError, InvalidError
 from boatlift.operators.view.upserts import newest_rows
 from boatlift.storage.input_log import InputLog
@@ -31,22 +31,18 @@ if TYPE_CHECKING:
     from boatlift.connectors.push.reading import Piece
     from boatlift.storage.unlogged_input import UnloggedInput
 
-__all__ = ["PushedSteps"]
 
-
-class PushedSteps:
+class PushedSteps(SourceBase):
     """The rows of an input log as steps of a source.
 
     Args:
-        schema: The columns.
-        limit: A step ends with the object that brings it to so many rows.
+        limit: A step ends with the object that brings it to this number of rows.
         upserts: How rows replace one another; None: they do not.
 
     Attributes:
         upserts: As given.
     """
 
-    delivery = Delivery.EXACTLY_ONCE
     positioned = True
 
     def __init__(self, schema: str | StructType, limit: int, upserts: Upserts | None = None) -> None:
@@ -54,12 +50,10 @@ class PushedSteps:
         self._log: InputLog | UnloggedInput | None = None
 
     def describe(self) -> Json:
-        """Return the columns, and the key of upserts; the address may change."""
         described = {"kind": "push", "schema": [list(column) for column in columns_of(self._declared)]}
         return described if self.upserts is None else {**described, "upsert": list(self.upserts.key)}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        """Return the declared schema; all columns may be NULL, because Spark does not check that."""
         from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
         from boatlift.connectors.push.rows import nullable_inside
@@ -70,19 +64,12 @@ class PushedSteps:
         return StructType(fields)
 
     def attach(self, log: InputLog | UnloggedInput) -> None:
-        """Set where the rows are."""
         self._log = log
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"last": 0, "digest": _hex(0)}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take the objects that were recorded after a cursor.
-
-        Raises:
-            BoatliftError: no push can be recorded any more.
-        """
         self._look()
         self._go_on_from(cursor)
         last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
@@ -109,11 +96,9 @@ class PushedSteps:
         return {**position, "keys": keys, INPUT_LOG: keys}
 
     def is_full(self, position: Json) -> bool:
-        """Return whether a position reached the limit of a step."""
         return bool(position["rows"] >= self._limit)
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor after a position's last object."""
         digest = int(cursor["digest"], 16) + int(position["digest"], 16)
         following = {"last": position["last"], "digest": _hex(digest)}
         if "keys" not in position:
@@ -121,23 +106,22 @@ class PushedSteps:
         return {**following, "base": position["base"] + position["rows"], "keys": position["keys"]}
 
     def verify(self, position: Json) -> None:
-        """Prove by their checksums that objects are unchanged; tasks check the bytes against the checksums."""
-        self._verify(position["first"], position["last"], position["digest"])
+        first, last = position["first"], position["last"]
+        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
+        if _hex(found) != position["digest"]:
+            raise self._changed(first, last)
 
     def size_bytes(self, position: Json) -> int:
-        """Return the bytes of the objects."""
         return int(position["bytes"])
 
     def load(self, spark: SparkSession, position: Json) -> DataFrame:
-        """Read the objects of a position."""
         return self._load(spark, [position], ordinals=False)
 
     def load_together(self, spark: SparkSession, positions: Sequence[Json]) -> DataFrame:
-        """Read the objects of several positions."""
         return self._load(spark, positions, ordinals=True)
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all objects up to a cursor, which a dataflow that does so never frees; of upserts the rows that hold."""
+        """Read all objects up to a cursor; they are never freed. Of upserts read the current rows."""
         from boatlift.connectors.push.reading import Piece
 
         files = self._everything.files_up_to(cursor["last"])
@@ -148,21 +132,11 @@ class PushedSteps:
         return newest_rows(self.upserts.key, self.upserts.order, self.upserts.deletes)(rows)
 
     def verify_everything(self, cursor: Json) -> None:
-        """Prove that all objects up to a cursor, or the integrals made of them, are unchanged."""
         if _hex(self._everything.digest_up_to(cursor["last"])) != cursor["digest"]:
             raise self._changed(1, cursor["last"])
 
     def names(self, position: Json) -> str:
-        """Return the numbers of a position's objects, in words."""
         return f"objects {position['first']} to {position['last']} of the pushed rows"
-
-    def diagnose(self, position: Json, text: str) -> Exception | None:
-        """Return None: tasks raise a `BoatliftError` themselves."""
-
-    def _verify(self, first: int, last: int, digest: str) -> None:
-        found = sum(int.from_bytes(self._attached.checksum(number)) for number in self._numbers(first, last))
-        if _hex(found) != digest:
-            raise self._changed(first, last)
 
     def _changed(self, first: int, last: int) -> DataError:
         return DataError(
@@ -193,11 +167,9 @@ class PushedSteps:
         return self._read(spark, divided(pieces, size, spark.sparkContext.defaultParallelism), ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
-        """Read the objects that the job's parameters name."""
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
-        """Return the objects of a position as parameters, if one task reads them best."""
         from boatlift.connectors.push.reading import TASK_BYTES, parameters_for
 
         if position["bytes"] >= 2 * TASK_BYTES:
@@ -238,7 +210,7 @@ class PushedSteps:
         return numbers
 
     def _look(self) -> None:
-        """List the objects that are there now: another process may write them."""
+        """List the objects again: another process may write them."""
         self._attached.load()
 
     def _go_on_from(self, cursor: Json) -> None:
@@ -246,7 +218,7 @@ class PushedSteps:
 
     @property
     def _everything(self) -> InputLog:
-        """The input log with all rows: one without rows is not read as a whole (`Plan.keeps_no_rows`)."""
+        """The input log; a log without rows is never read as a whole (`Plan.keeps_no_rows`)."""
         self._look()
         log = self._attached
         assert isinstance(log, InputLog)

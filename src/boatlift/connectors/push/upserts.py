@@ -1,4 +1,4 @@
-"""Pushed rows that replace one another: the columns that they have besides those that a user declares."""
+"""Upserts: the columns of pushed rows beside those that the user declares."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["DELETED", "PUSHED", "as_recorded", "upserts_of"]
-
 DELETED = "_deleted"
 """Whether a row deletes the row of its key; a client may leave it out."""
 
 PUSHED = "_pushed"
-"""The number of a row among all that were ever pushed: a later row replaces an earlier one."""
+"""The number of a row among all rows ever pushed: a later row replaces an earlier one."""
 
 _EXACT = re.compile(r"tinyint|smallint|int|bigint|decimal\(.*\)|string|boolean|binary|date|timestamp|timestamp_ntz")
 """The types whose equal values have equal bits."""
@@ -54,7 +52,7 @@ def upserts_of(schema: str | StructType, key: object) -> Upserts | None:
 
 
 def as_recorded(schema: StructType, key: Sequence[str]) -> StructType:
-    """Return the schema in which rows are recorded: a row that deletes has the key alone, and says that it deletes."""
+    """Return the schema in which rows are recorded: a row that deletes needs only the key and `_deleted`."""
     from pyspark.sql.types import BooleanType, StructField, StructType
 
     fields = [StructField(field.name, field.dataType, field.name not in key) for field in schema.fields]

@@ -1,10 +1,10 @@
-"""A SQLite database as a sink uses it: durable, patient with locks, and with clear errors.
+"""An SQLite database with durable transactions, a wait for locks, and clear errors.
 
-**Durable when a transaction has ended.** `synchronous=FULL` with a write-ahead log syncs each transaction. With a
-rollback journal it would not be enough: a transaction ends there when the journal's name is removed, and FULL does not
-sync the folder, so a power loss could take a committed step back. The write-ahead log also lets people read while a
-step is written. Its price: the database must be on a disk of this machine. `connect` syncs the names above the log:
-those of the database and of its folders. It syncs existing names too, because their maker may have died before a sync.
+**Durable when a transaction has ended.** `synchronous=FULL` with a write-ahead log syncs each transaction. A rollback
+journal would not be enough: there a transaction ends when the journal's name is removed, and FULL does not sync the
+folder, so a power loss could undo a committed step. The write-ahead log also allows reads while a step is written, but
+the database must be on a disk of this machine. `connect` syncs the names of the database and of its folders, also those
+that exist: the process that made them may have died before a sync.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from typing import TypeVar
 from boatlift.errors import BoatliftError, DataError, UnavailableError
 from boatlift.storage.filesystem import DurableFolders, FileSystem
 
-__all__ = ["Database", "error_of"]
-
 _T = TypeVar("_T")
-_PATIENCE_MS = 200  # between looks at the clock and at Ctrl-C while another process holds the lock
+_BUSY_MS = 200  # between checks of the clock and of Ctrl-C while another process holds the lock
 _LOCKED = (driver.SQLITE_BUSY, driver.SQLITE_LOCKED)
 _DAMAGED = (driver.SQLITE_CORRUPT, driver.SQLITE_NOTADB)
 
@@ -31,9 +29,7 @@ class Database:
     """One connection to a database file.
 
     Args:
-        path: The file.
         lock_timeout: How long to wait, in seconds, while another process is writing.
-        files: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
 
     def __init__(self, path: Path, lock_timeout: float, files: FileSystem) -> None:
@@ -44,20 +40,20 @@ class Database:
 
     @property
     def connection(self) -> driver.Connection:
-        """The connection, to be used inside a `transaction`."""
+        """The connection, for use inside a `transaction`."""
         assert self._connection is not None, "connect comes first"
         return self._connection
 
     @property
     def is_connected(self) -> bool:
-        """Return whether the connection may be used: not before `connect`, nor after a failure."""
+        """Whether the connection may be used: not before `connect`, nor after a failure."""
         return self._connection is not None
 
     def connect(self) -> None:
-        """Open the file; make it and the folders above it if there are none, all of it durable."""
+        """Open the file; make it and its folders if they do not exist, all durable."""
         DurableFolders(self.path, self._files).make(self.path.parent)
         self._connection = driver.connect(self.path, isolation_level=None, check_same_thread=False)
-        self._connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+        self._connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
         (mode,) = self._waiting(lambda: self.connection.execute("PRAGMA journal_mode = WAL").fetchone())
         if mode != "wal":
             raise driver.OperationalError(f"it cannot have a write-ahead log here (journal mode {mode})")
@@ -73,7 +69,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[driver.Connection]:
-        """Run a transaction that excludes all others: at its end all of it is there, or nothing."""
+        """Run an atomic transaction that excludes all others."""
         self._waiting(lambda: self.connection.execute("BEGIN IMMEDIATE"))
         try:
             yield self.connection
@@ -86,7 +82,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into Boatlift's, and close the connection: after an error the disk's content is unknown.
+        """Turn SQLite's errors into Boatlift's, and close the connection: the database's state is then unknown.
 
         Raises:
             DataError: `[SINK_DAMAGED]`.
@@ -103,8 +99,8 @@ class Database:
         """Run an action that needs the lock, as soon as the lock is free.
 
         Raises:
-            UnavailableError: `[SINK_LOCKED]` another process holds the lock for too long. SQLite does not know which;
-                the message says how to find it.
+            UnavailableError: `[SINK_LOCKED]` another process holds the lock for too long; the message says how to find
+                the process.
         """
         deadline = time.monotonic() + self._lock_timeout
         while True:

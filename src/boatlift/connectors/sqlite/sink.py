@@ -1,37 +1,25 @@
-"""A sink that is a table in an SQLite database, with one row a key.
+"""A table in an SQLite database as a sink, with one row a key.
 
-A step's rows, its number and its digest go into the database in one `BEGIN IMMEDIATE` transaction, so all of it is
-there or none. Every byte is described in `docs/formats/sqlite-sink.md`.
+A step's rows, its number and its digest are written in one `BEGIN IMMEDIATE` transaction, so all of it is in the
+database or nothing. `docs/formats/sqlite-sink.md` describes every byte, and `database` explains durability.
 
 **Fencing.** The owner's token is in the database, and every commit reads it inside its own transaction. `open` and
 `commit` exclude each other. So an older owner either has committed before `open` returned, and `open` returns that
 step; or it finds the newer token and stops. A process that was stopped inside its transaction holds SQLite's lock,
-which no other process may break. The successor waits, and then its error says how to find the process to end.
-
-`database` says why committed steps are durable.
+which no other process may break. The successor waits, and then its error says how to find the process.
 """
 
 from __future__ import annotations
 
 import sqlite3 as driver
 from collections.abc import Iterator, Sequence
-from functools import partial
 from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from boatlift.connectors.kit import ArrowStager, Decision, StepLedger, checked_options, read_pieces, user_columns
+from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, read_pieces, user_columns
 from boatlift.connectors.sqlite.database import Database
-from boatlift.dataflow.contracts import (
-    Committed,
-    Delivery,
-    Json,
-    Outcome,
-    SinkCapabilities,
-    SinkContext,
-    Staged,
-    Stager,
-)
+from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
@@ -39,10 +27,8 @@ from boatlift.storage.filesystem import FileSystem, RealFileSystem
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite.table import KeyedTable
 
-__all__ = ["SqliteSink", "sqlite"]
-
 _NEWEST = 2**63 - 1
-"""No step has a larger number: SQLite has no larger integer."""
+"""The largest number of a step: SQLite has no larger integer."""
 
 
 @checked_options("bl.sqlite")
@@ -61,10 +47,10 @@ def sqlite(
         path: The database file; made if absent. It may have other tables, and tables of other sinks.
         table: The table; the sink makes it, and no other program writes to it.
         key: The columns that tell rows apart; NULL is a key like any other.
-        unique: True vouches that no two rows that hold have one key, where the program does not show it. The table then
-            takes no row in the place of another: a step with a second row of a key stops the dataflow
-            (`[DUPLICATE_KEY]`), and nothing of the step is in the table.
-        nan: The fate of NaN, which SQLite cannot hold: `refuse` stops, `text` keeps the text `NaN`.
+        unique: True asserts that no two current rows have the same key, if the program does not prove it. The table
+            then never replaces a row: a step with a second row of a key stops the dataflow (`[DUPLICATE_KEY]`), and
+            nothing of the step is in the table.
+        nan: The treatment of NaN, which SQLite cannot hold: `refuse` stops, `text` writes the text `NaN`.
         lock_timeout: How long to wait, in seconds, while another process is writing.
 
     Raises:
@@ -84,15 +70,13 @@ def sqlite(
     return SqliteSink(Path(path).absolute(), table, tuple(key), unique, nan == "text", lock_timeout)
 
 
-class SqliteSink:
+class SqliteSink(SinkBase):
     """One row a key; the step's number is checked and recorded in the transaction of its rows.
 
     Args:
         path, table, key, unique, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
         filesystem: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
-
-    delivery = Delivery.EXACTLY_ONCE
 
     def __init__(
         self,
@@ -112,16 +96,13 @@ class SqliteSink:
         self._unique = unique
         self._nan_as_text = nan_as_text
         self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
-        self._context: SinkContext | None = None
         self._table: KeyedTable | None = None
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        """A step is one transaction; the table is the sink's alone."""
         return SinkCapabilities(places=self._places, refuses_duplicates=self._unique, preflight=self._preflight)
 
     def describe(self) -> Json:
-        """Return kind, place and options."""
         nan = "text" if self._nan_as_text else "refuse"
         return {
             "kind": "sqlite",
@@ -157,17 +138,10 @@ class SqliteSink:
             self.close()
             raise
 
-    def stager(self) -> Stager:
-        """Return the part that runs in the tasks."""
-        assert self._context is not None, "open comes first"
-        return ArrowStager(self._context.schema)
-
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        """Apply a step in one transaction, or compare it with the ledger, which forgets old steps."""
         from boatlift.connectors.sqlite.table import KEPT_STEPS
 
-        context, table = self._context, self._table
-        assert context is not None, "open comes first"
+        context, table = self._opened, self._table
         assert table is not None, "open comes first"
         ledger = self._ledger(context)
         if not self._database.is_connected:
@@ -183,9 +157,10 @@ class SqliteSink:
                 if record is None:
                     raise ledger.lacks(step)
                 now = Committed(step, rows, digest)
-                # The rows of steps before the newest have been written over, so only the newest can be looked at.
+                # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
+                pieces = staged if step == held else ()
                 return ledger.compare(
-                    now, record, partial(self._difference, table, rows, staged if step == held else ())
+                    now, record, lambda: table.difference(self._db, read_pieces(rows, pieces)) if pieces else ""
                 )
             table.apply(self._db, read_pieces(rows, staged))
             self._db.execute(
@@ -205,7 +180,6 @@ class SqliteSink:
         yield from verify_table(self._path, self._table_name)
 
     def close(self) -> None:
-        """Close the connection."""
         self._database.close()
 
     def _preflight(self, context: SinkContext) -> None:
@@ -251,8 +225,9 @@ class SqliteSink:
         self._check_owner(ledger)
         if not found:
             raise DataError("SINK_DAMAGED", f"{ledger.place} is gone but its ledger is there: restore the database")
-        if found != table.columns or not table.same_key(table.keyed_by(self._db)):
-            raise ledger.foreign(f"has columns {found} and key {table.keyed_by(self._db)}, not {table.columns}")
+        key = table.keyed_by(self._db)
+        if found != table.columns or key != table.key:
+            raise ledger.foreign(f"has columns {found} and key {key}, not {table.columns}")
         self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
 
     def _check_owner(self, ledger: StepLedger) -> None:
@@ -268,11 +243,7 @@ class SqliteSink:
         ledger.refuse_other_store(store)
         ledger.refuse_newer_owner(token)
 
-    def _difference(self, table: KeyedTable, rows: int, staged: Sequence[Staged]) -> str:
-        return table.difference(self._db, read_pieces(rows, staged)) if staged else ""
-
     def _step(self, context: SinkContext, step: int | None = None) -> Committed | None:
-        """Return the ledger's record of a step, or of the newest."""
         row = self._db.execute(
             "SELECT step, rows, digest FROM _boatlift_ledger WHERE dataflow = ? AND sink = ? AND step <= ? "
             "ORDER BY step DESC LIMIT 1",

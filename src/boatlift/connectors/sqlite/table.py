@@ -1,8 +1,8 @@
-"""The SQL of a SQLite sink: the table that people read, and the ledger beside it.
+"""The SQL of a SQLite sink: the table for readers, and the ledger beside it.
 
-**NULL is one key.** SQLite's unique indexes tell any two NULLs apart, so `ON CONFLICT` never sees a NULL key again.
-The index is a plain one over the key columns all the same, because people's own queries use it; rows with a NULL in the
-key go another way, `DELETE … WHERE k IS ?` and then `INSERT`, which the same index serves.
+**NULL is one key.** SQLite's unique indexes treat any two NULLs as different, so `ON CONFLICT` never finds a NULL key.
+The index is nevertheless a plain one over the key columns, because queries of readers use it. Rows with a NULL in the
+key are replaced by `DELETE … WHERE k IS ?` and `INSERT`, which use the same index.
 """
 
 from __future__ import annotations
@@ -20,12 +20,10 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["FORMAT", "KEPT_STEPS", "LEDGER", "KeyedTable"]
-
 FORMAT = 1
 
 KEPT_STEPS = 65_536
-"""The ledger keeps so many steps of a sink, some 6 MB: a replay of older ones is not compared."""
+"""The steps of a sink in the ledger, some 6 MB: a replay of older steps is not compared."""
 
 _AT_ONCE = 100_000  # rows that are Python objects at the same time
 
@@ -39,32 +37,24 @@ LEDGER = (
         rows INTEGER NOT NULL, digest TEXT NOT NULL, token INTEGER NOT NULL,
         PRIMARY KEY (dataflow, sink, step)) WITHOUT ROWID""",
 )
-"""The statements for the two tables in which all sinks of a database keep their steps."""
+"""The statements for the two tables with the steps of all sinks of a database."""
 
 
 class KeyedTable:
     """A table with one row a key, and the statements that change it.
 
     Args:
-        name: The table's name.
-        key: Its key columns.
         fields: Its columns, the key's among them.
-        weighted: Whether rows have a weight behind their columns: +1 an upsert, −1 a delete. Else all are upserts.
-        unique: Whether no row takes the place of another of its key: a second one is refused.
-        nan_as_text: Whether NaN is kept as text.
+        weighted: Whether rows have a weight: +1 an upsert, −1 a delete. Otherwise all are upserts.
+        unique: Whether a second row of a key is refused; otherwise it replaces the first.
+        nan_as_text: Whether NaN is written as text.
 
     Raises:
         InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
     """
 
     def __init__(
-        self,
-        name: str,
-        key: Sequence[str],
-        fields: Sequence[pa.Field],
-        weighted: bool,
-        unique: bool,
-        nan_as_text: bool,
+        self, name: str, key: Sequence[str], fields: Sequence[pa.Field], weighted: bool, unique: bool, nan_as_text: bool
     ) -> None:
         self.name = name
         self._unique = unique
@@ -76,19 +66,18 @@ class KeyedTable:
         if len({column.lower() for column in names}) != len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {names} have one name in SQLite: rename one")
         self.columns = [(field.name, column_type(field)) for field in fields]
-        self._key = list(key)
+        self.key = list(key)
         self._key_places = [names.index(column) for column in key]
 
     def create(self, connection: sqlite3.Connection) -> None:
-        """Create table and index."""
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
         connection.execute(f"CREATE TABLE {_quoted(self.name)} ({columns})")
         index = _quoted(f"_boatlift_key_of_{self.name}")
-        keys = ", ".join(map(_quoted, self._key))
+        keys = ", ".join(map(_quoted, self.key))
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
 
     def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
-        """Return the columns of the table in the database; empty if there is no such table."""
+        """Return the columns of the table in the database; empty if it does not exist."""
         rows = connection.execute("SELECT name, type FROM pragma_table_info(?)", (self.name,))
         return [(name, kind) for name, kind in rows]
 
@@ -97,17 +86,13 @@ class KeyedTable:
         rows = connection.execute("SELECT name FROM pragma_index_info(?)", (f"_boatlift_key_of_{self.name}",))
         return [name for (name,) in rows]
 
-    def same_key(self, found: Sequence[str]) -> bool:
-        """Return whether an index has the columns of the key."""
-        return list(found) == self._key
-
     def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:
         """Apply a step: its deletes, then its upserts, each in order of key (which halves the time).
 
         Raises:
             DataError: `[NAN_REFUSED]`.
-            InvalidError: `[DUPLICATE_KEY]` two rows of the step have one key, so that neither can be the newest; or the
-                table has a row of the key, and keys are unique.
+            InvalidError: `[DUPLICATE_KEY]` two rows of the step have the same key; or keys are unique, and the table
+                has a row of the key.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -118,7 +103,8 @@ class KeyedTable:
         if self._weighted:
             weight = rows.column(WEIGHT)
             gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
-            self._delete(connection, gone)
+            for part in _parts(gone):
+                connection.executemany(self._delete_sql, self._tuples(part, self.key))
         self._upsert(connection, rows)
 
     def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
@@ -129,7 +115,7 @@ class KeyedTable:
         columns = ", ".join(map(_quoted, names))
         for rows in pieces:
             held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
-            for row in self._tuples(_in_order(held_now, self._key), names):
+            for row in self._tuples(_in_order(held_now, self.key), names):
                 key = [row[place] for place in self._key_places]
                 query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
                 found = connection.execute(query, key).fetchone()
@@ -138,18 +124,14 @@ class KeyedTable:
                     return difference_of_rows(held, dict(zip(names, row, strict=True)))
         return ""
 
-    def _delete(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
-        for part in _parts(rows):
-            connection.executemany(self._delete_sql, self._tuples(part, self._key))
-
     def _upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         last: object = None
-        for part in _parts(_in_order(rows, self._key)):
-            keys = [*([last] if last is not None else []), *self._tuples(part, self._key)]
+        for part in _parts(_in_order(rows, self.key)):
+            keys = [*([last] if last is not None else []), *self._tuples(part, self.key)]
             self._refuse_duplicates(keys)
             last = keys[-1]
             whole = self._tuples(part, [name for name, _ in self.columns])
-            if any(part.column(name).null_count for name in self._key):
+            if any(part.column(name).null_count for name in self.key):
                 with_null = [row for row in whole if any(row[place] is None for place in self._key_places)]
                 whole = [row for row in whole if all(row[place] is not None for place in self._key_places)]
                 self._insert_with_null(connection, with_null)
@@ -184,7 +166,7 @@ class KeyedTable:
     def _second(self, key: tuple[object, ...]) -> InvalidError:
         return InvalidError(
             "DUPLICATE_KEY",
-            f"a step has a second row for key {key!r} ({', '.join(self._key)}) of table {self.name}, and unique=True "
+            f"a step has a second row for key {key!r} ({', '.join(self.key)}) of table {self.name}, and unique=True "
             "says that there is none: aggregate by that key, or add columns to it",
         )
 
@@ -193,11 +175,11 @@ class KeyedTable:
         return list(zip(*columns, strict=True))
 
     def _refuse_duplicates(self, keys: Sequence[object]) -> None:
-        for key, following in pairwise(keys):  # in order, so equal ones stand beside each other
+        for key, following in pairwise(keys):  # in order, so equal keys are adjacent
             if key == following:
                 raise InvalidError(
                     "DUPLICATE_KEY",
-                    f"a step has two rows for key {key!r} ({', '.join(self._key)}) of table {self.name}: aggregate by "
+                    f"a step has two rows for key {key!r} ({', '.join(self.key)}) of table {self.name}: aggregate by "
                     "that key, or add columns to it",
                 )
 
@@ -209,9 +191,9 @@ class KeyedTable:
 
     @property
     def _upsert_sql(self) -> str:
-        others = [_quoted(name) for name, _ in self.columns if name not in self._key]
+        others = [_quoted(name) for name, _ in self.columns if name not in self.key]
         action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
-        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self._key))}) DO {action}"
+        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self.key))}) DO {action}"
 
     @property
     def _delete_sql(self) -> str:
@@ -219,7 +201,7 @@ class KeyedTable:
 
     @property
     def _is_key(self) -> str:
-        return " AND ".join(f"{_quoted(name)} IS ?" for name in self._key)
+        return " AND ".join(f"{_quoted(name)} IS ?" for name in self.key)
 
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:

@@ -1,4 +1,4 @@
-"""Arrow's values in SQLite: none changes on the way, and NULL means NULL.
+"""Arrow's values in SQLite: no value changes, and NULL stays NULL.
 
 | Arrow | SQLite | kept as |
 |---|---|---|
@@ -12,7 +12,7 @@
 | timestamps | TEXT | `2013-01-31T06:05:00.000000`, with a `Z` at the end if they are instants (UTC) |
 | times of day | TEXT | `06:05:00.000000` |
 
-A year beyond 9999 has a sign, `+55840-11-08`, and so has one before the year 0, `-1199-02-15`.
+Years beyond 9999 and before 0 have a sign: `+55840-11-08`, `-1199-02-15`.
 
 All other types are refused with `[TYPE_REFUSED]`: cast them.
 """
@@ -26,8 +26,6 @@ import pyarrow.compute as pc
 
 from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, timestamps_as_text
 from boatlift.errors import DataError, InvalidError
-
-__all__ = ["column_type", "column_values"]
 
 
 def column_type(field: pa.Field) -> str:

@@ -1,4 +1,4 @@
-"""The check of a SQLite sink without its owner: the file by SQLite's own check, then the table and its ledger."""
+"""Checks of a SQLite sink without its owner: the file by SQLite's own check, then the table and its ledger."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from boatlift.connectors.sqlite.database import error_of
 from boatlift.connectors.sqlite.table import FORMAT, KEPT_STEPS
 from boatlift.errors import DataError, Finding
 
-__all__ = ["owner_of", "verify_table"]
-
 
 def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
-    """Return the dataflow, the sink and the store that a table belongs to; None if no sink has made it.
+    """Return the dataflow, the sink and the store of a table; None if no sink has made the table.
 
     Raises:
         DataError: `[SINK_DAMAGED]`.
@@ -38,9 +36,9 @@ def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
 
 
 def verify_table(path: Path, table: str) -> Iterator[Finding]:
-    """Yield each fault of a sink's table; a table that no sink has made yet is not checked.
+    """Yield each fault of a sink's table, unless no sink has made it yet.
 
-    SQLite keeps no checksums of rows, so a changed value is seen only where it breaks the file.
+    SQLite keeps no checksums of rows, so a changed value is found only if it breaks the file.
 
     Raises:
         UnavailableError: `[SINK_FAILED]` the database cannot be read.
@@ -54,8 +52,8 @@ def verify_table(path: Path, table: str) -> Iterator[Finding]:
 def _undisturbed(path: Path, table: str) -> list[Finding]:
     log = Path(f"{path}-wal")
     while path.exists():
-        # With a write-ahead log there is an owner, or one has died, and SQLite must read both files. Without one SQLite
-        # can read without making files; but then it does not see that another process begins to write meanwhile.
+        # With a write-ahead log an owner lives, or has died, and SQLite must read both files. Without a log SQLite can
+        # read without making files, but does not notice a process that begins to write.
         if log.exists():
             return list(_findings(path, "mode=ro", table))
         before = path.stat()

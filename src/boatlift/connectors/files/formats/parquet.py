@@ -1,16 +1,19 @@
-"""Files of Parquet: the footer has the schema."""
+"""Parquet on the driver: footers, ranges of row groups, and Spark's reader.
+
+A range has whole row groups: it begins with one, and ends where the next one begins, or with the file.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files import row_groups
-from boatlift.connectors.files.formats import (
-    Lines,
+from boatlift.connectors.files.formats.base import (
+    FileFormat,
     ReadFiles,
     by_file,
     difference,
@@ -19,59 +22,35 @@ from boatlift.connectors.files.formats import (
     spark_path,
     with_ordinals,
 )
-from boatlift.connectors.files.row_groups import RowGroups
+from boatlift.connectors.files.lines import Span, shared_out
+from boatlift.connectors.files.ranges import PlacedRange, digest_between, footer_of
 from boatlift.connectors.kit import Columns, struct_of
-from boatlift.dataflow.columns import POSITION, quoted
+from boatlift.dataflow.columns import ORDINAL, POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
-from boatlift.errors import DataError, InternalError
+from boatlift.errors import DataError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.lines import Span
-
-__all__ = ["ParquetFormat", "columns_of_footer", "schema_of_file"]
+    from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 
 
 @dataclass(frozen=True)
-class ParquetFormat:
+class ParquetFormat(FileFormat):
     """Columnar files; the footer's columns must be the declared ones, in any order."""
 
     positioned: bool
-
-    @property
-    def lines(self) -> Lines | None:
-        """Return None: its columns have types, which the footer names."""
-        return None
-
-    @property
-    def sortable(self) -> None:
-        """Return None: a row is no text."""
-        return None
-
-    @property
-    def row_groups(self) -> RowGroups:
-        """Return how row groups become rows."""
-        return RowGroups(self.positioned)
+    has_task = True
 
     def describe(self) -> Json:
-        """Return nothing: a Parquet file says all of itself."""
         return {}
 
-    def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns, which may be NULL."""
-        return nullable(schema)
-
-    def check_columns(self, columns: Columns) -> None:
-        """Do nothing: Parquet holds every type that Spark can declare."""
-
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Compare the footer with the schema, and look whether every time can be read."""
         import pyarrow as pa
 
-        from boatlift.connectors.files.parquet_rows import unreadable
-        from boatlift.connectors.files.parquet_times import refuse_fractions
+        from boatlift.connectors.files.formats.parquet_rows import unreadable
+        from boatlift.connectors.files.formats.parquet_types import refuse_fractions
 
         found = dict(columns_of_footer(path))
         declared = dict(columns)
@@ -90,54 +69,84 @@ class ParquetFormat:
             "BAD_HEADER", f"{path}: column {name} is {found[name]}, not {declared[name]}; correct file or schema"
         )
 
-    def check_patterns(self, spark: SparkSession) -> None:
-        """Do nothing: Parquet has no text for dates."""
-
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
-        return row_groups.whole_because(path)
+        from boatlift.connectors.files.formats.parquet_rows import begins_of, footer_in, not_plain
+
+        footer = footer_in(path)
+        # Only PyArrow reads ranges, so times of unknown writers count as they are.
+        if (reason := not_plain(footer, as_written=lambda: True)) is not None:
+            return reason
+        assert footer is not None, "a whole Parquet file has one"
+        begins = begins_of(footer)
+        if len(begins) < 2:
+            return "it has one row group"
+        return None if begins == sorted(set(begins)) else "its row groups are in no order"
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset of the first row group."""
         import pyarrow.parquet as pq
 
-        from boatlift.connectors.files.parquet_rows import begins_of
+        from boatlift.connectors.files.formats.parquet_rows import begins_of
 
         return begins_of(pq.read_metadata(path))[0]
 
-    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:  # noqa: ARG002
-        """Refuse a call that no range can lead to: those of Parquet are row groups."""
-        raise InternalError("INTERNAL", "lines of Parquet are to be rows")
+    def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
+        import pyarrow.parquet as pq
 
-    @property
-    def has_task(self) -> bool:
-        """Return True: most files are plain."""
-        return True
+        from boatlift.connectors.files.formats.parquet_rows import begins_of
+
+        before = path.stat()
+        size = before.st_size
+        ends = [*begins_of(pq.read_metadata(path))[1:], size]  # bytes between row groups belong to the first
+        at = max(bisect_right(ends, begin + most) - 1, bisect_right(ends, begin))
+        end = ends[min(at, len(ends) - 1)]
+        found = {"begin": begin, "end": end, "of": size, "digest": digest_between(path, begin, end)}
+        found["footer"] = footer_of(path)
+        after = path.stat()
+        same = (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns)
+        return found if same else None
 
     def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file has what Arrow reads and Spark does not."""
-        return self.row_groups.are_needed(path)
+        """Return whether a file has something that Arrow supports and Spark does not."""
+        from boatlift.connectors.files.formats.parquet_rows import footer_in, unread_by_spark
+
+        footer = footer_in(path)
+        return footer is not None and unread_by_spark(footer) is not None
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
-        """Return whether all files are plain, and have few rows; see `parquet_rows`."""
-        from boatlift.connectors.files.parquet_rows import are_small_and_plain
+        from boatlift.connectors.files.formats.parquet_rows import are_small_and_plain
 
         return are_small_and_plain(spans, partial(_reads_as_written, spark))
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return the rows of plain files."""
+        return frame_of(*self._task(source, schema))
+
+    def rows_of_ranges(
+        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
+    ) -> DataFrame:
+        tasks = _divided(ranges, spark.sparkContext.defaultParallelism)
+        return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(*self._task(source, schema, tasks))
+
+    def _task(
+        self, source: str, schema: StructType, tasks: tuple[tuple[Span, ...], ...] | None = None
+    ) -> tuple[ReadParquet, StructType]:
+        """Return the function of tasks that read row groups, and the columns of their rows.
+
+        Rows have `_ordinal`, unless the job's parameters name the spans: these are of one step.
+        """
         from pyspark.sql.pandas.types import to_arrow_schema
-        from pyspark.sql.types import LongType, StructField, StructType
+        from pyspark.sql.types import IntegerType, LongType
 
-        from boatlift.connectors.files.parquet_rows import ReadParquet
+        from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 
-        position = [StructField(POSITION, LongType(), nullable=False)] if self.positioned else []
-        columns = to_arrow_schema(nullable(schema), timezone="UTC")
-        read = ReadParquet(source, columns, self.positioned, ordinals=False, tasks=None)
-        return frame_of(read, StructType([*nullable(schema).fields, *position]))
+        made = nullable(schema)
+        columns = to_arrow_schema(made, timezone="UTC")
+        if self.positioned:
+            made = made.add(POSITION, LongType(), nullable=False)
+        if tasks is not None:
+            made = made.add(ORDINAL, IntegerType())
+        return ReadParquet(source, columns, self.positioned, ordinals=tasks is not None, tasks=tasks), made
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a reader with the declared schema, so that no job infers one."""
         reader = spark.read.format("parquet").schema(nullable(schema))
 
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
@@ -149,7 +158,7 @@ class ParquetFormat:
         """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
         if not self.positioned:
             return rows
-        from boatlift.connectors.files.parquet_rows import PLACE_BITS
+        from boatlift.connectors.files.formats.parquet_rows import PLACE_BITS
 
         if not any(place for _, place in files):
             return rows.selectExpr("*", "_metadata.row_index AS _position")
@@ -158,18 +167,12 @@ class ParquetFormat:
         place = by_file(rows.sparkSession, files)
         return rows.select("*", (place * (1 << PLACE_BITS) + F.col("_metadata.row_index")).alias("_position"))
 
-    def explain(
-        self,
-        spark: SparkSession,  # noqa: ARG002
-        path: Path,
-        columns: Columns,  # noqa: ARG002
-        schema: StructType,  # noqa: ARG002
-    ) -> DataError | None:
-        """Return an error if the file cannot be read whole."""
+    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        del spark, columns, schema
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        from boatlift.connectors.files.parquet_rows import unreadable
+        from boatlift.connectors.files.formats.parquet_rows import unreadable
 
         try:
             for _ in pq.ParquetFile(path).iter_batches():
@@ -177,6 +180,27 @@ class ParquetFormat:
         except (pa.ArrowException, OSError) as error:
             return unreadable(path, error)
         return None
+
+
+def _divided(ranges: Sequence[PlacedRange], tasks: int) -> tuple[tuple[Span, ...], ...]:
+    """Divide row groups among tasks, in order, by their bytes."""
+    import pyarrow.parquet as pq
+
+    from boatlift.connectors.files.formats.parquet_rows import begins_of
+
+    parts: list[tuple[Span, int]] = []
+    for path, taken, place, ordinal in ranges:
+        metadata = pq.read_metadata(path)
+        begins = begins_of(metadata)
+        if begins != sorted(set(begins)):  # such a file is taken whole
+            size = sum(metadata.row_group(number).total_byte_size for number in range(len(begins)))
+            parts.append((Span(str(path), taken.path, 0, None, ordinal, place=place), size))
+            continue
+        for number, begin in enumerate(begins):
+            if taken.begin <= begin < taken.end:
+                span = Span(str(path), taken.path, begin, begin + 1, ordinal, place=place)
+                parts.append((span, metadata.row_group(number).total_byte_size))
+    return shared_out(parts, tasks)
 
 
 def schema_of_file(spark: SparkSession, path: Path) -> StructType:
@@ -189,7 +213,7 @@ def schema_of_file(spark: SparkSession, path: Path) -> StructType:
     from pyspark.errors import PySparkException
 
     columns = columns_of_footer(path)
-    if RowGroups(positioned=False).are_needed(path):
+    if ParquetFormat(positioned=False).needs_tasks(path):
         return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
     try:
         return spark.read.parquet(spark_path(path)).schema
@@ -207,8 +231,8 @@ def columns_of_footer(path: Path) -> Columns:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    from boatlift.connectors.files.parquet_rows import not_plain, unread_by_spark
-    from boatlift.connectors.files.parquet_types import columns_in
+    from boatlift.connectors.files.formats.parquet_rows import not_plain, unread_by_spark
+    from boatlift.connectors.files.formats.parquet_types import columns_in
 
     try:
         footer = pq.read_metadata(path)
@@ -231,7 +255,7 @@ def columns_of_footer(path: Path) -> Columns:
 
 
 def _reads_as_written(spark: SparkSession) -> bool:
-    """Return whether a session reads dates and times as files have them, also those of unknown writers."""
+    """Return whether a session reads dates and times unchanged, also from files of unknown writers."""
     modes = (f"spark.sql.parquet.{kind}RebaseModeInRead" for kind in ("datetime", "int96"))
     converts = spark.conf.get("spark.sql.parquet.int96TimestampConversion") == "true"
     return not converts and all(spark.conf.get(mode) == "CORRECTED" for mode in modes)

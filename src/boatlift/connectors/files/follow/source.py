@@ -1,4 +1,4 @@
-"""`bl.files(…, tail=…)`: a source of files that grow."""
+"""The source of files that grow."""
 
 from __future__ import annotations
 
@@ -6,69 +6,46 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.files.done import written_when_done
-from boatlift.connectors.files.following import GrowingFiles, changed, gone, shrank
-from boatlift.connectors.files.listing import KnownDigests, Listing, folded
-from boatlift.connectors.files.prefixes import Prefix, prefix_of
-from boatlift.connectors.files.ranges import FileRange, digest_between
+from boatlift.connectors.files.follow.done_files import written_when_done
+from boatlift.connectors.files.follow.growing import GrowingFiles, changed, gone, shrank
+from boatlift.connectors.files.follow.prefixes import Prefix, prefix_of
+from boatlift.connectors.files.listing import FilesOptions
+from boatlift.connectors.files.ranges import FileRange, KnownDigests, digest_between, folded
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
-
-    from boatlift.connectors.files.formats import FileFormat
-
-__all__ = ["TailedFilesSource"]
 
 
 def _digest_by_blocks(path: Path, part: FileRange | None) -> str:
-    """Return the digest of all bytes of a file that does not grow any more."""
+    """Return the digest of a file that is done."""
     assert part is None, "a file that is done has no ranges"
     whole = prefix_of(path, path.stat().st_size)
     return "" if whole is None else whole.digest
 
 
 class TailedFilesSource(FilesSource):
-    """Files of lines that grow. A position names lines of a file by their bytes and digest, and all bytes before them.
+    """Files of lines that grow. A position has the bytes and digest of lines, and the prefix of the file up to them.
 
-    A cursor holds how far each file was taken that may still grow, with the digests of that; the names of the files
-    that are done, in order, and the digest of theirs. So its size is that of the first.
-
-    Args:
-        idle: After so many seconds without a write a file is done. None: never.
+    A cursor has the prefix taken of each file that may still grow, the names of the files that are done, in order, and
+    the digest of these.
     """
 
-    def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        schema: str | StructType | None,
-        columns: Columns | None,
-        described: Json,
-        max_files: int,
-        max_bytes: int | None,
-        idle: float | None,
-    ) -> None:
-        super().__init__(listing, file_format, schema, columns, described, max_files, max_bytes)
-        self._idle = idle
+    def __init__(self, options: FilesOptions) -> None:
+        super().__init__(options)
         self._digests = KnownDigests(_digest_by_blocks)
-        self._growing = GrowingFiles(listing, file_format, self._known_columns, max_files, max_bytes, idle)
+        self._growing = GrowingFiles(options, self._known_columns)
 
     def start(self) -> Json:
-        """Return the cursor that has taken nothing."""
         return {"taken": Names(), "digest": "", "open": {}}
 
     def next(self, cursor: Json) -> Json | None:
-        """Take lines that were appended, up to the limits of a step."""
         with self._reachable(), self._there(began=bool(cursor["taken"]) or bool(cursor["open"])):
             files = self._growing.entries(cursor)
         return {"files": files} if files else None
 
     def advance(self, cursor: Json, position: Json) -> Json:
-        """Return the cursor with the files of a position as far as it takes them."""
         growing = dict(cursor["open"])
         done: list[str] = []
         digest = cursor["digest"]
@@ -83,11 +60,9 @@ class TailedFilesSource(FilesSource):
         return {"taken": cursor["taken"].plus(done), "digest": digest, "open": growing}
 
     def _bytes_taken(self, cursor: Json) -> dict[str, int]:
-        """Return the bytes taken of each file that may still grow."""
         return {name: file["end"] for name, file in cursor["open"].items()}
 
     def verify(self, position: Json) -> None:
-        """Read the lines that a position names, and compare their digests; of a file that is done, the size too."""
         for file in position["files"]:
             path = self._listing.path_of(file["path"])
             with self._reachable():
@@ -104,7 +79,6 @@ class TailedFilesSource(FilesSource):
                 raise changed(path, file["end"])
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
-        """Read all files that are done, and the others as far as they were taken."""
         files: list[Json] = [{"path": name} for name in cursor["taken"]]
         for name, taken in cursor["open"].items():
             begin = self._format.rows_begin(self._listing.path_of(name))
@@ -112,7 +86,6 @@ class TailedFilesSource(FilesSource):
         return self._scan(spark, [{"files": files}])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Compare the digests of all that was taken."""
         with self._reachable():
             for name, taken in cursor["open"].items():
                 path = self._listing.path_of(name)
@@ -128,7 +101,3 @@ class TailedFilesSource(FilesSource):
 
     def _digests_of(self, cursor: Json) -> Iterator[str]:
         return (self._digests.of(self._listing.path_of(name)) for name in cursor["taken"])
-
-    def _like(self, file_format: FileFormat, described: Json) -> FilesSource:
-        limits = (*self._limits, self._idle)
-        return TailedFilesSource(self._listing, file_format, self._declared, self._columns, described, *limits)

@@ -1,7 +1,7 @@
-"""Files that grow (`tail=`): each step takes whole lines that were appended, and names them by their bytes.
+"""Chooses the lines of a step from files that grow.
 
-What was taken of a file stays as it is, under the file's name; only then is a replay what it was. A file that was
-renamed, cut or written anew is refused, before anything of it is taken again.
+A replay needs the bytes that were taken, under the file's name. So a file that was renamed, cut or written anew is
+refused, before any of its lines is taken again.
 """
 
 from __future__ import annotations
@@ -12,68 +12,54 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
-from boatlift.connectors.files.done import DoneFiles, Stamp
-from boatlift.connectors.files.formats import FileFormat
-from boatlift.connectors.files.listing import Listing
-from boatlift.connectors.files.prefixes import NOTHING, Prefix, end_of_lines, ends_as, lengthened, prefix_of
+from boatlift.connectors.files.follow.done_files import DoneFiles, Stamp
+from boatlift.connectors.files.follow.prefixes import NOTHING, Prefix, end_of_lines, ends_as, lengthened, prefix_of
+from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.kit import Columns
 from boatlift.dataflow.contracts import Json, Names
 from boatlift.errors import DataError, InvalidError
-
-__all__ = ["GrowingFiles", "changed", "gone", "shrank"]
 
 _PUT_BACK = "put the file back as it was; a file of tail= may only grow, and keeps its name: give new lines a new file"
 
 
 class _ReplacedError(Exception):
-    """The name has another file than at the last look, which has to be looked at together with all others."""
+    """A name has another file than in the last listing, so all files must be listed again."""
 
 
 class GrowingFiles:
-    """The entries of positions, out of files that may grow.
+    """Makes the entries of positions for files that may grow.
 
-    A look asks the system for the size of each file that is not done. The files that have something to take are then
-    taken in order of name, each once, before there is another look: no file waits for ever behind one that grows
-    quickly. If a name has another file by then, there is another look before anything further is taken.
+    A check gets the size of each file that is not done. The files with new lines are then taken in order of name, each
+    once, before the next check: so no file waits for ever behind one that grows quickly. If a name has another file by
+    then, the next check comes first.
 
     Args:
-        listing, file_format: Of the source.
-        columns: Returns the declared columns.
-        max_files, max_bytes: How much a step takes.
-        idle: After so many seconds without a write a file is done. None: never.
         clock: Returns the time in nanoseconds.
     """
 
     def __init__(
-        self,
-        listing: Listing,
-        file_format: FileFormat,
-        columns: Callable[[], Columns],
-        max_files: int,
-        max_bytes: int | None,
-        idle: float | None,
-        clock: Callable[[], int] = time.time_ns,
+        self, options: FilesOptions, columns: Callable[[], Columns], clock: Callable[[], int] = time.time_ns
     ) -> None:
-        self._listing, self._format, self._columns = listing, file_format, columns
-        self._max_files, self._max_bytes = max_files, max_bytes
-        self._idle, self._clock = idle, clock
-        self._waiting: list[tuple[str, Stamp]] = []  # files of the last look, the next one last
-        self._identities: dict[str, tuple[int, int]] = {}  # of files of which something was taken
-        self._nothing_in: dict[str, tuple[Stamp, int]] = {}  # where nothing was to be taken behind a place
-        self._done = DoneFiles(listing.base, clock)
+        self._listing, self._format, self._columns = options.listing, options.format, columns
+        self._max_files, self._max_bytes, self._idle = options.max_files, options.max_bytes, options.idle
+        self._clock = clock
+        self._waiting: list[tuple[str, Stamp]] = []  # files of the last check, the next one last
+        self._identities: dict[str, tuple[int, int]] = {}  # of files that were begun
+        self._nothing_in: dict[str, tuple[Stamp, int]] = {}  # files without new lines behind this place
+        self._done = DoneFiles(self._listing.base, clock)
 
     def entries(self, cursor: Json) -> list[dict[str, Any]]:
-        """Return the entries of the next position; none if there are no further lines.
+        """Return the entries of the next position; none if no file has new lines.
 
         Raises:
-            DataError: `[INPUT_MISSING]`, `[INPUT_SHRANK]`, `[INPUT_CHANGED]`, `[INPUT_ROTATED]` a file is not what it
-                was; `[BAD_HEADER]`.
+            DataError: `[INPUT_MISSING]`, `[INPUT_SHRANK]`, `[INPUT_CHANGED]`, `[INPUT_ROTATED]` a file has changed;
+                `[BAD_HEADER]`.
             OSError: a file cannot be read.
         """
         known: Mapping[str, Any] = cursor["open"]
         taken = self._from_waiting(cursor["taken"], known)
         if not taken:
-            self._waiting = sorted(self._look(cursor["taken"], known), reverse=True)
+            self._waiting = sorted(self._check(cursor["taken"], known), reverse=True)
             taken = self._from_waiting(cursor["taken"], known)
         return taken
 
@@ -86,7 +72,7 @@ class GrowingFiles:
             try:
                 entry, stamp = (None, seen) if name in done else self._entry(name, seen, known.get(name), left)
             except _ReplacedError:
-                break  # nothing further is taken of this look
+                break  # nothing more is taken after this check
             if entry is not None and left is not None:
                 if files and entry["end"] - entry["begin"] > left:
                     break  # a line is longer than what is left
@@ -97,13 +83,13 @@ class GrowingFiles:
             files.append(entry)
             if entry.get("done"):
                 done_now.append((entry, stamp))
-        for entry, stamp in done_now:  # only now there is a position
+        for entry, stamp in done_now:  # only now the position is complete
             has_rows = entry["end"] > self._format.rows_begin(self._listing.path_of(entry["path"]))
             self._done.add(entry["path"], stamp, Prefix.of(entry), has_rows=has_rows)
         return files
 
-    def _look(self, done: Names, known: Mapping[str, Any]) -> Iterator[tuple[str, Stamp]]:
-        """Yield the files that may have something to take, once all are proved to be what they were."""
+    def _check(self, done: Names, known: Mapping[str, Any]) -> Iterator[tuple[str, Stamp]]:
+        """Prove that no file has changed but by growing; yield the files that may have new lines."""
         names = self._listing.names(done)
         if missing := next(iter(sorted(known.keys() - set(names))), None):
             raise gone(self._listing.path_of(missing), known[missing]["end"])
@@ -120,17 +106,17 @@ class GrowingFiles:
         self._nothing_in = {name: self._nothing_in[name] for name in stamps if name in self._nothing_in}
         for name, stamp in stamps.items():
             is_known = self._nothing_in.get(name) == (stamp, _end(known.get(name)))
-            if not is_known or (stamp.size and self._rests(stamp.written)):
+            if not is_known or (stamp.size and self._is_idle(stamp.written)):
                 yield name, stamp
 
     def _refuse_lost(self, known: Mapping[str, Any], stamps: Mapping[str, Stamp]) -> None:
-        """Raise if a file that was begun is not the same any more, or if a file has two names."""
+        """Raise if a file that was begun has been replaced or cut, or if a file has two names."""
         for name in sorted(known.keys() & stamps.keys()):
             path, stamp, prefix = self._listing.path_of(name), stamps[name], Prefix.of(known[name])
             if stamp.size < prefix.end:
                 raise shrank(path, stamp.size, prefix.end)
             if self._identities.get(name) != stamp.identity:
-                # Another file, which may be a copy, is read whole. In the first look of a process the last bytes do.
+                # A replaced file may be a copy, and is read whole. In a process's first check the last bytes suffice.
                 self._prove(path, prefix, whole=name in self._identities)
                 self._identities[name] = stamp.identity
         named = {self._identities[name]: name for name in known}
@@ -161,12 +147,10 @@ class GrowingFiles:
             raise changed(path, prefix.end)
 
     def _entry(self, name: str, seen: Stamp, known: Any, most: int | None) -> tuple[dict[str, Any] | None, Stamp]:
-        """Return the entry of the next lines of a file, at most so many bytes or one line, with the file's stamp.
-
-        The entry is None if there are no lines.
+        """Return the entry of the next lines of a file, with the file's stamp; the entry is None without new lines.
 
         Raises:
-            _ReplacedError: the name has another file than at the last look.
+            _ReplacedError: the name has another file than in the last check.
         """
         path = self._listing.path_of(name)
         before = NOTHING if known is None else Prefix.of(known)
@@ -195,22 +179,21 @@ class GrowingFiles:
         if not begin:
             self._refuse_without_lines(path)
             begin = self._format.rows_begin(path)
-        rests = self._rests(found.st_mtime_ns)
+        idle = self._is_idle(found.st_mtime_ns)
         end = end_of_lines(file, begin, found.st_size, most)
-        if rests and end == begin:
-            end = found.st_size  # the last line, which nobody has ended
-        done = rests and end == found.st_size > 0
+        if idle and end == begin:
+            end = found.st_size  # the last line, without a line feed
+        done = idle and end == found.st_size > 0
         if not before.end and (done or end > begin):
             self._format.check_file(path, self._columns())  # its first line is whole
         if (grown := lengthened(file, before, begin, end)) is None:
             raise changed(path, before.end)
         if (end == begin and not done) or (done and Stamp.of(os.fstat(file.fileno())) != Stamp.of(found)):
-            return None  # nothing came, or a process has written to a file that was to be done
+            return None  # nothing new, or a process has just written to the file
         prefix, digest = grown
         return {"begin": begin, **prefix.named(), "digest": digest, **({"done": True} if done else {})}
 
-    def _rests(self, written: int) -> bool:
-        """Return whether a file that was written to at a time is done."""
+    def _is_idle(self, written: int) -> bool:
         return self._idle is not None and self._clock() - written >= self._idle * 1e9
 
     def _refuse_without_lines(self, path: Path) -> None:
@@ -225,7 +208,7 @@ def _end(known: Any) -> int:
 
 
 def gone(path: Path, end: int) -> DataError:
-    """Return the error of a file that is no longer there."""
+    """Return the error of a file that is gone."""
     return DataError("INPUT_MISSING", f"{path} is gone, and its first {end} bytes were taken: {_PUT_BACK}")
 
 
@@ -235,5 +218,5 @@ def shrank(path: Path, size: int, end: int) -> DataError:
 
 
 def changed(path: Path, end: int) -> DataError:
-    """Return the error of a file of which bytes that were taken are others now."""
+    """Return the error of a file whose taken bytes have changed."""
     return DataError("INPUT_CHANGED", f"{path} has other bytes among its first {end}, which were taken: {_PUT_BACK}")

@@ -1,4 +1,4 @@
-"""The laws of sinks that keep no account (`Delivery.AT_LEAST_ONCE`), one test each: see `Sink`."""
+"""The laws of at-least-once sinks, one test each: see `Sink`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from boatlift.dataflow import Delivery, Outcome, Sink, Staged
 from connectors.conformance import Row, batch_of, context, rows_of
 
-__all__ = ["LooseSinkLaws", "Outside"]
+__all__ = ["AtLeastOnceLaws", "Outside"]
 
 
 class Outside(Protocol):
@@ -41,8 +41,8 @@ def put(sink: Sink, folder: Path, step: int, rows: Sequence[Row], pieces: int = 
     return sink.commit(step, len(rows), f"digest {step}", receipts)
 
 
-class LooseSinkLaws:
-    """What `Sink` promises of a sink without an account."""
+class AtLeastOnceLaws:
+    """What `Sink` promises of an at-least-once sink."""
 
     outside: ClassVar[Callable[[Path], AbstractContextManager[Outside]]]
     """Returns a receiver in a folder, which lasts as long as the context."""

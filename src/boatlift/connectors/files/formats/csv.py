@@ -1,4 +1,4 @@
-"""Files of CSV: lines of fields, compared with the schema by the header line and by the reader of values."""
+"""CSV: lines of fields. The header line is compared with the schema; texts become values by the one strict reader."""
 
 from __future__ import annotations
 
@@ -11,42 +11,19 @@ from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from boatlift.connectors.files.compression import (
-    DAMAGE,
-    damage_of,
-    length_of_bom,
-    opened,
-    refuse_unreadable,
-    whole_because,
-    without_compression,
-)
-from boatlift.connectors.files.csv_lines import CsvLines
-from boatlift.connectors.files.formats import (
-    TEXT_TYPES,
-    Lines,
-    ReadFiles,
-    difference,
-    lines_by_task,
-    loaded,
-    nullable,
-    with_ordinals,
-)
-from boatlift.connectors.files.line_ends import LONGEST, has_long_line, lines_in
-from boatlift.connectors.files.lines import BLANK, Span
+from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
+from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
+from boatlift.connectors.files.lines import BLANK, LONGEST, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.connectors.kit.text_rows import QUOTED_EMPTY, Texts, all_text
 from boatlift.dataflow.columns import ORDINAL, quoted
-from boatlift.dataflow.contracts import BAD_ROW, FrameOfTask, Json
-from boatlift.errors import DataError, InvalidError
+from boatlift.dataflow.contracts import BAD_ROW, Json
+from boatlift.errors import DataError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
-
-    from boatlift.connectors.files.row_groups import RowGroups
-
-__all__ = ["ENCODINGS", "CsvFormat"]
 
 ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 """The encodings that Spark reads line by line, as Python calls them for reading."""
@@ -54,17 +31,20 @@ ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
 _CHUNK = 1 << 20
 _BAD_ROW = "_boatlift_bad_row"
 _NOT_PARSED = "TextParsingException"
-_CORRECTED = "corrected, the file needs a new name"
+_TEXT, _PARSED = "_boatlift_line", "_boatlift_fields"
+_UNFIT = "it does not fit the schema"
+_MOST_FIELDS = 1 << 20
+"""Of a line with more fields Spark's parser says only that it fails. A task keeps 8 bytes for each."""
 
 
-@dataclass(frozen=True, slots=True)
-class CsvFormat:
+@dataclass(frozen=True)
+class CsvFormat(TextFormat):
     """Lines of text; every field of every row must fit the schema, also in unused columns.
 
     Attributes:
         header, null_value, separator, quote, escape, encoding, multi_line: As `bl.files` takes them, checked.
         forms: How text says values.
-        max_line_bytes: How many bytes a line may have; of `multi_line`, how many characters a field may have.
+        max_line_bytes: The bytes that a line may have; for `multi_line`, the characters that a field may have.
     """
 
     header: bool
@@ -76,29 +56,17 @@ class CsvFormat:
     multi_line: bool
     forms: TextForms
     max_line_bytes: int = LONGEST
+    title = "CSV"
 
     @property
-    def positioned(self) -> bool:
-        """Return False: Spark numbers no lines."""
-        return False
+    def has_task(self) -> bool:
+        return not self.multi_line and not self.separator.isspace()
 
     @property
-    def lines(self) -> Lines | None:
-        """Return how a line is a row; None if a row may have several."""
-        return None if self.multi_line else CsvLines(self)
-
-    @property
-    def sortable(self) -> Lines | None:
-        """Return how a line is a row; None if a row may have several: nothing says where the next begins."""
-        return self.lines
-
-    @property
-    def row_groups(self) -> RowGroups | None:
-        """Return None: rows are lines, or the file is one value."""
-        return None
+    def sortable(self) -> TextFormat | None:
+        return None if self.multi_line else self
 
     def describe(self) -> Json:
-        """Return the options."""
         return {
             "header": self.header,
             "null_value": self.null_value,
@@ -111,22 +79,8 @@ class CsvFormat:
             **self.forms.describe(),
         }
 
-    def rows_schema(self, schema: StructType) -> StructType:
-        """Return the declared columns, which may be NULL."""
-        return nullable(schema)
-
-    def check_columns(self, columns: Columns) -> None:
-        """Raise if a field of text cannot hold a type."""
-        for name, kind in columns:
-            if kind.split("(")[0] not in TEXT_TYPES:
-                raise InvalidError("BAD_OPTION", f"CSV cannot hold column {name} of type {kind}: declare it as string")
-
-    def check_patterns(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern of dates and times."""
-        self.forms.check(spark)
-
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Compare the header line, if there is one, with the schema: same names, same order."""
+        """Compare the header line, if there is one, with the schema: same names in the same order."""
         refuse_unreadable(path)
         if not self.header:
             return
@@ -148,13 +102,11 @@ class CsvFormat:
             raise DataError("BAD_HEADER", f"{path} {difference(found, declared)}; correct the file or the schema")
 
     def whole_because(self, path: Path) -> str | None:
-        """Return the reason why a file is taken whole, if there is one."""
         if self.separator.isspace():
             return "with a separator that is white space, a row is found in the whole file alone"
-        return whole_because(path, multi_line=self.multi_line)
+        return super().whole_because(path)
 
     def rows_begin(self, path: Path) -> int:
-        """Return the offset after the byte order mark, and after the header line if there is one."""
         begin, behind = length_of_bom(path), False
         if not self.header:
             return begin
@@ -166,38 +118,41 @@ class CsvFormat:
         return path.stat().st_size
 
     def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        """Return the rows of lines, each beside its `_ordinal`; a blank line has none."""
-        return CsvLines(self).texts_of(lines, schema).rows([ORDINAL])
+        return self._texts_of_lines(lines, schema).rows([ORDINAL])
 
-    @property
-    def has_task(self) -> bool:
-        """Return whether a row is a line, and is found in it alone."""
-        return self.lines is not None and not self.separator.isspace()
+    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
+        return self._texts_of_lines(lines, schema).sorted_out(kept, bad_row)
 
-    def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file may have, or has, a line that is too long."""
-        if not self.has_task:
-            return False
-        return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
+    def _texts_of_lines(self, lines: DataFrame, schema: StructType) -> Texts:
+        """Return the texts of the fields of lines; a blank line has none."""
+        from pyspark.sql import functions as F
 
-    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:  # noqa: ARG002
-        """Return whether a row is a line; compressed files may be read so too."""
-        return self.has_task
+        text = F.col("value").cast("string")
+        names = [*(quoted(name) for name in schema.fieldNames()), _TEXT]
+        options = {**self._parser_options(), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT}
+        options["maxColumns"] = str(_MOST_FIELDS)
+        fields = F.from_csv(text, ", ".join(f"{name} STRING" for name in names), options)
+        is_row = F.length(text) > 0 if self.separator.isspace() else text.rlike(r"[^\x00-\x20]")
+        frame = lines.where(is_row).select("*", fields.alias(_PARSED))
+        return Texts(frame, _PARSED, f"{_PARSED}.{_TEXT} IS NOT NULL", schema, self.forms, has_quoted_empty=True)
 
-    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
-        """Return the rows of files of lines that one task reads."""
-        return lines_by_task(self, source, schema, frame_of)
+    def no_row(self, schema: StructType) -> str:
+        return self.separator.join("-" * (len(schema.fields) + 1))
+
+    def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
+        fault = self._fault_of_text(line.decode(errors="replace"), unread, columns)
+        if fault.startswith(_UNFIT):
+            return next((null_fault(name) for name in required if name in unread), fault)
+        return fault
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        """Return a strict reader: of texts, which all become values."""
-
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
             ends = [self._line_end(path) for path, _ in files]
             texts = []
             for end in dict.fromkeys(ends):
                 reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
-                some = [file for file, its in zip(files, ends, strict=True) if its == end]
-                numbers = [number for number, its in zip(ordinals, ends, strict=False) if its == end]
+                some = [file for file, each in zip(files, ends, strict=True) if each == end]
+                numbers = [number for number, each in zip(ordinals, ends, strict=False) if each == end]
                 texts.append(with_ordinals(loaded(reader, some), some, numbers))
             united = reduce(lambda one, other: one.union(other), texts)
             return self._texts(united, schema).rows([ORDINAL] if ordinals else [])
@@ -209,7 +164,6 @@ class CsvFormat:
         return Texts(texts, row, broken, schema, self.forms, has_quoted_empty=True)
 
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        """Read the file again, leniently, for its first bad row; return that row's line and fault."""
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
@@ -239,33 +193,27 @@ class CsvFormat:
         unread = [name for name, _ in columns if row[name] is None]
         text = bad_row.pop(_BAD_ROW)
         if text is not None:
-            line, fault = self._line_of(path, text), self.fault(text, unread, columns)
+            line, fault = self._line_of(path, text), self._fault_of_text(text, unread, columns)
         else:
             fields = ["" if field == QUOTED_EMPTY else field for field in bad_row.values()]
             line = self._line_of_row(path, fields)
             fault = self._fault_of(fields, unread, columns) or null_fault(
                 next(name for name in required_of(schema) if name in unread)
             )
-        return DataError("BAD_ROW", f"{path} line {line}: {fault}; {_CORRECTED}")
+        return DataError("BAD_ROW", f"{path} line {line}: {fault}; {CORRECTED}")
 
-    def fault(self, text: str, unread: Collection[str], columns: Columns) -> str:
-        """Return, in words, why the text of a row does not fit.
-
-        Args:
-            text: The row.
-            unread: The columns that could not be read of it, or are NULL.
-            columns: The declared columns.
-        """
+    def _fault_of_text(self, text: str, unread: Collection[str], columns: Columns) -> str:
+        """Return, in words, why the text of a row does not fit; arguments as `fault` takes them."""
         try:
             fields = next(self._split(io.StringIO(text, newline="")), [])
         except csv.Error:  # a field of more than 131,072 characters
-            return f"it does not fit the schema: {text[:200]!r}"
+            return f"{_UNFIT}: {text[:200]!r}"
         if len(fields) != len(columns):
             return f"it has {len(fields)} fields, the schema {len(columns)}: {text[:200]!r}"
-        return self._fault_of(fields, unread, columns) or f"it does not fit the schema: {text[:200]!r}"
+        return self._fault_of(fields, unread, columns) or f"{_UNFIT}: {text[:200]!r}"
 
     def _fault_of(self, fields: Sequence[str | None], unread: Collection[str], columns: Columns) -> str | None:
-        """Return, in words, which text of a row is no value of its column; None if each is one."""
+        """Return, in words, the first text that is no value of its column; None if all are values."""
         for field, (name, kind) in zip(fields, columns, strict=True):
             if name in unread and field not in {None, "", self.null_value}:
                 return f"column {name} is {str(field)[:200]!r}, which is no {kind}{self.forms.of(name).of(kind)}"
@@ -294,14 +242,14 @@ class CsvFormat:
         return "unknown"
 
     def _comparable(self, texts: Sequence[str | None]) -> list[str]:
-        """Return texts as they are whether Spark or Python has read them: Spark makes other line ends LF."""
+        """Return texts in a form that is the same for Spark and Python: Spark makes all line ends LF."""
         return ["" if each in {None, self.null_value} else "\n".join(str(each).splitlines()) for each in texts]
 
     def _line_end(self, path: Path) -> str | None:
-        r"""Return what ends each row of a file whose rows may have several lines; None: Spark may find it out.
+        r"""Return the line end of a file's rows, if rows may have several lines; None: Spark detects it.
 
-        Without the answer, Spark takes the first line end of a file for that of all rows, and makes LF of it in quoted
-        fields too: `"a\r\nb"` would lose its CR.
+        By default Spark takes the first line end of a file for the end of all rows, and makes LF of it in quoted fields
+        too: `"a\r\nb"` would lose its CR.
 
         Raises:
             DataError: `[BAD_ROW]` rows end in several ways, and a field has a line end that Spark would change.
@@ -326,7 +274,7 @@ class CsvFormat:
             kinds = " and ".join(sorted(map(repr, ends)))
             raise DataError(
                 "BAD_ROW",
-                f"{path} has rows that end with {kinds}, and a field with '\\r': end all rows alike; {_CORRECTED}",
+                f"{path} has rows that end with {kinds}, and a field with '\\r': end all rows alike; {CORRECTED}",
             )
         return ends.pop() if len(ends) == 1 else None
 
@@ -342,7 +290,7 @@ class CsvFormat:
             lines, delimiter=self.separator, quotechar=self.quote, doublequote=False, escapechar=self.escape
         )
 
-    def parser_options(self) -> dict[str, str]:
+    def _parser_options(self) -> dict[str, str]:
         """Return the options of Spark's parser of CSV."""
         return {
             "nullValue": self.null_value,
@@ -361,5 +309,5 @@ class CsvFormat:
             multiLine=self.multi_line or self.separator.isspace(),
             enforceSchema=False,
             maxCharsPerColumn=self.max_line_bytes,
-            **self.parser_options(),
+            **self._parser_options(),
         )

@@ -1,4 +1,4 @@
-"""Files that grew and are done: what tells that one was renamed or written to, or that another file has its name."""
+"""Files that are done growing: detects that a file was renamed, replaced or written to."""
 
 from __future__ import annotations
 
@@ -9,22 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from boatlift.connectors.files.prefixes import Prefix, ends_as
+from boatlift.connectors.files.follow.prefixes import Prefix, ends_as
 from boatlift.errors import DataError
 
-__all__ = ["DoneFiles", "Stamp", "written_when_done"]
-
 REMEMBERED = 10_000
-"""The files that are remembered, the newest; each takes some 500 bytes, and a look after a change asks for each."""
+"""The number of files that are remembered, each with some 500 bytes; a check after a change looks at each."""
 
 _TICK = 2 * 10**9
-"""Nanoseconds after which a change of a folder gives it another time for certain."""
+"""The nanoseconds after which a change of a folder certainly gives it another time."""
 
 _KEEPS = "a file of tail= keeps its name, which no other file gets: undo that, and give new lines a new name"
 
 
 class Stamp(NamedTuple):
-    """What tells that a file was not written to since the last look."""
+    """The state of a file: another stamp means that the file was written to or replaced."""
 
     device: int
     inode: int
@@ -33,17 +31,15 @@ class Stamp(NamedTuple):
 
     @classmethod
     def of(cls, found: os.stat_result) -> Stamp:
-        """Return the stamp of a file."""
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
     @property
     def identity(self) -> tuple[int, int]:
-        """Return what tells a file from all others that exist."""
         return self.device, self.inode
 
 
 class _Done(NamedTuple):
-    """A file that is done; its stamp is None once no file has its name."""
+    """A file that is done; its stamp is None once no file has the name."""
 
     stamp: Stamp | None
     prefix: Prefix
@@ -53,8 +49,8 @@ class _Done(NamedTuple):
 class DoneFiles:
     """The newest files that became done since the process began.
 
-    A file system gives the inode of a removed file to a new one, so the last bytes are compared too. A look costs
-    next to nothing as long as no folder changes.
+    A file system may give the inode of a removed file to a new file, so the last bytes are compared too. A check is
+    cheap as long as no folder changes.
 
     Args:
         base: The folder that names are relative to.
@@ -68,7 +64,7 @@ class DoneFiles:
         self._folders: dict[str, int | None] = {}  # when each had changed at the last look
 
     def add(self, name: str, stamp: Stamp, prefix: Prefix, *, has_rows: bool) -> None:
-        """Remember a file, of which all bytes were taken."""
+        """Remember a file whose bytes were all taken."""
         self._files[name] = _Done(stamp, prefix, has_rows)
         self._names[stamp.identity] = name
         self._folders[_folder_of(name)] = None
@@ -91,7 +87,7 @@ class DoneFiles:
         """
         for other, stamp in others.items():
             name = self._names.get(stamp.identity)
-            # A file without rows says nothing: many begin with the same header.
+            # A file without rows proves nothing: many files begin with the same header.
             if name not in (None, other) and self._files[name].has_rows and self._has(other, self._files[name].prefix):
                 raise DataError(
                     "INPUT_ROTATED",
@@ -104,7 +100,7 @@ class DoneFiles:
                 self._folders[folder] = changed
 
     def _changed_at(self, folder: str) -> int | None:
-        """Return when names of a folder changed, 0 if there is no folder; None if that may be now."""
+        """Return the time at which names in a folder changed; 0: no folder, None: perhaps just now."""
         try:
             changed = (self._base / folder).stat().st_mtime_ns
         except (FileNotFoundError, NotADirectoryError):
@@ -112,7 +108,7 @@ class DoneFiles:
         return changed if abs(self._clock() - changed) > _TICK else None
 
     def _refuse_others_in(self, folder: str) -> None:
-        """Raise if a name in a folder has another file than the one that was taken; take in which names are gone."""
+        """Raise if a name in a folder has another file than the one that was taken; note the names that are gone."""
         gone = {name for name, done in self._files.items() if done.stamp is not None and _folder_of(name) == folder}
         under = f"{folder}/" if folder else ""
         with suppress(FileNotFoundError, NotADirectoryError), os.scandir(self._base / folder) as entries:
@@ -129,7 +125,7 @@ class DoneFiles:
             self._lose(name)
 
     def _refuse_other(self, name: str, done: _Done, found: Stamp) -> None:
-        """Raise if a file is not the one that was taken under its name, nor a copy of it."""
+        """Raise unless a file is the one that was taken under its name, or a copy of it."""
         path = self._base / name
         if found.size != done.prefix.end or not self._has(name, done.prefix):
             if done.stamp is not None and found.identity == done.stamp.identity and found.size >= done.prefix.end:
@@ -140,21 +136,20 @@ class DoneFiles:
         self._names[found.identity] = name
 
     def _lose(self, name: str) -> None:
-        """Take in that no file has a name any more: its inode may be another file's."""
+        """Note that no file has this name any more: another file may get the inode."""
         done = self._files[name]
         if done.stamp is not None and self._names.get(done.stamp.identity) == name:
             del self._names[done.stamp.identity]
         self._files[name] = done._replace(stamp=None)
 
     def _has(self, name: str, prefix: Prefix) -> bool:
-        """Return whether a file has the last bytes of a prefix, at their place."""
         with suppress(FileNotFoundError), (self._base / name).open("rb") as file:
             return ends_as(file, prefix)
         return False
 
 
 def written_when_done(path: Path, size: int, end: int) -> DataError:
-    """Return the error of a file that was done, and has other bytes now."""
+    """Return the error of a file that was done and has changed."""
     return DataError(
         "INPUT_CHANGED",
         f"{path} has {size} bytes, but had {end} when it was taken for done, after no write for as long as tail= says: "

@@ -1,8 +1,8 @@
-"""Rows of Parquet files, or of some row groups, read by tasks by PyArrow.
+"""Rows of Parquet files, or of some row groups, read by PyArrow in tasks.
 
-Spark's own reader has the names of files in its plan, and takes no list of row groups. Both read the same rows of files
-that are *plain*: each column has a type of which Arrow and Spark read the same values, and no date or time is of the
-calendar that Spark before version 3 wrote. `not_plain` says so of a file by its footer.
+Spark's own reader has the names of files in its plan, and accepts no list of row groups. Both readers return the same
+rows of *plain* files. In a plain file Arrow and Spark read the same values of each column's type, and no date or time
+is of the calendar that Spark before version 3 wrote. `not_plain` decides by the footer of a file.
 """
 
 from __future__ import annotations
@@ -17,40 +17,36 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.types as types
 
+from boatlift.connectors.files.formats.parquet_types import (
+    MICROSECONDS,
+    Times96,
+    fields_of,
+    first_fraction,
+    has_nanoseconds,
+    leaves_of,
+    too_fine,
+)
 from boatlift.connectors.files.lines import Span, rows_of_spans
-from boatlift.connectors.files.parquet_times import MICROSECONDS, Times96, first_fraction, too_fine
-from boatlift.connectors.files.parquet_types import fields_of, has_nanoseconds, leaves_of
 from boatlift.dataflow.columns import ORDINAL, POSITION
 from boatlift.errors import DataError
 
-__all__ = [
-    "PLACE_BITS",
-    "ReadParquet",
-    "are_small_and_plain",
-    "begins_of",
-    "footer_in",
-    "not_plain",
-    "unread_by_spark",
-    "unreadable",
-]
-
 PLACE_BITS = 40
-"""The `_position` of a row is the place of its file in the step, and in so many lower bits its index in the file."""
+"""The lower bits of `_position`, with a row's index in its file; the upper bits are the file's place in the step."""
 
 _ROWS_AT_ONCE = 1 << 14
 
 _MOST_ROWS, _MOST_BYTES = 1 << 17, 4 << 20
-"""A task that stands beside Spark's own reader reads so many rows and bytes, as they are without compression."""
+"""The most rows, and bytes without compression, for which one task replaces Spark's own reader."""
 
 _WRITTEN_BY = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 _KNOWN = {"NONE", "STRING", "ENUM", "JSON", "BSON", "INT", "DECIMAL", "DATE", "TIMESTAMP"}
-"""The logical types of which Arrow and Spark read the same values, if they do of the physical one."""
+"""The logical types of which Arrow and Spark read the same values, if they do of the physical type."""
 
 
 def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -> bool:
-    """Return whether one task can read files and ranges of row groups by PyArrow, and is done with them soon.
+    """Return whether one task can read files and ranges of row groups quickly, by PyArrow.
 
     Args:
         spans: The files, and ranges of files that are plain.
@@ -68,7 +64,7 @@ def are_small_and_plain(spans: Sequence[Span], as_written: Callable[[], bool]) -
 
 
 def footer_in(path: Path) -> pq.FileMetaData | None:
-    """Return the footer of a file; None if it is no whole Parquet file, or cannot be read."""
+    """Return the footer of a file; None if the file is no whole Parquet file, or cannot be read."""
     try:
         return pq.read_metadata(path)
     except (pa.ArrowException, OSError):
@@ -79,9 +75,9 @@ def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) ->
     """Return the reason why PyArrow may read other rows of a file than Spark does; None if it reads the same.
 
     Args:
-        footer: That of the file, whose columns are the declared ones; see `footer_in`.
-        as_written: Tells whether the session reads dates and times as files have them, also those of unknown writers.
-            It is asked only if the file has such columns.
+        footer: The footer of the file, whose columns are the declared ones.
+        as_written: Returns whether the session reads dates and times unchanged, also from files of unknown writers.
+            Called only if the file has such columns.
     """
     if footer is None:
         return "it is not a whole Parquet file"
@@ -102,9 +98,9 @@ def not_plain(footer: pq.FileMetaData | None, as_written: Callable[[], bool]) ->
 
 
 def _is_read_alike(kind: pa.DataType, leaf: Any) -> bool:
-    """Return whether Spark and Arrow read the same values of a column; of nanoseconds, whether Arrow reads them.
+    """Return whether Spark and Arrow read the same values of a column, or Arrow reads its nanoseconds.
 
-    Arrow has no types for some logical types, and reads such columns as plain bytes.
+    Arrow reads columns of some logical types as plain bytes.
     """
     if leaf.logical_type.type not in _KNOWN:
         return False
@@ -116,7 +112,7 @@ def _is_read_alike(kind: pa.DataType, leaf: Any) -> bool:
 
 
 def unread_by_spark(footer: pq.FileMetaData) -> tuple[str, str] | None:
-    """Return what a file has that Arrow reads and Spark does not, and what to do about it; None if it has no such."""
+    """Return the property of a file that Arrow supports and Spark does not, and a remedy; None if it has none."""
     for field, leaves in fields_of(footer):
         if any(map(has_nanoseconds, leaves)):
             return f"nanoseconds in column {field.name}", MICROSECONDS
@@ -137,10 +133,9 @@ def _begins(chunk: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ReadParquet:
-    """Reads the spans of each task whose number it gets: of each file the row groups that begin in the span.
+    """Reads the spans of each task whose number it gets: the row groups that begin in them.
 
     Attributes:
-        source: The source's name, for errors.
         columns: The declared columns, as Spark has them in Arrow.
         positioned: Whether rows get a `_position`.
         ordinals: Whether rows get the `_ordinal` of their span.
@@ -154,7 +149,6 @@ class ReadParquet:
     tasks: tuple[tuple[Span, ...], ...] | None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the spans."""
         return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
@@ -208,7 +202,7 @@ def _cast(values: pa.Array, field: pa.Field, span: Span, begin: int) -> pa.Array
 
 
 def _groups_of(metadata: pq.FileMetaData, span: Span) -> tuple[list[int], int]:
-    """Return the row groups of a span, which follow one another, and the index of the first row in its file."""
+    """Return the row groups of a span, which are consecutive, and the index of their first row in the file."""
     every = list(range(metadata.num_row_groups))
     if span.end is None and not span.begin:
         return every, 0

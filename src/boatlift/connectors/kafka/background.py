@@ -1,29 +1,28 @@
-"""Messages that arrive behind the offsets that a source has found: a waiting consumer notices them at once.
+"""The background work of a source: a watch for new messages, and offsets committed at a consumer group.
 
-To ask a cluster for the ends of partitions is a request, and a message waits for half the time between two of them. A
-consumer that waits at the ends is answered by the broker when a message comes. It decides nothing: the source asks for
-the ends all the same.
+A source that polls for the ends of partitions notices a message late. A consumer that waits at the ends gets the
+broker's answer when a message comes. It only triggers a poll, which asks for the ends as always.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import Access, Complaints, logger
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, logger
+from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Partition
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
 
-__all__ = ["Arrivals"]
-
 LOOK_SECONDS = 0.1
-"""How long one look waits for a message; an end of the watch is noticed after it."""
+"""The longest wait for a message, after which the end of a watch is noticed."""
 
 FAR = 1000
-"""A consumer that is so many messages behind jumps to the ends."""
+"""A consumer that is further behind than this many messages jumps to the ends."""
 
 _LITTLE = {
     "fetch.wait.max.ms": 500,
@@ -39,13 +38,12 @@ class Arrivals:
     """Watches the ends of partitions on a thread of its own.
 
     Args:
-        access: How to reach the cluster.
         committed: Whether messages of open transactions do not count.
-        told: Called after a message has come that was not there when the watch began; once a watch.
+        notify: Called once in a watch, after a message has come that did not exist when the watch began.
     """
 
-    def __init__(self, access: Access, told: Callable[[], None], *, committed: bool) -> None:
-        self._access, self._told, self._committed = access, told, committed
+    def __init__(self, access: Access, notify: Callable[[], None], *, committed: bool) -> None:
+        self._access, self._notify, self._committed = access, notify, committed
         self._changed = threading.Condition()
         self._ends: Mapping[Partition, int] | None = None
         self._closed = False
@@ -53,13 +51,13 @@ class Arrivals:
         self._thread.start()
 
     def watch(self, ends: Mapping[Partition, int]) -> None:
-        """Watch for messages behind these ends, instead of those before; returns at once."""
+        """Begin to watch for messages behind these ends, in place of an earlier watch."""
         with self._changed:
             self._ends = ends
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Watch no more."""
+        """End the watch."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -82,13 +80,13 @@ class Arrivals:
                 consumer.close()
 
     def _next_watch(self) -> Mapping[Partition, int] | None:
-        """Wait for the next watch, and return its ends; None if there will be none."""
+        """Wait for the next watch, and return its ends; None after `close`."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ends is not None)
             return None if self._closed else self._ends
 
     def _wait(self, consumer: Consumer, ends: Mapping[Partition, int], following: dict[Partition, int]) -> None:
-        """Wait until a message comes behind some ends, or another watch; advance what follows."""
+        """Wait until a message comes behind the ends, or another watch begins; advance `following`."""
         from confluent_kafka import TopicPartition
 
         if following.keys() != ends.keys() or any(following[each] < end - FAR for each, end in ends.items()):
@@ -98,22 +96,22 @@ class Arrivals:
         while self._ends is ends and not self._closed:
             if any(following[each] > end for each, end in ends.items()):
                 if self._drop(ends):
-                    self._told()
+                    self._notify()
                 return
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):
                 if message.error() is not None:
-                    following.clear()  # whatever it is, the next watch begins at its own ends
-                    self._rest(ends)
+                    following.clear()  # after any error the next watch begins at its own ends
+                    self._pause(ends)
                     return
                 _advance(following, message)
 
-    def _rest(self, ends: Mapping[Partition, int]) -> None:
+    def _pause(self, ends: Mapping[Partition, int]) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
 
     def _drop(self, ends: Mapping[Partition, int]) -> bool:
-        """End a watch that has seen a message; return False if another one has taken its place."""
+        """End a watch that has seen a message; return False if another watch has begun."""
         with self._changed:
             if self._ends is not ends:
                 return False
@@ -125,3 +123,38 @@ def _advance(following: dict[Partition, int], message: Message) -> None:
     place = message.topic() or "", message.partition() or 0
     if place in following:
         following[place] = (message.offset() or 0) + 1
+
+
+class GroupOffsets:
+    """Commits the newest offsets at a consumer group, so that tools show the lag; Boatlift never reads them.
+
+    The process commits the last offsets before it ends.
+    """
+
+    def __init__(self, access: Access, group: str) -> None:
+        self._access, self._group = access, group
+        self._ends: dict[tuple[str, int], int] = {}
+        self._changing = threading.Lock()
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="group-offsets")
+
+    def add(self, ranges: Sequence[Range]) -> None:
+        """Commit the ends of ranges soon: no recovery reads what lies before them."""
+        with self._changing:
+            waits = bool(self._ends)
+            self._ends.update({(each.topic, each.partition): each.end for each in ranges})
+        if not waits and ranges:
+            self._background.submit(self._commit)
+
+    def _commit(self) -> None:
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        with self._changing:
+            ends, self._ends = self._ends, {}
+        places = [TopicPartition(topic, number, end) for (topic, number), end in ends.items()]
+        try:
+            admin = self._access.admin()
+            asked = [ConsumerGroupTopicPartitions(self._group, places)]
+            (answer,) = admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+            answer.result(TIMEOUT + 5)
+        except Exception as error:  # noqa: BLE001 - a later commit may succeed, and no result depends on it
+            logger.warning("offsets could not be committed at group %s: %s", self._group, error)

@@ -1,4 +1,4 @@
-"""What was taken of a file that grows: its first bytes, with a proof whose cost does not grow with them."""
+"""Prefixes of files that grow: the bytes taken so far, with a proof whose cost does not grow with them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import IO, Any
 
 import xxhash
 
-from boatlift.connectors.files.listing import folded
-from boatlift.connectors.files.ranges import end_of_range
-
-__all__ = ["BLOCK", "NOTHING", "Prefix", "end_of_lines", "ends_as", "lengthened", "prefix_of"]
+from boatlift.connectors.files.ranges import end_of_range, folded
 
 BLOCK = 1 << 16
-"""Digests are of blocks of so many bytes. The last one or two of a prefix are digested as one piece."""
+"""The bytes of a block. Each block has a digest; the last one or two blocks of a prefix have one together."""
 
 _STRIDE = 1 << 16
 
@@ -24,12 +21,12 @@ _STRIDE = 1 << 16
 class Prefix:
     """The first bytes of a file.
 
-    Law: it depends on the bytes alone, and not on the steps in which they were taken.
+    Law: a prefix depends on the bytes alone, and not on the steps that took them.
 
     Attributes:
-        end: How many bytes.
+        end: The number of bytes.
         blocks: The digest of the digests of all blocks before the rest.
-        rest: The digest of the rest: at least one block, if there are so many bytes, and fewer than two.
+        rest: The digest of the rest: fewer than two blocks, and at least one if the prefix is so long.
     """
 
     end: int
@@ -38,35 +35,31 @@ class Prefix:
 
     @classmethod
     def of(cls, entry: Any) -> Prefix:
-        """Return the prefix that an entry of a position, or of a cursor, names."""
         return cls(entry["end"], entry["blocks"], entry["rest"])
 
     def named(self) -> dict[str, Any]:
-        """Return the entry of a cursor."""
         return {"end": self.end, "blocks": self.blocks, "rest": self.rest}
 
     @property
     def digest(self) -> str:
-        """Return the digest of all bytes."""
         return folded(self.blocks, [self.rest])
 
 
 NOTHING = Prefix(0, "", xxhash.xxh3_128_hexdigest(b""))
-"""The prefix of a file of which nothing was taken."""
+"""The empty prefix."""
 
 
 def lengthened(file: IO[bytes], before: Prefix, begin: int, end: int) -> tuple[Prefix, str] | None:
     """Prove the last bytes of a prefix, and read on.
 
     Args:
-        file: The file.
         before: The prefix.
-        begin: From where the new bytes count: at the end of the prefix, or behind it.
+        begin: Where the new bytes begin: at the end of the prefix, or behind it.
         end: Where they end.
 
     Returns:
-        The longer prefix, and the digest of the bytes from `begin` to `end`; None if the last bytes of `before` are
-        others now, or the file ends before `end`.
+        The longer prefix, and the digest of the bytes from `begin` to `end`; None if the last bytes of `before` have
+        changed, or the file ends before `end`.
     """
     known, taken, rest = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
     blocks, place, last = before.blocks, _rest_begins(before.end), _rest_begins(end)
@@ -88,7 +81,7 @@ def lengthened(file: IO[bytes], before: Prefix, begin: int, end: int) -> tuple[P
 
 
 def ends_as(file: IO[bytes], prefix: Prefix) -> bool:
-    """Return whether a file has the last bytes of a prefix, one or two blocks of them, at their place."""
+    """Return whether a file has the last one or two blocks of a prefix at their place."""
     return lengthened(file, prefix, prefix.end, prefix.end) is not None
 
 
@@ -106,13 +99,12 @@ def prefix_of(path: Path, end: int) -> Prefix | None:
 
 
 def end_of_lines(file: IO[bytes], begin: int, size: int, most: int | None) -> int:
-    """Return where the next lines of a file end, each with its line feed; `begin` if there is none.
+    """Return the end of the next lines of a file that have their line feed; `begin` if no line has.
 
     Args:
-        file: The file.
-        begin: Where the first of them begins.
+        begin: Where the first line begins.
         size: Where the file ends.
-        most: How many bytes to take; more if the first line alone has more. None: all.
+        most: The most bytes of all lines, unless the first line is longer; None: no bound.
     """
     upto = size
     while upto > begin:
@@ -126,5 +118,5 @@ def end_of_lines(file: IO[bytes], begin: int, size: int, most: int | None) -> in
 
 
 def _rest_begins(end: int) -> int:
-    """Return where the bytes begin that are digested as one piece."""
+    """Return where the last blocks begin, which have one digest together."""
     return max(0, end // BLOCK - 1) * BLOCK

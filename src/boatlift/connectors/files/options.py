@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from boatlift.connectors.files.compression import without_compression
-from boatlift.connectors.files.line_ends import LONGEST
-from boatlift.connectors.files.listing import Listing
+from boatlift.connectors.files.follow.source import TailedFilesSource
+from boatlift.connectors.files.lines import LONGEST
+from boatlift.connectors.files.listing import FilesOptions, Listing
 from boatlift.connectors.files.source import FilesSource
-from boatlift.connectors.files.tailed import TailedFilesSource
 from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
 from boatlift.dataflow.period import seconds_in
@@ -20,13 +21,11 @@ from boatlift.paths import refuse_url
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats import FileFormat
-
-__all__ = ["files"]
+    from boatlift.connectors.files.formats.base import FileFormat
 
 _FORMATS = {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}
 _LONGEST_FILE = 128 << 20
-"""A file of JSON that is one value may have so many bytes, if its source says nothing else."""
+"""The default of `max_line_bytes` for a JSON file that is one value."""
 _ONE_CHARACTER = ("separator", "quote", "escape")
 _OF_TEXT: dict[str, Any] = {"multi_line": False, **USUAL_TEXT, "columns": None}
 _OF_CSV: dict[str, Any] = {
@@ -83,26 +82,26 @@ def files(
         quote: The character around a field in CSV that has separators in it; None: no character is a quote.
         escape: The character before a quote inside quotes in CSV: `\` as in Spark, or `"`.
         encoding: The encoding of CSV: `utf-8` or `iso-8859-1`. JSON is UTF-8.
-        multi_line: JSON: a file is one array of objects, or one object; else every line is an object. CSV: quoted
-            fields may have line ends in them. One task reads the whole of such a file.
+        multi_line: JSON: a file is one array of objects, or one object; otherwise every line is an object. CSV: quoted
+            fields may have line ends. One task reads all of such a file.
         date_format: Spark's pattern of dates in text, such as `dd.MM.yyyy`; None: ISO 8601.
         timestamp_format: Spark's pattern of timestamps in text, such as `dd.MM.yyyy HH:mm`; None: ISO 8601.
         decimal: The character before the fraction of a number in text.
-        thousands: The character between groups of three digits of a number in text; None: there is none.
-        true_values: Texts that say true, beside `true`.
-        false_values: Texts that say false, beside `false`.
+        thousands: The character between groups of three digits of a number in text; None: no such character.
+        true_values: Texts that mean true, beside `true`.
+        false_values: Texts that mean false, beside `false`.
         columns: The options from `date_format` to `false_values` for single columns, by the column's name:
             `{"price": {"decimal": ","}}`.
-        max_files_per_step: How many files a step takes at most.
-        max_bytes_per_step: How many bytes a step takes at most. A larger file is taken in ranges of lines, or of row
-            groups of Parquet, a step each. Text that is compressed or `multi_line`, and Parquet with nested columns, is
-            taken whole: a warning says so once.
-        max_line_bytes: How many bytes a line of text may have; None: 16 MiB. A longer one is a bad row, and a dead
-            letter has its first 64 KiB. Of `multi_line` JSON: how many bytes a file may have; None: 128 MiB. Of
-            `multi_line` CSV: how many characters a field may have.
-        tail: Whether lines that are appended to a file are taken, too, each once it has its line feed. A period, as in
-            `"1 hour"`: a file that was not written to for so long is done. Its last line is taken as it is then, and
-            the file may not grow any more. True: no file is done.
+        max_files_per_step: The most files of a step.
+        max_bytes_per_step: The most bytes of a step. A larger file is taken in ranges of lines, or of row groups of
+            Parquet, one a step. Text that is compressed or `multi_line`, and Parquet with nested columns, is taken
+            whole, and a warning says so once.
+        max_line_bytes: The bytes that a line of text may have; None: 16 MiB. A longer line is a bad row, and its dead
+            letter has the first 64 KiB. For `multi_line` JSON the bytes of a file; None: 128 MiB. For `multi_line` CSV
+            the characters of a field.
+        tail: Whether to follow files that grow: a line is taken once it has its line feed. A period, such as
+            `"1 hour"`: a file without a write for this long is done. Its last line is then taken without a line feed,
+            and the file may not grow any more. True: no file is ever done.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
@@ -151,18 +150,19 @@ def files(
     if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
+    checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle)
     if tail is False:
-        return FilesSource(listing, file_format, schema, declared, described, *limits)
+        return FilesSource(checked)
     if (reason := file_format.whole_because(Path(path))) is not None:
         raise InvalidError("BAD_OPTION", f"tail={tail!r} follows files line by line, but {reason}: leave out tail")
-    return TailedFilesSource(listing, file_format, schema, declared, {**described, "tail": True}, *limits, idle)
+    return TailedFilesSource(replace(checked, described={**described, "tail": True}))
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:
-    """Return after how many seconds without a write a tailed file is done; None: never.
+    """Return the seconds without a write after which a tailed file is done; None: never.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` it is no such period, or files of the format have no lines.
+        InvalidError: `[BAD_OPTION]` `tail` is no period, or files of the format have no lines.
     """
     if isinstance(tail, bool):
         idle = None
@@ -179,11 +179,11 @@ def _format(name: str, options: dict[str, Any], declared: Columns, listing: List
     """Return a format with its options.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` an option has a value that makes no sense, or is one of another format.
+        InvalidError: `[BAD_OPTION]` an option has a bad value, or belongs to another format.
     """
-    from boatlift.connectors.files.csv_format import ENCODINGS, CsvFormat
-    from boatlift.connectors.files.json_format import JsonFileFormat
-    from boatlift.connectors.files.parquet_format import ParquetFormat
+    from boatlift.connectors.files.formats.csv import ENCODINGS, CsvFormat
+    from boatlift.connectors.files.formats.json import JsonFileFormat
+    from boatlift.connectors.files.formats.parquet import ParquetFormat
 
     for option, value in options.items():
         if option not in _DEFAULTS[name] and value != _OF_CSV[option]:
@@ -212,7 +212,7 @@ def _format(name: str, options: dict[str, Any], declared: Columns, listing: List
 
 
 def _check_characters(options: dict[str, Any]) -> None:
-    """Raise if a separator, quote or escape is no single character that a line can hold, or two are the same."""
+    """Raise if a separator, quote or escape is not one printable character, or two are the same."""
     for option in _ONE_CHARACTER:
         value = options[option]
         if option == "quote" and value is None:

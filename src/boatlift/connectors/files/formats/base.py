@@ -1,0 +1,319 @@
+"""What a format of files decides, and what formats share."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from boatlift.connectors.files.compression import length_of_bom, without_compression
+from boatlift.connectors.files.lines import LINES, LONGEST, ReadLines, Span, has_long_line, lines_in, lines_of
+from boatlift.connectors.files.ranges import PlacedRange, range_in
+from boatlift.connectors.kit import Columns, struct_of
+from boatlift.connectors.kit.text_forms import TextForms
+from boatlift.dataflow.columns import ORDINAL
+from boatlift.dataflow.contracts import FrameOfTask, Json
+from boatlift.errors import DataError, InvalidError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
+
+TEXT_TYPES = (
+    "string int bigint smallint tinyint float double boolean decimal date timestamp timestamp_ntz".split()  # noqa: SIM905
+)
+"""The types that a single text can be a value of."""
+
+CORRECTED = "corrected, the file needs a new name"
+
+_GLOB_CHARACTERS = re.compile(r"[\\\[\]{}*?^,]")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._=/-]+")
+
+
+class ReadFiles(Protocol):
+    """Reads files lazily."""
+
+    def __call__(self, files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+        """Return the rows of files.
+
+        Args:
+            files: Each file, and its place in its step.
+            ordinals: If several steps are read together: the index of each file's step, for `_ordinal`.
+        """
+
+
+class FileFormat(ABC):
+    """How files of a kind are read.
+
+    Law: every row of a file is a row of the reader, with all its fields, or the read fails. This holds also if a query
+    does not use the field, or drops the row.
+
+    Attributes:
+        positioned: Whether rows have `_position`.
+    """
+
+    positioned = False
+
+    @property
+    @abstractmethod
+    def has_task(self) -> bool:
+        """Whether one task can read most such files; see `by_task`."""
+
+    @property
+    def sortable(self) -> TextFormat | None:
+        """The format that finds rows before it parses them; None if bad rows cannot be sorted out."""
+        return None
+
+    @abstractmethod
+    def describe(self) -> Json:
+        """Return the options that results depend on."""
+
+    def rows_schema(self, schema: StructType) -> StructType:
+        """Return the schema of rows, without `_position`, from the declared schema."""
+        return nullable(schema)
+
+    def check_columns(self, columns: Columns) -> None:  # noqa: B027 - most formats hold all types
+        """Raise if such files cannot hold a declared type.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`.
+        """
+
+    def check_patterns(self, spark: SparkSession) -> None:  # noqa: B027 - Parquet has none
+        """Raise if Spark does not know a pattern of dates and times.
+
+        Raises:
+            InvalidError: `[BAD_OPTION]`.
+        """
+
+    @abstractmethod
+    def check_file(self, path: Path, columns: Columns) -> None:
+        """Compare a file's name and its own columns with the declared columns.
+
+        Raises:
+            InvalidError: `[BAD_NAME]`.
+            DataError: `[BAD_HEADER]`, naming file and difference.
+        """
+
+    @abstractmethod
+    def whole_because(self, path: Path) -> str | None:
+        """Return the reason why a file is taken whole, whatever its size; None if it can be taken in ranges."""
+
+    @abstractmethod
+    def rows_begin(self, path: Path) -> int:
+        """Return where the rows of a file begin that can be taken in ranges."""
+
+    def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
+        """Return the entry of a position for the next range of a file; None if a process wrote to the file meanwhile.
+
+        Raises:
+            OSError: the file cannot be read.
+        """
+        return range_in(path, begin, most)
+
+    def needs_tasks(self, path: Path) -> bool:
+        """Return whether tasks must read a whole file, because Spark's reader cannot, or has no bounds for it."""
+        del path
+        return False
+
+    def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
+        """Return whether `rows_by_task` may read the files and ranges of a step."""
+        del spans, spark
+        return self.has_task
+
+    @abstractmethod
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        """Return the rows of the files and ranges in a job's parameters, read by the job's one task.
+
+        Law: these are the rows of `reader`, the rows of a file in the same order, or both fail.
+
+        Args:
+            frame_of: Makes the frame of the task's rows.
+        """
+
+    @abstractmethod
+    def rows_of_ranges(
+        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
+    ) -> DataFrame:
+        """Return the rows of ranges with their `_ordinal`, as `reader` returns them for whole files."""
+
+    @abstractmethod
+    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        """Return the reader for all steps: making a reader takes many calls into the JVM, using it few.
+
+        A NULL in a column that the schema has as NOT NULL fails the read; in the schema of the rows every column may be
+        NULL.
+        """
+
+    @abstractmethod
+    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+        """Return the reason why a file cannot be read; None if it can."""
+
+
+class TextFormat(FileFormat):
+    """A format of text, whose rows are lines or, if `multi_line`, perhaps the elements of an array.
+
+    Attributes:
+        multi_line: Whether a row may have several lines.
+        forms: How text says values.
+        max_line_bytes: The bytes that a line may have; the subclass says what the bound means for `multi_line`.
+        header: Whether the first line of a file that is not blank is no row.
+        encoding: The encoding of files, as Python calls it.
+        types: The types of columns that such files can hold.
+        title: The format's name in messages.
+    """
+
+    multi_line: bool
+    forms: TextForms
+    max_line_bytes: int
+    header: bool
+    encoding: str
+    types: Collection[str] = TEXT_TYPES
+    title: str
+
+    @property
+    def has_task(self) -> bool:
+        return not self.multi_line
+
+    def check_columns(self, columns: Columns) -> None:
+        for name, kind in columns:
+            if re.split("[(<]", kind, maxsplit=1)[0] not in self.types:
+                message = f"{self.title} cannot hold column {name} of type {kind}: declare it as string"
+                raise InvalidError("BAD_OPTION", message)
+
+    def check_patterns(self, spark: SparkSession) -> None:
+        self.forms.check(spark)
+
+    def whole_because(self, path: Path) -> str | None:
+        if without_compression(path) != path:
+            return "it is compressed"
+        return "of multi_line, a row may have several lines" if self.multi_line else None
+
+    def rows_begin(self, path: Path) -> int:
+        return length_of_bom(path)
+
+    def needs_tasks(self, path: Path) -> bool:
+        if not self.has_task:
+            return False
+        return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
+
+    def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
+        return self.rows_of_lines(frame_of(self.lines_reader(source), struct_of(LINES)), schema).drop(ORDINAL)
+
+    def rows_of_ranges(
+        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
+    ) -> DataFrame:
+        return self.rows_of_lines(self.lines_of_ranges(spark, source, ranges), schema)
+
+    def lines_of_ranges(
+        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], *, cuts: bool = False
+    ) -> DataFrame:
+        """Return the lines of ranges, with the columns `LINES`; `cuts` as `ReadLines` has it."""
+        # Bytes of a compressed file are counted after decompression: it has no range, and its size says no end.
+        spans = [
+            Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
+            for path, each, _, ordinal in ranges
+        ]
+        return self.lines_of(spark, source, spans, cuts=cuts)
+
+    def lines_of(self, spark: SparkSession, source: str, spans: Sequence[Span], *, cuts: bool = False) -> DataFrame:
+        """Return the lines or elements of spans, with the columns `LINES`."""
+        return lines_of(spark, self.lines_reader(source, cuts=cuts), spans, divisible=not self.multi_line)
+
+    def lines_reader(self, source: str, *, cuts: bool = False) -> ReadLines:
+        """Return the reader of lines for tasks; `cuts` as `ReadLines` has it."""
+        return ReadLines(source, self.header, self.encoding, self.texts_in, self.max_line_bytes, cuts)
+
+    def texts_in(
+        self, path: Path, begin: int = 0, end: int | None = None, most: int = LONGEST, *, at_line: bool = False
+    ) -> Iterator[tuple[list[int], list[bytes]]]:
+        """Yield the lines or elements that begin in a range, with their offsets, as `lines_in` does."""
+        return lines_in(path, begin, end, most, at_line=at_line)
+
+    @abstractmethod
+    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
+        """Return the rows of lines in a column `value` (binary), with their `_ordinal`.
+
+        Law: the rows of all lines of a file from `rows_begin` on are the rows of `reader`, or both fail.
+        """
+
+    @abstractmethod
+    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
+        """Return the rows of lines in a column `value`; see `Texts.sorted_out`.
+
+        Law: the rows that fit are the rows of `reader`, if no others exist.
+        """
+
+    @abstractmethod
+    def no_row(self, schema: StructType) -> str:
+        """Return a line that is a bad row under any such schema, in place of a line that was cut."""
+
+    @abstractmethod
+    def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
+        """Return, in words, why a line is a bad row.
+
+        Args:
+            line: The line, in UTF-8 if its file has valid text.
+            unread: The columns that could not be read, or are NULL.
+            required: The columns that are NOT NULL.
+        """
+
+
+def difference(found: Sequence[str], declared: Sequence[str]) -> str:
+    """Return, in words, how the names of columns differ from the declared names."""
+    missing = [name for name in declared if name not in found]
+    more = [name for name in found if name not in declared]
+    if missing or more:
+        parts = [f"lacks {missing}" if missing else "", f"has {more}, which the schema has not" if more else ""]
+        return " and ".join(part for part in parts if part)
+    return f"has columns {list(found)}, the schema {list(declared)}"
+
+
+def loaded(reader: DataFrameReader, files: Sequence[tuple[Path, int]]) -> DataFrame:
+    """Load files by one of Spark's readers."""
+    paths = [spark_path(path) for path, _ in files]
+    return reader.load(paths[0] if len(paths) == 1 else paths)
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return a schema whose columns may be NULL: the readers check NOT NULL."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
+
+
+def with_ordinals(rows: DataFrame, files: Sequence[tuple[Path, int]], ordinals: Sequence[int]) -> DataFrame:
+    """Add `_ordinal` to rows that Spark has read from files, if the files have ordinals."""
+    if not ordinals:
+        return rows
+    ordinal_of = [(path, ordinal) for (path, _), ordinal in zip(files, ordinals, strict=True)]
+    return rows.select("*", by_file(rows.sparkSession, ordinal_of).cast("int").alias(ORDINAL))
+
+
+def spark_path(path: Path) -> str:
+    r"""Escape a path for Spark, which takes every path for a glob: `a[1]` as `a\[1\]`."""
+    return _GLOB_CHARACTERS.sub(r"\\\g<0>", str(path))
+
+
+def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
+    """Return a column that looks up a number for each row by the row's file.
+
+    The numbers come as data, because Spark compiles a plan that differs from step to step anew.
+    """
+    from pyspark.sql import functions as F
+
+    # A URI has no blank.
+    paths = F.split(F.lit(" ".join(_as_in_uri(spark, path) for path, _ in values)), " ")
+    numbers = F.split(F.lit(",".join(str(number) for _, number in values)), ",")
+    path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/")
+    return F.element_at(numbers, F.array_position(paths, path).cast("int")).cast("long")
+
+
+def _as_in_uri(spark: SparkSession, path: Path) -> str:
+    """Return a path as `_metadata` has it: escaped for a URI by Java."""
+    if _PLAIN_PATH.fullmatch(str(path)):
+        return str(path)
+    jvm: Any = spark._jvm
+    return str(jvm.org.apache.hadoop.fs.Path(str(path)).toUri().toString())
