@@ -14,7 +14,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import SinkContext
-from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.host.ownership import this_process
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim

@@ -17,7 +17,7 @@ import pytest
 import boatlift as bl
 from boatlift.console.app import app
 from boatlift.errors import FencedError
-from boatlift.runtime.host import retries
+from boatlift.runtime.host import failures
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.storage.local import LocalStore
@@ -44,7 +44,7 @@ rows.group_by("k").agg("sums", F.count("*").alias("n")).sink("out", bl.parquet("
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.01)
     Path("rows").mkdir()
     add(range(6))
 

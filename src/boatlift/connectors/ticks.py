@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Delivery, Json, SourceCapabilities
-from boatlift.runtime.host.steady_clock import SteadyClock
+from boatlift.runtime.host.clock import SteadyClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -19,13 +19,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift._version import __version__
-from boatlift.console.notices import notice, print_warnings
-from boatlift.console.refused_arguments import refused_arguments
+from boatlift.console.messages import notice, print_warnings, refused_arguments
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
-
-__all__ = ["main"]
 
 app = App(
     name="boatlift",
@@ -86,8 +83,8 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
-    from boatlift.runtime.inspect.preflight import check_store
+    from boatlift.runtime.host.admission import check_store
+    from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
     skips = skips_named(skip)
@@ -186,7 +183,7 @@ def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = Fals
         fail: The processors that fail, as p,q; all of them if none is named.
         as_json: Print JSON.
     """
-    from boatlift.console.explain import show_explanation
+    from boatlift.console.contents import show_explanation
 
     show_explanation(store, filter(None, map(str.strip, fail.split(","))), as_json=as_json)
 
@@ -199,7 +196,7 @@ def gc(*, store: StorePath, as_json: Json = False) -> None:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.gc import show_kept
+    from boatlift.console.contents import show_kept
 
     show_kept(store, as_json=as_json)
 
@@ -222,7 +219,7 @@ def log(
         processor: Show only records that name this processor.
         as_json: Print JSON, one record a line.
     """
-    from boatlift.console.log import show_log
+    from boatlift.console.contents import show_log
 
     show_log(store, tail=tail, since=since, processor=processor, as_json=as_json)
 
@@ -238,7 +235,7 @@ def bad_rows(
         source: Show only bad rows of this source.
         as_json: Print JSON, one bad row a line, with all that was to be read: to export them.
     """
-    from boatlift.console.bad_rows import show_bad_rows
+    from boatlift.console.contents import show_bad_rows
 
     show_bad_rows(store, source, as_json=as_json)
 
@@ -251,7 +248,7 @@ def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.checkpoints import show_checkpoints
+    from boatlift.console.contents import show_checkpoints
 
     show_checkpoints(store, as_json=as_json)
 
@@ -266,7 +263,7 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
         master: Spark's master URL; used only if the dataflow's module needs a session.
         as_json: Print JSON.
     """
-    from boatlift.console.verify import show_verification
+    from boatlift.console.contents import show_verification
 
     sinks = {}
     if flow is not None:

@@ -1,7 +1,7 @@
 """The identity of a program: what a store records of it with every claim, and compares.
 
 The identity is of sources, processors and sinks. How these are divided into units is recorded beside it, and may change
-(`runtime/division.py`).
+(`runtime/evolution.py`).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A policy never changes a result. It can be changed between two runs of one program, with two exceptions. `History` of a
 processor that reads a source whose rows are kept nowhere (`bl.push(…, ack="stable")`) stays. `Eager` or `History` of a
-transform within a chain divides the program into other units, which needs a clean stop before (`runtime/division.py`).
+transform within a chain divides the program into other units, which needs a clean stop before (`runtime/evolution.py`).
 """
 
 from __future__ import annotations

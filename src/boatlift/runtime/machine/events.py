@@ -15,25 +15,6 @@ from typing import Any
 from boatlift.runtime.machine.instructions import Message
 from boatlift.times import AnyFrontier
 
-__all__ = [
-    "CommitUnknown",
-    "EpochClosed",
-    "Event",
-    "LogDurable",
-    "Persisted",
-    "ProbeFailed",
-    "ProcessorsFailed",
-    "RowProbe",
-    "RowsProbed",
-    "SinkCommitted",
-    "SinkPosition",
-    "SourceIdle",
-    "SourceWoken",
-    "StepDone",
-    "StopRequested",
-    "TimerFired",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EpochClosed:

@@ -17,26 +17,6 @@ from typing import Any
 from boatlift.storage.records.facts import Fact
 from boatlift.times import AnyFrontier
 
-__all__ = [
-    "Acknowledge",
-    "AppendLog",
-    "Cancel",
-    "CollectGarbage",
-    "CommitSink",
-    "Execute",
-    "Finish",
-    "Instruction",
-    "Message",
-    "Persist",
-    "PollSource",
-    "Prepare",
-    "ProbeRows",
-    "ReopenSink",
-    "Restore",
-    "SetTimer",
-    "StepInput",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Message:

@@ -72,7 +72,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
         process: The identity that tells the process from others with its number on that host
-            (`runtime/host/processes.py`), for people; empty if unknown.
+            (`runtime/host/ownership.py`), for people; empty if unknown.
         bytes_in_flight: The process asks sources for no further step while so many bytes wait in scratch; 0: unknown.
     """
 
