@@ -58,16 +58,16 @@ def run(
 ) -> None:
     """Run a dataflow from the place that its store has recorded, until the run is stopped.
 
-    Ctrl-C stops the run cleanly; a second Ctrl-C stops it at once. The same command goes on from there.
+    Ctrl-C stops the run cleanly; a second Ctrl-C stops it at once. The same command resumes from there.
 
     Args:
         flow: The dataflow, as module:attribute, such as flights:flow.
         store: The folder of the dataflow's durable state; made if absent.
-        available_now: Stop when no source has anything new.
-        accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
+        available_now: Stop when no source has new input.
+        accept_released: If a replay differs from a step that a sink holds, keep the sink's step, and record that.
         take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
             [FENCED] within seconds, and no row is lost or doubled.
-        skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
+        skip: A step that always fails, such as clean:7. The step yields no rows, and the log records that. Or a step
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. Or a bad row, such as
             orders:orders.csv:7 or clicks:clicks/0:511, which is set aside. May be repeated.
         set_aside: A source whose bad rows are set aside from now on, such as orders: the store keeps each with its
@@ -75,7 +75,7 @@ def run(
             be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
-        short_jobs: Give each small step a job of its own, also where many could share one that holds a slot.
+        short_jobs: Give each small step a job of its own, also where many could share a long-running job.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -131,7 +131,7 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
     check_flow(flow)
     session = OneSession(master, flow)
     dataflow = load_flow(flow, session)
-    planned(dataflow)  # raises what is wrong with the program before a JVM starts
+    planned(dataflow)  # raises the program's errors before a JVM starts
     session.begin()
     show_plan(dataflow, as_json=as_json)
 
@@ -176,7 +176,7 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = False) -> None:
     """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
-    Then show what each processor keeps, part by part, and what its last steps cost.
+    Then show the kept state of each processor, part by part, and the cost of its last steps.
 
     Args:
         store: The folder of the dataflow's durable state.
@@ -190,7 +190,7 @@ def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = Fals
 
 @app.command
 def gc(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the things that a store keeps, and the processors that need them. A run deletes what no processor needs.
+    """Show the kept data of a store, and the processors that need them. A run deletes data that no processor needs.
 
     Args:
         store: The folder of the dataflow's durable state.
@@ -233,7 +233,7 @@ def bad_rows(
     Args:
         store: The folder of the dataflow's durable state.
         source: Show only bad rows of this source.
-        as_json: Print JSON, one bad row a line, with all that was to be read: to export them.
+        as_json: Print JSON, one bad row a line, with its whole content: to export them.
     """
     from boatlift.console.contents import show_bad_rows
 

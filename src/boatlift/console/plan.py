@@ -22,7 +22,7 @@ _DETERMINANTS = {
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
-    """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once."""
+    """Print a program: graph, units, determinants, cost of failures, and the connectors that are not exactly-once."""
     report = plan(flow)
     if as_json:
         print_json(report)
@@ -110,7 +110,7 @@ def _show_log(report: ProgramReport) -> None:
 
 
 def _show_orders(report: ProgramReport) -> None:
-    """Print the kind of each unit by Clonos, and what a replay has to repeat."""
+    """Print the kind of each unit by Clonos, and the determinants that a replay has to repeat."""
     show("\nWhat a replay has to repeat:")
     for name, job in report.jobs.items():
         if not job.deterministic:

@@ -142,7 +142,7 @@ class Engine(Protocol):
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Close a step at a source, and return its position; None if there is no new input."""
 
-    def announce(self, told: Callable[[str], None]) -> Collection[str]:
+    def announce(self, callback: Callable[[str], None]) -> Collection[str]:
         """Call a function, until `close`, with the name of a source soon after it has new input.
 
         Returns:

@@ -212,9 +212,11 @@ class SimulatedDriver:
                 instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
             )
         ]
-        lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
-        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
-        earlier = [(at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < lives[name]]
+        present_of = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
+        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == present_of[name]}
+        earlier = [
+            (at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < present_of[name]
+        ]
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
 
     def _stalls(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
@@ -305,7 +307,7 @@ class SimulatedDriver:
         self.handle(answer)
 
     def _run(self, order: instructions.Execute) -> None:
-        """Execute steps, some or all; an unrecorded choice is kept from the machine, which could not repeat it."""
+        """Execute steps, some or all; the machine gets no unrecorded determinant, which it could not repeat."""
         earlier = order.incarnation < self.machine.processors[order.processor].incarnation
         if earlier:
             self._trace("an earlier incarnation answers")

@@ -142,7 +142,7 @@ class _Execution:
         return {time: sorted(effect) for time, effect in arrived.items()}
 
     def _epoch(self, wire: Wire, time: Any) -> int:
-        """Return the epoch of a message outside of its sender."""
+        """Return the epoch of a message as its receivers see it."""
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
@@ -155,8 +155,8 @@ class _Execution:
 
     def _run(self, name: str, time: Any, effect: Iterable[tuple[str, Any, str]], state: str | None) -> str | None:
         part, known, taken = self._recipe.parts[name], self._survived[name].get(time), tuple(effect)
-        choice = None if part.deterministic or known is None else known.determinant
-        node = SimulatedProcessor(name, time, choice, taken, state)
+        determinant = None if part.deterministic or known is None else known.determinant
+        node = SimulatedProcessor(name, time, determinant, taken, state)
         # A determinant without a visible effect is unknown; so are its consequences.
         led_by = {digest for _, _, digest in taken} | {state}
         unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
@@ -171,7 +171,7 @@ class _Execution:
         """Check that a step without an effect was executed, and sent no message by its determinant."""
         more = self._is_partial(
             node.processor
-        )  # then it may have taken what is not known here, and its state has that in it
+        )  # then it may have taken messages that are unknown here, and its state depends on them
         ran = [n for n in self._nodes.at(node.processor, node.time) if more or n.state == node.state]
         ran = [n for n in ran if self._took(n, node)]
         wires = self._recipe.outputs(node.processor)

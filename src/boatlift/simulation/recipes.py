@@ -38,16 +38,16 @@ LIMITED = 0.4
 """The share of batches whose epochs end with so many rows."""
 
 ALONE = 0.3
-"""The share of these that nothing else ends."""
+"""The share of these without another end."""
 
 TIMED = 0.3
 """The share of lazy processors whose state becomes durable by the clock, too."""
 
 LOGGED = 0.25
-"""The share of processors without state that keep their inputs."""
+"""The share of stateless processors that log their inputs."""
 
 AT_LEAST_ONCE = 0.5
-"""The share of programs that have sinks without an account, and of their sinks that keep none."""
+"""The share of programs with sinks without a ledger, and the share of such sinks in them."""
 
 
 class Role(Enum):
@@ -107,7 +107,7 @@ class RecipePart:
             (not self.deterministic, "chooses" if self.durability.recorded else "chooses, unrecorded"),
             (self.durability.messages, "messages durable"),
             (self.skips, f"sends nothing at every {self.skips}."),
-            (self.hesitates, "sends or not by choice"),
+            (self.hesitates, "sends or not by its determinant"),
             (not self.ledger, "keeps no ledger"),
         )
         policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.durability.policy}"

@@ -127,17 +127,17 @@ class World:
             sender = message.edge.split(">")[0]
             if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
-        choice = take.determinant
-        if choice is None and not part.deterministic:
-            choice = self._rng.getrandbits(16)
-        node = SimulatedProcessor(order.processor, take.time, choice, effect_of(take.inputs), state)
+        determinant = take.determinant
+        if determinant is None and not part.deterministic:
+            determinant = self._rng.getrandbits(16)
+        node = SimulatedProcessor(order.processor, take.time, determinant, effect_of(take.inputs), state)
         digest = self.nodes.add(node)
         sent = {
             w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, take.time, digest)
         }
         kept = digest if part.keeps else None
         return events.StepDone(
-            order.processor, order.incarnation, take.time, choice, sent, kept, digest if self.digests else None
+            order.processor, order.incarnation, take.time, determinant, sent, kept, digest if self.digests else None
         )
 
     def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:

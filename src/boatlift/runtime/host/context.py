@@ -24,10 +24,6 @@ Handlers = Mapping[type[Any], Callable[[Any], None]]
 _Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
 
 
-def _silent(progress: Progress) -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The options of one run; none of them belongs to the program.
@@ -52,7 +48,7 @@ class RunOptions:
     skip: Collection[tuple[str, int | str]] = ()
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
-    on_progress: Callable[[Progress], None] = _silent
+    on_progress: Callable[[Progress], None] = lambda _progress: None
     long_running: bool = True
 
     def __post_init__(self) -> None:

@@ -154,7 +154,7 @@ def _restored(source: str, start: Any, recorded: Any, names: Iterable[str]) -> A
 
 
 def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, Any]:
-    """Return the recorded positions of a source after those that its cursor stands for."""
+    """Return the recorded positions of a source after its cursor."""
     collected = last_epoch(history.live_records.collected.choices.get(source, ()))
     if time != collected:
         raise contradictory(source, f"it has the cursor after step {time}, and no positions up to step {collected}")

@@ -84,7 +84,8 @@ class DurableFacts:
         added = list(facts)
         self.version += 1
         others_wait = any(each.processor == processor for each in self._waiting)
-        at = next((at for at, fact in enumerate(added) if _has_to_wait(fact, others_wait)), len(added))
+        waits = [bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput)) for fact in added]
+        at = waits.index(True) if True in waits else len(added)
         self._next += added[:at]
         if at == len(added):
             return
@@ -205,10 +206,6 @@ class DurableFacts:
                         monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
             case _:
                 pass  # digests are only compared; a truncation follows from a plan that the monitor made
-
-
-def _has_to_wait(fact: Fact, others_wait: bool) -> bool:
-    return bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput))
 
 
 def _left_of(facts: Iterable[Fact], cut: Truncation) -> tuple[Fact, ...]:

@@ -240,7 +240,7 @@ class StateMachine:
         self._report_done(p)
 
     def _report_done(self, p: MachineProcessor) -> None:
-        if p.vertex.kind is not Kind.SINK:  # a sink reports what it holds
+        if p.vertex.kind is not Kind.SINK:  # a sink reports the times that it holds
             self.monitor.completed(p.name, p.done)
         self._moved.add(p.name)
         self._moved.update(receiver.name for _, receiver in p.receivers)

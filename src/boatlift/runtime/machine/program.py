@@ -1,4 +1,4 @@
-"""What a machine drives: the graph, what each processor makes durable, and the recorded determinants."""
+"""A program for the machine: the graph, the durability of each processor, and the recorded determinants."""
 
 from __future__ import annotations
 

@@ -46,7 +46,15 @@ class MachineProgress:
 
     def steps_to_go(self) -> int:
         """Return the most steps that any processor can execute without further input."""
-        return max(map(_steps_to_go, self._processors.values()), default=0)
+        # Messages in a batch's open epoch become a step only when the epoch ends, perhaps never. At a union only
+        # complete times count: the others need input of another source.
+        return max(
+            (
+                len(p.running) if p.vertex.coarse else sum(1 for _ in p.upcoming({}, hasten=False))
+                for p in self._processors.values()
+            ),
+            default=0,
+        )
 
     def repeating(self) -> list[str]:
         """Return the processors that have recorded results of steps that they will execute again."""
@@ -70,11 +78,3 @@ class MachineProgress:
             )
             for name, p in self._processors.items()
         )
-
-
-def _steps_to_go(p: MachineProcessor) -> int:
-    # Messages in a batch's open epoch may wait for ever: they become a step only when the epoch ends.
-    if p.vertex.coarse:
-        return len(p.running)
-    # At a union only complete times count: the others need input of another source.
-    return sum(1 for _ in p.upcoming({}, hasten=False))
