@@ -249,7 +249,7 @@ def test_an_epoch_that_a_batch_fails_of_is_skipped_with_the_steps_that_it_had(
 def test_what_takes_everything_cannot_skip_a_step(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     flow = asked("everything", monkeypatch)
     step = step_that_fails(spark, flow, "fit")
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes everything at every step.*let its function"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes all rows at every step.*let its function"):
         bl.run(flow, "store", available_now=True, spark=spark, skip=[("fit", step)])
 
 
