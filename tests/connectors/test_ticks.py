@@ -11,7 +11,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.ticks import TicksSource
-from boatlift.runtime.host.steady_clock import SteadyClock
+from boatlift.runtime.host.clock import SteadyClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.dataflow import SinkContext
-from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.host.ownership import this_process
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
@@ -91,7 +91,7 @@ def here(tmp_path: Path) -> Path:
         ((*RUN, "plain:flow", "--conf", "nonsense"), 2, "[BAD_OPTION] --conf nonsense"),
         ((*RUN, "plain:flow", "--skip", "clean"), 2, "[BAD_OPTION] 'clean' is no step"),
         ((*RUN, "plain:flow", "--skip", "rows:3"), 2, "[BAD_OPTION] rows executes no steps that could be skipped"),
-        ((*RUN, "everything:flow", "--skip", "fit:3"), 2, "[BAD_OPTION] fit takes everything at every step"),
+        ((*RUN, "everything:flow", "--skip", "fit:3"), 2, "[BAD_OPTION] fit takes all rows at every step"),
         (("look", "plain:flow", "--store", "nowhere", "--step", "clean:0"), 2, "[STORE_NOT_FOUND]"),
         (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),

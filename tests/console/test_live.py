@@ -10,7 +10,7 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.console import live
 from boatlift.console.live import Live
-from boatlift.runtime.host.ownership_term import MESSAGES_AHEAD
+from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
 
 LAST = (

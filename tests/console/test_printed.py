@@ -20,20 +20,15 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console import tables
-from boatlift.console.checkpoints import show_checkpoints
-from boatlift.console.explain import show_explanation
-from boatlift.console.gc import show_kept
-from boatlift.console.log import show_log
+from boatlift.console.contents import show_checkpoints, show_explanation, show_kept, show_log, show_verification
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
-from boatlift.console.verify import show_verification
 from boatlift.dataflow import WaitingInput, plan
 from boatlift.errors import InvalidError
-from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.host.waiting_input import FILE, InputReport
-from boatlift.runtime.inspect.checkpoints import checkpoints_of
+from boatlift.runtime.inspect.contents import checkpoints_of, kept_in
 from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.runtime.inspect.kept import kept_in
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import status_at, status_of
 from boatlift.storage.log import Log, name_of
@@ -84,7 +79,7 @@ def test_a_failure_is_explained_with_its_costs_first(tmp_path: Path, capsys: pyt
     assert "its checkpoint of steps 0…3" in text
     assert "sums restores its checkpoint of step 3, replays 4…6" in text
     assert "15.0" in text
-    assert text.index("sums restores") < text.index("What is kept")
+    assert text.index("sums restores") < text.index("Kept state")
 
 
 def test_a_failure_that_costs_nothing_has_no_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +105,7 @@ def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture
     run(MemoryEngine(World(rows=20)), open_store(tmp_path))
     show_status(tmp_path, as_json=False)
     text = capsys.readouterr().out
-    assert text.startswith(f"flow: stopped in good order\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
+    assert text.startswith(f"flow: stopped cleanly\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
     assert "If everything failed now" not in text
 
 
@@ -130,12 +125,12 @@ def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
 @pytest.mark.parametrize(
     ("process", "where", "sentence"),
     [
-        (this_process(), socket.gethostname(), "its process lives: it runs, or its run has ended with an error"),
+        (this_process(), socket.gethostname(), "its process is alive: it runs, or its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed: its process has ended without a clean stop",
         ),
-        (this_process(), "elsewhere", "running or crashed: this machine cannot tell whether its process lives"),
+        (this_process(), "elsewhere", "running or crashed: this machine cannot tell whether its process is alive"),
     ],
     ids=["alive", "crashed", "elsewhere"],
 )  # fmt: skip

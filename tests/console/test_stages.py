@@ -13,8 +13,8 @@ import boatlift as bl
 from boatlift.console.live import Live
 from boatlift.dataflow import Json, Plan
 from boatlift.runtime.engine import StepResult
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_of
 from boatlift.runtime.machine.instructions import Execute, StepInput

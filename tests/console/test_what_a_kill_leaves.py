@@ -9,14 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.console.checkpoints import show_checkpoints
-from boatlift.console.explain import show_explanation
-from boatlift.console.gc import show_kept
-from boatlift.console.log import show_log
+from boatlift.console.contents import show_checkpoints, show_explanation, show_kept, show_log, show_verification
 from boatlift.console.status import show_status
-from boatlift.console.verify import show_verification
 from boatlift.dataflow import Plan
-from boatlift.runtime.host import ownership_term
+from boatlift.runtime.host import host
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
 from support.hosts import open_store, run
@@ -29,7 +25,7 @@ ROWS = 7
 
 @pytest.fixture(autouse=True)
 def _collect_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ownership_term, "COLLECT_AFTER", 4)
+    monkeypatch.setattr(host, "COLLECT_AFTER", 4)
 
 
 def one_life(root: Path, world: World, planned: Plan, fate: Fate) -> bool:

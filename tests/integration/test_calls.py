@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.runtime.host import retries
+from boatlift.runtime.host import failures
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -144,7 +144,7 @@ def test_nobody_asks_again_once_an_answer_is_durable(spark: SparkSession) -> Non
 def test_one_that_fails_alone_goes_on_from_the_recorded_answers(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.01)
     failed = Path("failed").absolute()
 
     def fails_once(k: str) -> str:

@@ -15,8 +15,8 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.dataflow import plan
+from boatlift.runtime.host.admission import check_store
 from boatlift.runtime.inspect.opening import log_at
-from boatlift.runtime.inspect.preflight import check_store
 from boatlift.runtime.inspect.source_steps import is_of_a_query
 from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.records.division import units_in

@@ -14,7 +14,7 @@ import pytest
 import boatlift as bl
 from boatlift.api.running import run_plan
 from boatlift.dataflow import plan
-from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.context import RunOptions
 from boatlift.storage.local import LocalStore
 from support.crash_data import make_data
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.runtime.host import ownership_term
+from boatlift.runtime.host import host
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, LoggedInput, LoggedMessage
@@ -158,7 +158,7 @@ def test_state_is_made_again_from_all_that_it_took(
 
 def test_what_nobody_needs_is_collected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: SparkSession) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(ownership_term, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
     run(flow_of("recompute", steps=12), spark)
     assert len(logged("clean->middle")) < 4
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.runtime.host import retries
+from boatlift.runtime.host import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,7 +59,7 @@ def sums(folder: str) -> dict[int, int]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.01)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -17,7 +17,7 @@ import pytest
 import boatlift as bl
 from boatlift.console.app import app
 from boatlift.errors import FencedError
-from boatlift.runtime.host import retries
+from boatlift.runtime.host import failures
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.storage.local import LocalStore
@@ -44,7 +44,7 @@ rows.group_by("k").agg("sums", F.count("*").alias("n")).sink("out", bl.parquet("
 @pytest.fixture(autouse=True)
 def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(retries, "REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.01)
     Path("rows").mkdir()
     add(range(6))
 
@@ -249,7 +249,7 @@ def test_an_epoch_that_a_batch_fails_of_is_skipped_with_the_steps_that_it_had(
 def test_what_takes_everything_cannot_skip_a_step(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     flow = asked("everything", monkeypatch)
     step = step_that_fails(spark, flow, "fit")
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes everything at every step.*let its function"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] fit takes all rows at every step.*let its function"):
         bl.run(flow, "store", available_now=True, spark=spark, skip=[("fit", step)])
 
 

@@ -18,8 +18,8 @@ import boatlift as bl
 from boatlift.api.registry import ON_SPARK
 from boatlift.console.app import main
 from boatlift.dataflow import plan
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log

@@ -26,7 +26,7 @@ import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper, SourceWrapper
 from boatlift.dataflow import SourceCapabilities, Staged, Stager
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.sources import ANNOUNCED_QUIET_SECONDS
+from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
@@ -158,7 +158,7 @@ def test_messages_of_kafka_go_through_it_and_are_announced(
         assert set(answered) >= set(range(8, 25))
         began, polls = time.monotonic(), 0
         until(lambda: time.monotonic() > began + 2)
-        assert polls <= 2 / ANNOUNCED_QUIET_SECONDS + 2, "a source that announces input is left alone"
+        assert polls <= 2 / ANNOUNCED_PAUSE_SECONDS + 2, "a source that announces input is left alone"
     finally:
         running.stop()
     found = [json.loads(each or b"") for each in values_of(kafka_broker, after)]

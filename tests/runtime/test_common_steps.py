@@ -12,9 +12,9 @@ import boatlift as bl
 from boatlift.dataflow import Json, Plan, plan
 from boatlift.errors import UnavailableError
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import unreachable
+from boatlift.runtime.host import failures
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.runtime.machine.machine import StateMachine
@@ -24,9 +24,9 @@ from support.memory_engine import ROWS_A_STEP, World
 from support.memory_flows import FlowEngine
 
 
-def united(patience: str = "1 minute") -> Plan:
+def united(retry_for: str = "1 minute") -> Plan:
     flow = bl.Dataflow("flow")
-    long, short = flow.source("long", ANY), flow.source("short", ANY, patience=patience)
+    long, short = flow.source("long", ANY), flow.source("short", ANY, retry_for=retry_for)
     long.union("both", short).sink("out", ANY)
     return plan(flow)
 
@@ -121,7 +121,7 @@ class Away(TwoSources):
 def test_a_source_that_cannot_be_reached_holds_up_nobody_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(unreachable, "FIRST_REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "FIRST_POLL_BACKOFF_SECONDS", 0.01)
     seen: list[Progress] = []
     engine = Away(World(), united())
     with caplog.at_level(logging.WARNING):
@@ -134,14 +134,14 @@ def test_a_source_that_cannot_be_reached_holds_up_nobody_and_says_so(
     check_store(tmp_path)
 
 
-def test_the_run_ends_when_patience_does_with_all_that_others_had(
+def test_the_run_ends_when_the_retries_do_with_all_that_others_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Gone(Away):
         polls = 10**9
 
     world = World()
-    monkeypatch.setattr(unreachable, "FIRST_REST_SECONDS", 0.01)
+    monkeypatch.setattr(failures, "FIRST_POLL_BACKOFF_SECONDS", 0.01)
     engine = Gone(world, united("1 second"))
     with pytest.raises(UnavailableError, match="short does not answer"):
         run(engine, tmp_path)
@@ -154,7 +154,7 @@ def test_the_run_ends_when_patience_does_with_all_that_others_had(
     again.check()
 
 
-@pytest.mark.parametrize("patience", ["soon", "", "1", "-1 seconds", 5])
-def test_patience_is_a_period(patience: Any) -> None:
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] patience=.*'15 minutes'"):
-        bl.Dataflow("flow").source("rows", ANY, patience=patience)
+@pytest.mark.parametrize("retry_for", ["soon", "", "1", "-1 seconds", 5])
+def test_retry_for_is_a_period(retry_for: Any) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] retry_for=.*'15 minutes'"):
+        bl.Dataflow("flow").source("rows", ANY, retry_for=retry_for)

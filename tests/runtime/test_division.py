@@ -11,7 +11,8 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import DataError
-from boatlift.runtime.division import division_of, policy_of, refuse_other_division
+from boatlift.runtime.evolution import refuse_other_division
+from boatlift.runtime.recorded_program import division_of, policy_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import Checkpoint, GarbageCollection, LoggedMessage, StepDigest

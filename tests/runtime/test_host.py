@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import UnavailableError
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.local import LocalStore

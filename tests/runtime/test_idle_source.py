@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boatlift as bl
-from boatlift.runtime.host.sources import LONGEST_QUIET_SECONDS, QUIET_SECONDS, _pause_after
+from boatlift.runtime.host.sources import LEAST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, _pause_after
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,8 +46,8 @@ def test_what_comes_after_a_source_ran_dry_is_taken(spark: SparkSession, tmp_pat
 
 
 def test_a_source_that_had_nothing_is_left_alone_for_as_long_as_a_poll_costs() -> None:
-    assert _pause_after(0.0, 0.0) == QUIET_SECONDS
+    assert _pause_after(0.0, 0.0) == LEAST_PAUSE_SECONDS
     assert _pause_after(0.05, 0.02) == 0.4, "a poll that works takes a twentieth of a core"
     assert _pause_after(0.007, 0.0005) == 0.035, "a poll that waits for a core is no reason to look seldom"
     assert _pause_after(0.1, 0.001) == 0.5, "a slow file server is left alone"
-    assert _pause_after(9.0, 9.0) == LONGEST_QUIET_SECONDS
+    assert _pause_after(9.0, 9.0) == LONGEST_PAUSE_SECONDS

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from support.hosts import check_store, open_store, run
 from support.memory_engine import ROWS_A_STEP, World

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from boatlift.errors import FencedError
-from boatlift.runtime.host import ownership_term
+from boatlift.runtime.host import host
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.kept_runs import KeptRuns
-from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -122,7 +122,7 @@ def test_a_run_that_is_on_its_way_at_the_end_is_not_left_over_either(tmp_path: P
     for name in ("early", "late"):
         (tmp_path / name).write_bytes(b"rows")
     early, late = (run_of(b"rows", f"runs/{name}") for name in ("early", "late"))
-    runs = KeptRuns(store, Files(World()))
+    runs = StoredRuns(store, Files(World()))
     keeping = Background(lambda: runs.keep("sums", [early]))
     assert store.creating.wait(60)
     found: list[str] = []
@@ -153,7 +153,7 @@ def test_runs_are_deleted_after_the_manifest_that_makes_them_garbage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No manifest pays, so that the stop writes the first one."""
-    monkeypatch.setattr(ownership_term, "COLLECT_AFTER", 1)
+    monkeypatch.setattr(host, "COLLECT_AFTER", 1)
     monkeypatch.setattr(Log, "pays", lambda _log, _frees: False)
     store = LookingStore.open(tmp_path, create=True, filesystem=Unsynced())
     world = World(rows=60)

@@ -14,6 +14,7 @@ from boatlift.dataflow import Plan, plan
 from boatlift.errors import DataError, DivergedError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import program_of
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.log import Log
@@ -106,9 +107,7 @@ def merged(policy: bl.Ephemeral | bl.Eager) -> Plan:
 def decided(record: Override, policy: bl.Ephemeral | bl.Eager) -> Overrides:
     planned = merged(policy)
     graph = program_of(planned).graph
-    return Overrides(
-        LogHistory.of([record]), accept=False, skip=(), set_aside=(), recorded={}, plan=planned, graph=graph
-    )
+    return Overrides(LogHistory.of([record]), RunOptions(), {}, planned, graph)
 
 
 def test_a_step_that_failed_of_a_unit_that_other_policies_make_refuses_no_program() -> None:

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host import ownership_term
+from boatlift.runtime.host import host
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
-from boatlift.runtime.host.processes import Life, life_of, this_process
+from boatlift.runtime.host.ownership import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
@@ -64,7 +64,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
     condition: str,
     said: str,
 ) -> None:
-    monkeypatch.setattr(ownership_term, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.01)
     seen: list[str] = []
     idle = Host(
         MemoryEngine(World(rows=3)),
@@ -89,7 +89,7 @@ def test_an_idle_owner_ends_soon_after_another_process_has_taken_over(
 def test_an_owner_that_is_the_newest_runs_on_however_often_it_looks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ownership_term, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.0)
     world = World(rows=60)
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
@@ -110,7 +110,7 @@ def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_sto
     (said,) = takeovers(tmp_path, world)
     assert re.fullmatch(
         rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which "
-        rf"still lives: .*",
+        rf"is still alive: .*",
         said,
     )
     assert takeovers(tmp_path, world) == []
@@ -120,8 +120,8 @@ def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_sto
     ("process", "where", "said"),
     [
         (f"{this_process().rpartition('/')[0]}/1", "", "which has ended without a clean stop"),
-        ("", "", "which has not stopped in good order: if it still runs, it ends by itself"),
-        (this_process(), "elsewhere", "which has not stopped in good order: if it still runs, it ends by itself"),
+        ("", "", "which has not stopped cleanly: if it still runs, it ends by itself"),
+        (this_process(), "elsewhere", "which has not stopped cleanly: if it still runs, it ends by itself"),
     ],
     ids=["another process has its number", "not recorded", "elsewhere"],
 )
@@ -134,7 +134,7 @@ def test_it_says_what_became_of_that_process_as_far_as_that_is_known(
 
 
 def test_a_process_is_known_by_when_it_began() -> None:
-    code = "from boatlift.runtime.host.processes import this_process; print(this_process(), flush=True); input()"
+    code = "from boatlift.runtime.host.ownership import this_process; print(this_process(), flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:

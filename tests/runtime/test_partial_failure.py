@@ -12,7 +12,7 @@ import pytest
 from boatlift.dataflow import Outcome
 from boatlift.errors import DataError, UnavailableError
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.host import retries
+from boatlift.runtime.host import failures
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute, StepInput
 from support.hosts import check_store, open_store, run
@@ -21,7 +21,7 @@ from support.memory_engine import MemoryEngine, World
 
 @pytest.fixture(autouse=True)
 def _no_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retries, "REST_SECONDS", 0.001)
+    monkeypatch.setattr(failures, "BACKOFF_SECONDS", 0.001)
 
 
 class Fails(MemoryEngine):
@@ -76,7 +76,7 @@ def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
         pytest.raises(UnavailableError, match=r"step 4 of sums: the executor is gone"),
     ):
         run(FailsAlone(world, "sums", {4: 1000}), open_store(tmp_path))
-    assert caplog.text.count("is tried again in") == retries.RETRIES
+    assert caplog.text.count("is tried again in") == failures.RETRIES
     assert len(world.held["totals"]) <= 4
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
@@ -84,11 +84,11 @@ def test_who_fails_for_ever_stops_the_dataflow_which_goes_on_from_there(
 
 
 def test_a_step_that_failed_with_the_next_and_goes_on_alone_is_progress() -> None:
-    counts = retries.Retries(most=retries.RETRIES, rest=1.0)
+    counts = failures.Retries(most=failures.RETRIES, backoff=1.0)
     gone = UnavailableError("STEP_FAILED", "the executor is gone")
     assert counts.failed("sums", 3, gone, deterministic=True) == 1.0  # steps 3 and 4 as one job
-    counts.went_on("sums", 3)
-    rests = [counts.failed("sums", 4, gone, deterministic=True) for _ in range(retries.RETRIES + 1)]
+    counts.succeeded("sums", 3)
+    rests = [counts.failed("sums", 4, gone, deterministic=True) for _ in range(failures.RETRIES + 1)]
     assert rests == [1.0, 2.0, 4.0, None]
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from boatlift.dataflow import Json
 from boatlift.errors import DataError, FencedError
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.storage.log import Log
 from support.hosts import check_store, open_store, run, silent
 from support.memory_engine import ROWS_A_STEP, MemoryEngine, World

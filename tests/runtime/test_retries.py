@@ -6,7 +6,7 @@ import pytest
 
 from boatlift.conditions import CONDITIONS, Retry
 from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
-from boatlift.runtime.host.retries import Retries
+from boatlift.runtime.host.failures import Retries
 
 RAISED = "a function of clean raised at step 3 of sums: ValueError: invalid literal"
 

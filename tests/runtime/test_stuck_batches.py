@@ -10,8 +10,8 @@ import boatlift as bl
 from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import plan
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.host import stuck_batches
-from boatlift.runtime.host.stuck_batches import StuckBatches
+from boatlift.runtime.host import sources
+from boatlift.runtime.host.sources import StuckBatches
 from boatlift.runtime.machine import instructions
 from support.any_connector import ANY
 from support.machine_driver import Driver
@@ -34,7 +34,7 @@ def go_on(driver: Driver, steps: int) -> None:
 
 @pytest.fixture(autouse=True)
 def _early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stuck_batches, "WARN_AFTER", 3)
+    monkeypatch.setattr(sources, "WARN_AFTER", 3)
 
 
 def test_it_is_warning_once_for_each_ten_times_as_much(caplog: pytest.LogCaptureFixture) -> None:

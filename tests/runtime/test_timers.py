@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 import boatlift as bl
 from boatlift.dataflow import plan
-from boatlift.runtime.host.event_queue import EventQueue
+from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
+from boatlift.runtime.host.context import HostContext, RunOptions
+from boatlift.runtime.host.event_loop import EventQueue
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.steady_clock import SteadyClock
-from boatlift.runtime.host.timers import HostTimers, clock_of
 from boatlift.runtime.machine import events, instructions
 from support.any_connector import ANY
 from support.hosts import PATIENCE, Background, open_store
@@ -32,13 +33,19 @@ class Clock:
         return self._readings.pop(0) if len(self._readings) > 1 else self._readings[0]
 
 
+def shared(queue: EventQueue) -> HostContext:
+    return cast("HostContext", SimpleNamespace(queue=queue))
+
+
 def timer(deadline: int, incarnation: int = 0) -> instructions.SetTimer:
     return instructions.SetTimer("fit", incarnation, deadline)
 
 
 def test_a_timer_fires_once_the_clock_has_reached_its_deadline() -> None:
     queue = EventQueue()
-    timers = HostTimers(queue, Clock(995, 998, 998, 1000))  # set; the first alarm looks, and waits again; the second
+    timers = HostTimers(
+        shared(queue), Clock(995, 998, 998, 1000)
+    )  # set; the first alarm looks, and waits again; the second
     timers.set(timer(1000))
     assert list(queue.next()()) == [], "two milliseconds early"
     assert list(queue.next()()) == [events.TimerFired("fit", 0, 1000)]
@@ -46,7 +53,7 @@ def test_a_timer_fires_once_the_clock_has_reached_its_deadline() -> None:
 
 def test_a_later_timer_replaces_an_earlier_one() -> None:
     queue = EventQueue()
-    timers = HostTimers(queue, lambda: 2000)
+    timers = HostTimers(shared(queue), lambda: 2000)
     timers.set(timer(1000))
     timers.set(timer(2000, incarnation=1))
     fired = [event for _ in range(2) for event in queue.next()()]
@@ -55,7 +62,7 @@ def test_a_later_timer_replaces_an_earlier_one() -> None:
 
 def test_each_batch_has_a_timer_of_its_own() -> None:
     queue = EventQueue()
-    timers = HostTimers(queue, lambda: 2000)
+    timers = HostTimers(shared(queue), lambda: 2000)
     timers.set(timer(1000))
     timers.set(instructions.SetTimer("other", 0, 1000))
     assert {event.processor for _ in range(2) for event in queue.next()()} == {"fit", "other"}  # type: ignore[union-attr]

@@ -6,7 +6,7 @@ import pytest
 
 from boatlift.console.simulate import case_of, simulate_one, simulate_range
 from boatlift.errors import InvalidError
-from boatlift.simulation.shrink import Case, attempt, shrunk
+from boatlift.simulation.simulation import Case, attempt, shrunk
 from support.mutants import MUTANTS, SEEDS
 
 FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))

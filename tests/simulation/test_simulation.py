@@ -10,8 +10,7 @@ from boatlift.runtime.machine.instructions import ProbeRows, SetTimer
 from boatlift.simulation.driver import machine_of
 from boatlift.simulation.faults import FaultKind
 from boatlift.simulation.recipes import Role, random_recipe
-from boatlift.simulation.shrink import Case, attempt
-from boatlift.simulation.simulation import Simulation, simulate
+from boatlift.simulation.simulation import Case, Simulation, attempt, simulate
 
 SEEDS = 500
 
@@ -105,8 +104,8 @@ def test_the_seeds_set_timers_and_probe_rows_and_answer_late_and_twice():
             continue
         simulation.run()
         driver = simulation.driver
-        told = [order for orders in driver.told for order in orders]
-        heard = [event for event in driver.heard if isinstance(event, TimerFired | RowsProbed | ProbeFailed)]
+        told = [order for orders in driver.instructions for order in orders]
+        heard = [event for event in driver.events if isinstance(event, TimerFired | RowsProbed | ProbeFailed)]
         timers += any(isinstance(order, SetTimer) for order in told)
         probes += any(isinstance(order, ProbeRows) for order in told)
         ended += any(isinstance(event, TimerFired) for event in heard)
@@ -131,9 +130,9 @@ def test_recorded_events_make_the_machine_again(seed):
     simulation.run()
     driver = simulation.driver
     machine = machine_of(driver.facts, driver.held, driver.settings)
-    told = [machine.start(), *(machine.handle(event) for event in driver.heard)]
+    told = [machine.start(), *(machine.handle(event) for event in driver.events)]
     assert machine.finished
-    assert told == driver.told
+    assert told == driver.instructions
     for name, p in driver.machine.processors.items():
         again = machine.processors[name]
         assert (again.done, again.incarnation, again.state, again.sent) == (p.done, p.incarnation, p.state, p.sent)

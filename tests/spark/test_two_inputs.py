@@ -20,8 +20,8 @@ from boatlift.dataflow import Operator, Policy, RowKind, Rows, plan
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import StepState
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
 from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
 from boatlift.spark.compile.unit import CompiledUnit

@@ -9,8 +9,8 @@ from typing import Any
 
 from boatlift.dataflow import Outcome
 from boatlift.runtime.engine import StepResult
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.storage.local import LocalStore

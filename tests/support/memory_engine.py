@@ -23,9 +23,9 @@ import boatlift as bl
 from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading, plan
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
-from boatlift.runtime.division import division_of
 from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
+from boatlift.runtime.recorded_program import division_of
 from boatlift.spark.jobs.jobs import ScratchFiles
 from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of

@@ -16,17 +16,14 @@ from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solv
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
 from boatlift.runtime.machine import StateMachine, recover, step_facts
-from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.durable_facts import DurableFacts, ReleaseGate
 from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
-from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.epochs import EpochOrdered
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered, EpochOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
-from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.simulation.disk import Disk
-from boatlift.simulation.shrink import Case, attempt
-from boatlift.simulation.simulation import Simulation
+from boatlift.simulation.simulation import Case, Simulation, attempt
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 from support.mutant import Mutant
@@ -46,8 +43,8 @@ _collectable = Monitor.collectable
 _create = Disk.create
 _facts_of = step_facts.facts_of
 _close = StateMachine._close
-_take_back = recover._take_back
-_drop_back = MachineProcessor.drop_back
+_roll_back = recover._roll_back
+_drop_back = MachineProcessor.restore_from_memory
 _call_off = MachineProcessor.cancel_steps
 _report = DurableFacts._report
 
@@ -274,14 +271,14 @@ def _choices_first(*args: Any) -> Any:
 
 def _sent_in_spite_of_failure(plan: Any, p: Any, standing: Any) -> Any:
     sent = {edge: dict(messages) for edge, messages in p.sent.items()}
-    yield from _take_back(plan, p, standing)
+    yield from _roll_back(plan, p, standing)
     if p.name in plan.failed:
         p.sent.update(sent)
 
 
 def _sent_within_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
     sent = {edge: dict(messages) for edge, messages in p.sent.items()}
-    yield from _take_back(plan, p, standing)
+    yield from _roll_back(plan, p, standing)
     within = plan.processors[p.name].restore.contains
     if p.name in plan.failed:
         p.sent.update({edge: {t: m for t, m in messages.items() if within(t)} for edge, messages in sent.items()})
@@ -289,7 +286,7 @@ def _sent_within_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
 
 def _sent_beyond_its_frontier(plan: Any, p: Any, standing: Any) -> Any:
     sent = {edge: dict(messages) for edge, messages in p.sent.items()}
-    yield from _take_back(plan, p, standing)
+    yield from _roll_back(plan, p, standing)
     if p.name not in plan.failed:
         p.sent.update(sent)
 
@@ -426,22 +423,22 @@ MUTANTS: dict[str, Mutant] = {
         {(Monitor, "recovered"): partialmethod(_recovered_but_survivors, moved=False)},
     ),
     "sent-before": Mutant(
-        "what a failed processor sent counts as sent", {(recover, "_take_back"): _sent_in_spite_of_failure}
+        "what a failed processor sent counts as sent", {(recover, "_roll_back"): _sent_in_spite_of_failure}
     ),
     "sent-within": Mutant(
         "what a failed one sent within its frontier counts as sent",
-        {(recover, "_take_back"): _sent_within_its_frontier},
+        {(recover, "_roll_back"): _sent_within_its_frontier},
     ),
     "sent-beyond": Mutant(
         "what a processor that goes back had sent beyond its frontier counts as sent",
-        {(recover, "_take_back"): _sent_beyond_its_frontier},
+        {(recover, "_roll_back"): _sent_beyond_its_frontier},
     ),
     "cut-unrecorded": Mutant(
         "a recovery is not written down while nothing is durable yet", {(DurableFacts, "cut"): _cut_if_recorded}
     ),
     "order-dropped": Mutant(
         "the order of what a held state had taken is not made durable with the next state",
-        {(MachineProcessor, "drop_back"): _drop_back_without_order},
+        {(MachineProcessor, "restore_from_memory"): _drop_back_without_order},
     ),
     "order-alone": Mutant(
         "an order counts as all that was chosen, though what else was chosen is not recorded",
@@ -471,7 +468,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "called-off": Mutant(
         "what is being taken is not called off when it comes out differently",
-        {(EpochOrdered, "stands"): _stands, (MachineProcessor, "stands"): _stands},
+        {(EpochOrdered, "is_fixed"): _stands, (MachineProcessor, "is_fixed"): _stands},
     ),
     "bound": Mutant("a batch takes more rows than its bound", {(BatchEpochs, "_first_end"): _with_all_rows}),
     **MUTANTS_OF_THE_LOG,

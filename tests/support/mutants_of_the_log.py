@@ -14,7 +14,7 @@ from msgspec.structs import replace as replace_fields
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.machine import machine, recover, step_facts
 from boatlift.runtime.machine.instructions import CommitSink
-from boatlift.simulation.deliveries import Deliveries
+from boatlift.simulation.world import Deliveries
 from boatlift.storage import log_reader
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
@@ -42,9 +42,9 @@ def _without_commits(self: LogHistory, record: Any) -> None:
         _apply(self, record)
 
 
-def _believed_at_once(self: Deliveries, order: CommitSink, *, unheard: bool) -> None:
+def _believed_at_once(self: Deliveries, order: CommitSink, *, unanswered: bool) -> None:
     self._ledgers[order.sink] = last_of(order.frontier) - 1
-    _deliver(self, order, unheard=unheard)
+    _deliver(self, order, unanswered=unanswered)
 
 
 def _begin_with_manifest_alone(self: Any, snapshot: Snapshot) -> None:

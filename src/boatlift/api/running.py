@@ -19,8 +19,8 @@ from boatlift.api.registry import ON_SPARK
 from boatlift.api.reports import status
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import BoatliftError, InvalidError
+from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
-from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.spark.engine import SparkEngine

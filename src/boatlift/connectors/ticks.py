@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.connectors.kit import SourceBase
 from boatlift.dataflow.contracts import Json, SourceCapabilities
-from boatlift.runtime.host.steady_clock import SteadyClock
+from boatlift.runtime.host.clock import SteadyClock
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

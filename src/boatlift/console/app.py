@@ -19,13 +19,10 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift._version import __version__
-from boatlift.console.notices import notice, print_warnings
-from boatlift.console.refused_arguments import refused_arguments
+from boatlift.console.messages import notice, print_warnings, refused_arguments
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
-
-__all__ = ["main"]
 
 app = App(
     name="boatlift",
@@ -61,16 +58,16 @@ def run(
 ) -> None:
     """Run a dataflow from the place that its store has recorded, until the run is stopped.
 
-    Ctrl-C stops the run cleanly; a second Ctrl-C stops it at once. The same command goes on from there.
+    Ctrl-C stops the run cleanly; a second Ctrl-C stops it at once. The same command resumes from there.
 
     Args:
         flow: The dataflow, as module:attribute, such as flights:flow.
         store: The folder of the dataflow's durable state; made if absent.
-        available_now: Stop when no source has anything new.
-        accept_released: If a replay differs from what a sink holds, leave the sink as it is, and record that.
+        available_now: Stop when no source has new input.
+        accept_released: If a replay differs from a step that a sink holds, keep the sink's step, and record that.
         take_over: Take the store over from a process of this host that still runs the dataflow. That process ends with
             [FENCED] within seconds, and no row is lost or doubled.
-        skip: A step that always fails, such as clean:7. The step gives no rows, and the log records that. Or a step
+        skip: A step that always fails, such as clean:7. The step yields no rows, and the log records that. Or a step
             that the receiver of a sink refuses, such as desk:7: the sink is not handed it. Or a bad row, such as
             orders:orders.csv:7 or clicks:clicks/0:511, which is set aside. May be repeated.
         set_aside: A source whose bad rows are set aside from now on, such as orders: the store keeps each with its
@@ -78,7 +75,7 @@ def run(
             be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
-        short_jobs: Give each small step a job of its own, also where many could share one that holds a slot.
+        short_jobs: Give each small step a job of its own, also where many could share a long-running job.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -86,8 +83,8 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.options import BYTES_IN_FLIGHT, RunOptions
-    from boatlift.runtime.inspect.preflight import check_store
+    from boatlift.runtime.host.admission import check_store
+    from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
     skips = skips_named(skip)
@@ -134,7 +131,7 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
     check_flow(flow)
     session = OneSession(master, flow)
     dataflow = load_flow(flow, session)
-    planned(dataflow)  # raises what is wrong with the program before a JVM starts
+    planned(dataflow)  # raises the program's errors before a JVM starts
     session.begin()
     show_plan(dataflow, as_json=as_json)
 
@@ -179,27 +176,27 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
 def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = False) -> None:
     """Show the cost of a failure now: each processor's rollback, the steps executed again, their time, and the reasons.
 
-    Then show what each processor keeps, part by part, and what its last steps cost.
+    Then show the kept state of each processor, part by part, and the cost of its last steps.
 
     Args:
         store: The folder of the dataflow's durable state.
         fail: The processors that fail, as p,q; all of them if none is named.
         as_json: Print JSON.
     """
-    from boatlift.console.explain import show_explanation
+    from boatlift.console.contents import show_explanation
 
     show_explanation(store, filter(None, map(str.strip, fail.split(","))), as_json=as_json)
 
 
 @app.command
 def gc(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the things that a store keeps, and the processors that need them. A run deletes what no processor needs.
+    """Show the kept data of a store, and the processors that need them. A run deletes data that no processor needs.
 
     Args:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.gc import show_kept
+    from boatlift.console.contents import show_kept
 
     show_kept(store, as_json=as_json)
 
@@ -222,7 +219,7 @@ def log(
         processor: Show only records that name this processor.
         as_json: Print JSON, one record a line.
     """
-    from boatlift.console.log import show_log
+    from boatlift.console.contents import show_log
 
     show_log(store, tail=tail, since=since, processor=processor, as_json=as_json)
 
@@ -236,9 +233,9 @@ def bad_rows(
     Args:
         store: The folder of the dataflow's durable state.
         source: Show only bad rows of this source.
-        as_json: Print JSON, one bad row a line, with all that was to be read: to export them.
+        as_json: Print JSON, one bad row a line, with its whole content: to export them.
     """
-    from boatlift.console.bad_rows import show_bad_rows
+    from boatlift.console.contents import show_bad_rows
 
     show_bad_rows(store, source, as_json=as_json)
 
@@ -251,7 +248,7 @@ def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
         store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.checkpoints import show_checkpoints
+    from boatlift.console.contents import show_checkpoints
 
     show_checkpoints(store, as_json=as_json)
 
@@ -266,7 +263,7 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
         master: Spark's master URL; used only if the dataflow's module needs a session.
         as_json: Print JSON.
     """
-    from boatlift.console.verify import show_verification
+    from boatlift.console.contents import show_verification
 
     sinks = {}
     if flow is not None:

@@ -1,4 +1,4 @@
-"""The progress of `boatlift run`: a live table on a terminal, plain lines elsewhere."""
+"""The progress of `boatlift run`: a live table on a terminal, plain lines elsewhere, and the stages of the run."""
 
 from __future__ import annotations
 
@@ -14,11 +14,87 @@ from rich.live import Live as RichLive
 from rich.table import Table
 
 from boatlift.api.dataflow import Dataflow
-from boatlift.console.stages import Stages
-from boatlift.runtime.host.ownership_term import MESSAGES_AHEAD
+from boatlift.console.messages import notice
+from boatlift.dataflow.processors import SourceSpec
+from boatlift.runtime.host.host import MESSAGES_AHEAD
 from boatlift.runtime.host.progress import Progress
 
-__all__ = ["Live"]
+
+class Stages:
+    """The stages of a run, printed on standard error: compiling, restoring, replaying, waiting, stopping.
+
+    Args:
+        flow: The dataflow.
+        quiet: Print only a takeover, and the steps that wait for the next run.
+        available_now: Whether the run ends with the input.
+    """
+
+    def __init__(self, flow: Dataflow, *, quiet: bool, available_now: bool) -> None:
+        self._quiet, self._available_now = quiet, available_now
+        self._sources = {
+            name for name, each in flow.processors.items() if isinstance(each, SourceSpec) and name not in flow.unused
+        }
+        self._idle: set[str] = set()
+        self._waits = False
+        self._replays: dict[str, Progress] = {}
+
+    def show(self, progress: Progress) -> None:
+        """Note a report, and print the stage if it has changed."""
+        match progress.what:
+            case "compile":
+                notice(f"compiling {progress.processor}", quiet=self._quiet)
+            case "recover":
+                notice("opening the store and the sinks", quiet=self._quiet)
+            case "takeover":
+                notice(f"{progress.processor}: {progress.said}")
+            case "listening":
+                notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
+            case "restore":
+                notice(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
+            case "replay":
+                self._replays[progress.processor] = progress
+                notice(
+                    f"{progress.processor} replays {_steps(progress.behind)}, up to step {progress.time}",
+                    quiet=self._quiet,
+                )
+            case "step":
+                if not self._available_now:  # else a source that has no more input stays idle
+                    self._idle -= self._sources
+                self._waits = False
+            case "idle":
+                self._idle.add(progress.processor)
+                self._wait(progress.behind)
+            case "stopping":
+                notice(
+                    f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
+                    quiet=self._quiet,
+                )
+            case "left":
+                verb = "waits" if progress.behind == 1 else "wait"
+                notice(
+                    f"the run was stopped: {_steps(progress.behind)} {verb} at {progress.processor} for the next run"
+                )
+
+    def replaying(self, step: Progress) -> str:
+        """Return the progress of a processor's replay, as "replaying 1 of 2"; after the start just "replaying"."""
+        begun = self._replays.get(step.processor)
+        at = 0 if begun is None else begun.behind - (begun.time - step.time)
+        return f"replaying {at} of {begun.behind}" if begun is not None and at > 0 else "replaying"
+
+    def _wait(self, behind: int) -> None:
+        if self._waits or self._idle != self._sources:
+            return
+        if self._available_now:
+            left = f", {_steps(behind, more='more ')} to go" if behind else ""
+            notice(f"the input is exhausted{left}", quiet=self._quiet)
+        elif not behind:
+            notice("waiting for input", quiet=self._quiet)
+        self._waits = not behind
+
+
+def _steps(number: int, *, more: str = "") -> str:
+    return f"{number} {more}{'step' if number == 1 else 'steps'}"
+
 
 LINE_SECONDS = 1.0
 """Off a terminal, a line about a processor's steps is printed at most this often."""
@@ -44,7 +120,7 @@ class Live:
         self._printed: dict[str, float] = {}
         self._began = time.monotonic()
         self._taken: Counter[str] = Counter()
-        self._given: Counter[str] = Counter()
+        self._delivered: Counter[str] = Counter()
         self._steps = 0
         self._replayed = 0
         self._live: RichLive | None = None
@@ -56,14 +132,14 @@ class Live:
         return self
 
     def show(self, progress: Progress) -> None:
-        """Note what was done, and show it."""
+        """Note a report, and show it."""
         self._stages.show(progress)
         if progress.what == "checkpoint":
             self._checkpoints[progress.processor] = progress.time
         if progress.what in ("step", "commit"):
             self._rows[progress.processor] = progress
         if progress.what == "commit":
-            self._given[progress.processor] += progress.numOutputRows
+            self._delivered[progress.processor] += progress.numOutputRows
         if progress.what == "take":
             self._steps += 1
         if progress.what == "step":
@@ -115,20 +191,19 @@ class Live:
         if error is None:
             steps = f"stopped cleanly after {self._steps:,} new steps"
             order = {name: place for place, name in enumerate(self._flow.processors)}
-            named = [(name, self._given[name]) for name in sorted(self._given, key=lambda name: order.get(name, 0))]
+            named = [
+                (name, self._delivered[name]) for name in sorted(self._delivered, key=lambda name: order.get(name, 0))
+            ]
             taken = [f"{rows:,} rows of {name}" for name, rows in self._taken.items() if rows]
-            given = [f"{rows:,} to {name}" for name, rows in named if rows]
-            counts = "; ".join(filter(None, (", ".join(taken), ", ".join(given))))
+            delivered = [f"{rows:,} to {name}" for name, rows in named if rows]
+            counts = "; ".join(filter(None, (", ".join(taken), ", ".join(delivered))))
             replayed = f"; replayed {self._replayed:,} steps of processors" if self._replayed else ""
             print(f"{self._flow.name}: {steps}{': ' if counts else ''}{counts}{replayed}", flush=True)
         sys.stdout.flush()
 
 
 def _behind(progress: Progress) -> str:
-    """Return how many steps wait, and the size of their rows in scratch.
-
-    A source closes no more than `MESSAGES_AHEAD`, so that more may wait behind them.
-    """
+    """Return how many steps wait, and the size of their rows; more than `MESSAGES_AHEAD` may wait at the source."""
     more = "+" if progress.behind >= MESSAGES_AHEAD else ""
     size = f", {decimal(progress.bytesBehind)}" if progress.bytesBehind else ""
     return f"{progress.behind}{more}{size}"

@@ -16,8 +16,6 @@ from boatlift.runtime.inspect.source_steps import is_of_a_query, source_steps
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs.set_aside import fitting
 
-__all__ = ["show_rows"]
-
 
 def show_rows(
     begin: Callable[[], SparkSession],
@@ -32,15 +30,15 @@ def show_rows(
     """Read the rows again at the place that the log names, and print them.
 
     Args:
-        begin: Returns the session; it is asked once the step is known to be in the log.
+        begin: Returns the session; it is called once the step is known to be in the log.
         flow, store: The dataflow and its store.
         processor, time: The step.
         at_most: The largest number of rows to print of each source.
         as_json: Print one object a line.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` there is no such step, or it takes nothing from a source.
-        DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows are not what they were.
+        InvalidError: `[BAD_OPTION]` there is no such step, or it takes no rows from a source.
+        DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows have changed.
     """
     pickle_by_value(flow)
     planned = plan(flow)
@@ -62,7 +60,7 @@ def show_rows(
 
 
 def _rows_of(source: Source, spark: SparkSession, position: Json) -> tuple[DataFrame, DataFrame | None]:
-    """Return the rows of a position, and the letters of its bad rows if the source can tell them from the others."""
+    """Return the rows of a position, and the dead letters of its bad rows if the source can tell them apart."""
     sorts = source.capabilities.bad_rows
     if sorts is None or source.describe().get("bad_rows") == "dead_letters":
         return source.load(spark, position), None

@@ -12,19 +12,17 @@ from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
 from boatlift.runtime.inspect.program import JobReport, ProgramReport
 
-__all__ = ["show_plan"]
-
 _DETERMINANTS = {
     "arrival order": "the order in which its messages arrived",
     "epoch ends": "the ends of its epochs",
-    "answers": "the answers of the outside",
-    "rows": "its rows, which could not be made again",
+    "answers": "the answers of external systems",
+    "rows": "its rows, which it cannot repeat",
 }
 """A determinant of a unit to the words for it."""
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
-    """Print a program: its graph, its units, its determinants, the cost of failures, and what is not exactly-once."""
+    """Print a program: graph, units, determinants, cost of failures, and the connectors that are not exactly-once."""
     report = plan(flow)
     if as_json:
         print_json(report)
@@ -74,11 +72,11 @@ def _show_queries(report: ProgramReport) -> None:
 
 
 def _show_long_running(report: ProgramReport) -> None:
-    """Print which units may have a job that lives, and why others have none."""
+    """Print which units may have a long-running job, and why others have none."""
     long_running = [name for name in report.jobs if name not in report.own_jobs]
     left = "one is" if report.slots_left == 1 else f"{report.slots_left} are"
     show(
-        "\nSmall steps that come quickly share a job that lives, and holds a slot of Spark's, if "
+        "\nSmall steps in quick succession share a long-running job, which holds a slot of Spark's, if "
         f"{left} left to others: {', '.join(long_running) or 'of no unit'}"
     )
     for name, why in report.own_jobs.items():
@@ -112,7 +110,7 @@ def _show_log(report: ProgramReport) -> None:
 
 
 def _show_orders(report: ProgramReport) -> None:
-    """Print what each unit is taken for (Clonos), and what it pays for that."""
+    """Print the kind of each unit by Clonos, and the determinants that a replay has to repeat."""
     show("\nWhat a replay has to repeat:")
     for name, job in report.jobs.items():
         if not job.deterministic:

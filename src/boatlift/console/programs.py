@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from boatlift.api.dataflow import Dataflow
-from boatlift.console.notices import notice
+from boatlift.console.messages import notice
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.spark.session.on_demand import session_on_demand
@@ -20,11 +20,9 @@ from boatlift.spark.session.session import require_pyspark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["OneSession", "check_flow", "load_flow", "settings", "skips_named", "step_named"]
-
 
 def check_flow(where: str) -> None:
-    """Raise what is wrong with a dataflow's module, as far as that can be found without importing it.
+    """Raise the errors of a dataflow's module that can be found without importing it.
 
     The current folder is on the path from now on.
 
@@ -66,7 +64,7 @@ def step_named(step: str) -> tuple[str, int]:
 
 
 def skips_named(skips: Iterable[str]) -> tuple[tuple[str, int | str], ...]:
-    """Return what `--skip` names: steps as `clean:7`, and rows as `orders:orders.csv:7`, which have a second colon.
+    """Return the values of `--skip`: steps as `clean:7`, and rows as `orders:orders.csv:7`, with a second colon.
 
     Raises:
         InvalidError: `[BAD_OPTION]` it is written in another way.

@@ -11,9 +11,7 @@ from contextlib import contextmanager
 
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.simulation.recipes import Recipe
-from boatlift.simulation.shrink import Case, Failure, attempt, shrunk
-
-__all__ = ["case_of", "simulate_one", "simulate_range"]
+from boatlift.simulation.simulation import Case, Failure, attempt, shrunk
 
 SEEDS_A_DOT = 100
 SEEDS_A_CHUNK = 10
@@ -23,7 +21,7 @@ LAST_LINES = 60
 
 
 def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
-    """Run a range of seeds, and print those that fail and their number.
+    """Run a range of seeds, and print the failing seeds and their number.
 
     Args:
         first, count: The seeds.

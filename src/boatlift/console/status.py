@@ -9,23 +9,21 @@ from rich.filesize import decimal
 
 from boatlift.api.reports import status as status_at
 from boatlift.console.tables import moment, print_json, show, table
-from boatlift.runtime.host.steady_clock import LEAST_SECONDS, behind
-from boatlift.runtime.inspect.outlook import EXECUTED_AGAIN
+from boatlift.runtime.host.clock import LEAST_SECONDS, behind
+from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN
 from boatlift.runtime.inspect.status import LIVING
-
-__all__ = ["show_status"]
 
 STATES = {
     "new": "no process has run it yet",
-    "stopped": "stopped in good order",
-    "alive": "its process lives: it runs, or its run has ended with an error (a notebook)",
-    "crashed": "crashed: its process has ended without a clean stop; run it again, and it goes on",
-    "running or crashed": "running or crashed: this machine cannot tell whether its process lives",
+    "stopped": "stopped cleanly",
+    "alive": "its process is alive: it runs, or its run has ended with an error (a notebook)",
+    "crashed": "crashed: its process has ended without a clean stop; run it again to resume",
+    "running or crashed": "running or crashed: this machine cannot tell whether its process is alive",
 }
 
 
 def show_status(path: Path, *, as_json: bool) -> None:
-    """Print how far each processor is, as the store knows it."""
+    """Print the progress of each processor, by the store."""
     status = status_at(path)
     if as_json:
         print_json(status)
@@ -58,8 +56,8 @@ def show_status(path: Path, *, as_json: bool) -> None:
         print(f"{source}: {waiting.count:,} {waiting.unit} wait to be taken{size}{since}")
     if status.state in LIVING:
         most = status.owner.bytes_in_flight if status.owner is not None else 0
-        bound = f"; with {most:,} or more, sources are asked for no further step" if most else ""
-        print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{bound}")
+        limit = f"; with {most:,} or more, sources are asked for no further step" if most else ""
+        print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
     for name, event_time in status.event_times.items():
         bound = (
             "no row with a time yet"

@@ -12,8 +12,6 @@ from rich.table import Table
 
 from boatlift.connectors.kit.arrow_text import time_of
 
-__all__ = ["console", "moment", "print_json", "show", "table"]
-
 FULL_WIDTH = 100_000
 """The width where standard output is no terminal: a pipe or a file has none."""
 
@@ -30,7 +28,7 @@ def show(*lines: RenderableType) -> None:
 
 
 JSON_VERSION = 1
-"""Rises when a field of the JSON that commands print goes, or has another meaning; new fields may come at any time."""
+"""Rises when a field of the commands' JSON is removed or changes its meaning; new fields may come at any time."""
 
 
 def print_json(value: Any) -> None:
@@ -47,5 +45,5 @@ def table(*headings: str, title: str | None = None) -> Table:
 
 
 def moment(milliseconds: int | None) -> str:
-    """Return a time of day in UTC; a dash if it is not known."""
+    """Return a time of day in UTC; a dash if unknown."""
     return f"{time_of(milliseconds * 1000)[:-7].replace('T', ' ')} UTC" if milliseconds else "-"

@@ -1,7 +1,7 @@
 """The identity of a program, which a store records with every claim and compares.
 
 It covers sources, operators and sinks. Their division into units is recorded beside it, and may change
-(`runtime/division.py`).
+(`runtime/evolution.py`).
 """
 
 from __future__ import annotations

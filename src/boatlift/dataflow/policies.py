@@ -2,7 +2,7 @@
 
 A policy never changes a result, and may differ between two runs of one program, with two exceptions. `History` after
 `bl.push(…, ack="stable")`, whose rows are kept nowhere else, cannot be removed. `Eager` or `History` for a transform
-within a chain divides the program into other units, which needs a clean shutdown before (`runtime/division.py`).
+within a chain divides the program into other units, which needs a clean shutdown before (`runtime/evolution.py`).
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""The contract between a host and what executes its steps: Spark, or an engine in memory.
+"""The contract between a host and an engine, which executes its steps: Spark, or an engine in memory.
 
 An engine executes; it decides nothing. Any worker thread may call any method. Two runs of one unit, and two commits of
-one sink, are never under way at the same time. `prepare`, `cancel_steps`, `kept` and `probe` may be called while a run
-of the same unit is under way.
+one sink, are never under way at the same time. `prepare`, `cancel_steps`, `kept` and `probe` may be called during a run
+of the same unit.
 
-**Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`). The
-machine passes payloads on without looking into them. A run is a file in scratch, and one in the store, too, once the
-run is durable.
+**Payloads.** Messages and states are *payloads*: JSON that names immutable runs (`storage/records/payloads.py`).
+Payloads are opaque to the machine. A run is a file in scratch; a durable run is an object in the store, too.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.store import Store
 
-__all__ = ["Beginning", "Engine", "StepResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
@@ -37,7 +34,7 @@ class StepResult:
         state: The unit's state after the step; None if the unit keeps none.
         rows_in: The number of input rows.
         seconds: The duration, for people; of a job over several steps its share.
-        determinant: The answers of the outside, as JSON, of a unit that records them; else None.
+        determinant: The answers of external systems, as JSON, if the unit records them; else None.
     """
 
     rows: int
@@ -56,16 +53,15 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """What an engine needs to know before its first step.
+    """The state of a dataflow at the start of an engine.
 
     Attributes:
         store: Has the durable runs.
         scratch: A folder for files that need not survive the process.
         store_id: Identifies the store to sinks.
         token: Identifies this owner to sinks and sources; a newer owner has a larger token.
-        recorded: Source to the last epoch that was closed before this process began: its input must be proved
-            unchanged.
-        read: Source and epoch to the rows that were read of it before, where these are recorded.
+        recorded: Source to the last epoch that earlier processes closed: its input must be proved unchanged.
+        read: Source and epoch to the rows that were read before, where these are recorded.
         cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
     """
 
@@ -79,12 +75,12 @@ class Beginning:
 
 
 class Skips(NamedTuple):
-    """What steps take no rows of, as the user decided.
+    """The input that steps skip, as the user decided.
 
     Attributes:
-        steps: The steps that are known by their number, each with its unit.
-        messages: Unit, edge and sender's time: whenever the unit takes such a message, it takes an empty one instead.
-        rows: Source to the places of the bad rows that are set aside; to None: all of them are.
+        steps: Units and numbers of steps that take no rows.
+        messages: Unit, edge and sender's time: the unit takes an empty message in place of this one.
+        rows: Source to the places of the bad rows that are set aside; None if all are.
     """
 
     steps: AbstractSet[tuple[str, int]] = frozenset()
@@ -128,7 +124,7 @@ class Engine(Protocol):
         """Begin as a new owner, which writes to sinks and takes pushed rows."""
 
     def skip(self, skips: Skips) -> None:
-        """Let steps yield nothing and leave their state; let no step take a bad row, but keep it in the store."""
+        """Skip steps, which then yield nothing and leave their state; set bad rows aside in the store."""
 
     def open_sink(self, sink: str) -> Committed | None:
         """Take a sink over, which fences older owners, and return its last step; None if it holds none."""
@@ -137,7 +133,7 @@ class Engine(Protocol):
         """Return a source's cursor before its first position."""
 
     def prove(self, source: str, messages: Sequence[tuple[tuple[str, str, int], Json]]) -> None:
-        """Prove that the input of recorded messages is what it was: unit, edge and time of each, and its position.
+        """Prove that the input of recorded messages is unchanged: unit, edge and time of each, and its position.
 
         Raises:
             DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
@@ -146,15 +142,15 @@ class Engine(Protocol):
     def poll(self, source: str, cursor: Json) -> Json | None:
         """Close a step at a source, and return its position; None if there is no new input."""
 
-    def announce(self, told: Callable[[str], None]) -> Collection[str]:
-        """Call a function, until `close`, with the name of a source soon after new input has come there.
+    def announce(self, callback: Callable[[str], None]) -> Collection[str]:
+        """Call a function, until `close`, with the name of a source soon after it has new input.
 
         Returns:
-            The sources of which this is told.
+            The sources that announce new input.
         """
 
     def gathers(self, source: str, position: Json) -> bool:
-        """Return whether a position has the whole backlog of a source that gathers new input for its next position."""
+        """Return whether a position holds a source's whole backlog, so that new input gathers for the next position."""
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         """Return the cursor after a position; pure."""
@@ -169,11 +165,11 @@ class Engine(Protocol):
         """Execute steps in order, each over the state that the one before left.
 
         Returns:
-            A result for each step. If a step fails, results for those before it; its error is raised when the step is
+            A result for each step. If a step fails, only the results before it; its error is raised when the step is
             ordered again.
 
         Raises:
-            DataError: the input is not the input that its position names.
+            DataError: the input has changed since its position was recorded.
             UserCodeError: a function of the program raised.
             UnavailableError: `[STEP_FAILED]` Spark could not run the step.
         """
@@ -188,7 +184,7 @@ class Engine(Protocol):
         """
 
     def check(self) -> None:
-        """Raise if what executes steps is gone, also while there is no step; called every few seconds.
+        """Raise if the engine's process is gone, also while there is no step; called every few seconds.
 
         Raises:
             UnavailableError: `[JVM_DIED]`.
@@ -198,16 +194,16 @@ class Engine(Protocol):
         """Return where a run can be read."""
 
     def delivered(self, results: Iterable[StepResult]) -> None:
-        """Take note that the host has results: from now on `discard` decides about their files."""
+        """The host has these results: from now on `discard` decides about their files."""
 
     def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
-        """Take note that these runs of a unit are durable."""
+        """These runs of a unit are durable."""
 
     def holds(self) -> AbstractSet[str]:
         """Return the runs that the engine uses, or will hand over, though no payload names them yet."""
 
     def discard(self, live: Collection[str]) -> None:
-        """Drop the files of all runs that are neither among these nor held by the engine itself by now."""
+        """Drop the files of all runs that are neither live nor held by the engine itself by now."""
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""
@@ -216,16 +212,16 @@ class Engine(Protocol):
         """Return source, epoch and rows of the input that was read for the first time since the last call."""
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
-        """Take note that no recovery can read a position again; the source is informed once no reader of it can."""
+        """No recovery reads this position again; the source is informed once no reader does."""
 
     def hasten(self) -> None:
-        """Take note of a clean stop: a run of several steps may end after the step under way."""
+        """A clean stop was requested; `run` may return after the current step."""
 
     def cancel_steps(self, unit: str) -> None:
-        """Make a unit's run end soon, with an error that the host drops; the run may have ended already."""
+        """End a unit's run soon, with an error that the host drops; the run may have ended already."""
 
     def cancel(self) -> None:
-        """Make running jobs end soon, with an error, and let none begin."""
+        """End running jobs soon, with an error, and start no more."""
 
     def close(self) -> None:
         """Close sinks and files."""

@@ -1,7 +1,15 @@
-"""Which change of a program a store accepts: a processor of the user's whose state gets further columns.
+"""The changes of a program that a store accepts: another division into units, and further columns of a user's state.
 
-A step that was executed before the change is never executed again, because the run before it stopped cleanly: all that
-it did is in checkpoints. States that were written before have the first values of the new columns.
+**Another division** follows from another policy of a transform, or from another version of Boatlift. Facts in the log
+belong to units and to their edges. So another division is accepted only if it loses no fact that a recovery may need:
+
+* The last run stopped cleanly, so that no step is under way.
+* No edge that disappears has a message in the log: its receiver has not taken the message into a checkpoint yet, and
+  the sender may be unable to repeat the message.
+* The units that appear or disappear keep no state and have the times of their inputs.
+
+**Further columns** are accepted after a clean stop only: all steps before are in checkpoints, and none is executed
+again. States that were written before have the first values of the new columns.
 """
 
 from __future__ import annotations
@@ -11,13 +19,55 @@ from typing import Any
 
 import msgspec
 
+from boatlift.dataflow import Timing
 from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
-from boatlift.storage.records.division import units_in
+from boatlift.storage.records.division import UnitRecord, edges_of, units_in
 from boatlift.storage.records.history import LogHistory
 
-__all__ = ["accepts_state"]
+
+def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> None:
+    """Refuse a program with another division into units, unless the log has no fact of the units that differ.
+
+    Args:
+        history: The log's content.
+        program: The program that this process is about to claim.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]`.
+    """
+    before, now = units_in(history.program), units_in(program)
+    changed = {name for name in before.keys() | now.keys() if _shape(before.get(name)) != _shape(now.get(name))}
+    if not before or not changed:
+        return
+    what = f"other Spark jobs than before ({', '.join(sorted(changed))}), as after a change of a transform's policy"
+    live = history.live_records
+    waiting = sorted(edge for edge in edges_of(before) - edges_of(now) if live.sent.get(edge))
+    if not history.stopped or waiting:
+        why = f"messages wait on {', '.join(waiting)}" if waiting else "its last run did not stop cleanly"
+        raise DataError(
+            "PROGRAM_CHANGED",
+            f"the program is divided into {what}, and {why}: run it once more as it was until it has taken all of its "
+            "input, end it with Ctrl-C, then change it; or give the transforms the policies that they had",
+        )
+    processors = {**processors_of(history.program), **processors_of(program)}
+    for name in sorted(changed):
+        units = [each for each in (before.get(name), now.get(name)) if each is not None]
+        operators = [processors[operator] for unit in units for operator in unit.operators]
+        own_times = any(each.timing != Timing.EPOCHS.value for each in operators)
+        comes_or_goes = len(units) == 1
+        if own_times or live.taken.get(name) or (comes_or_goes and any(each.keeps_state for each in operators)):
+            raise DataError(
+                "PROGRAM_CHANGED",
+                f"the program is divided into {what}, and {name} keeps state, messages or times of its own, which "
+                "another division cannot take over: give the transforms the policies that they had",
+            )
+
+
+def _shape(unit: UnitRecord | None) -> object:
+    return None if unit is None else (unit.operators, unit.inputs, unit.outputs)
+
 
 State = Mapping[str, Mapping[str, str]]
 
@@ -28,7 +78,7 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
     Args:
         history: The log's content.
         entry: The entry.
-        before, now: Its value in the log, and in the program; None if it is not there.
+        before, now: Its value in the log, and in the program; None if it is absent.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` the state changes otherwise, or in a store in which steps may be executed again.
@@ -66,7 +116,7 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
 
 
 def _lost(before: State, now: State) -> str:
-    """Return the first column or part that is not as it was, in words; nothing if all are."""
+    """Return the first column or part that is gone or has another type, in words; empty if there is none."""
     for part, columns in before.items():
         if part not in now:
             return f"{part!r}, which is gone"

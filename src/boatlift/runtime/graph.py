@@ -26,23 +26,21 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["RecoveryNode", "edge_name", "position_of", "program_from", "program_of", "source_record"]
-
 
 @dataclass(frozen=True, slots=True)
 class RecoveryNode:
-    """A processor as far as time and recovery go.
+    """The properties of a processor that matter for time and recovery.
 
     Attributes:
-        reads: The processors that it reads; none of a source.
-        kind: What it keeps.
-        policy: What it makes durable.
+        reads: The processors that it reads; empty for a source.
+        kind: Source, stateless, stateful or sink.
+        policy: Its policy.
         ordered: True if it takes its messages in arrival order.
         batch: True if an epoch of its own covers many times of its input.
-        repeats: True if executing a step again, with the same determinants, gives the same rows; of a source, if it can
+        repeats: True if a step executed again with the same determinants yields the same rows; for a source, if it can
             be read again.
-        answers: True if it asks the outside, and the answers are recorded.
-        ledger: Of a sink: True if it tells which steps it holds.
+        answers: True if it asks an external system, and the answers are recorded.
+        ledger: For a sink: True if it keeps a ledger of its steps.
     """
 
     name: str
@@ -57,7 +55,7 @@ class RecoveryNode:
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
-    """Return what the machine drives.
+    """Return the program of a plan for the machine.
 
     Args:
         plan: The dataflow, in units.
@@ -87,11 +85,11 @@ def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Prog
 
 
 def program_from(nodes: Iterable[RecoveryNode]) -> Program:
-    """Return processors with their time domains, and edges with the projections that follow.
+    """Return processors with their time domains, and edges with the projections between them.
 
-    A processor in arrival order has the times of a sequence. For its receivers they are epochs again: one for each
-    message that it took. A batch has epochs of its own. For its receivers each of them is the epoch of its input with
-    which it ended; a receiver in arrival order, another batch, and a sink count the epochs of the batch as they are.
+    A processor in arrival order has the times of a sequence. Its receivers see them as epochs: one for each message
+    that it took. A batch has epochs of its own. Its receivers see each of them as the input epoch with which it ended;
+    but a receiver in arrival order, another batch, and a sink count the batch's own epochs.
     """
     nodes = list(nodes)
     orders = {n.name: ArrivalOrder(Sequence(tuple(edge_name(r, n.name) for r in n.reads))) for n in nodes if n.ordered}
@@ -120,32 +118,33 @@ def program_from(nodes: Iterable[RecoveryNode]) -> Program:
         for node in nodes
         for sender in node.reads
     ]
-    return Program(RecoveryGraph(vertices, edges), _regimes(nodes), orders, cuts)
+    return Program(RecoveryGraph(vertices, edges), _durabilities(nodes), orders, cuts)
 
 
-def _regimes(nodes: list[RecoveryNode]) -> dict[str, Durability]:
-    """Return what each processor makes durable.
+def _durabilities(nodes: list[RecoveryNode]) -> dict[str, Durability]:
+    """Return the durability of each processor.
 
-    A processor that is not deterministic makes its messages durable in place of its determinants; the end of a batch's
-    epoch counts once its messages are durable, or by itself if the batch keeps its inputs. The messages that come of a
-    source that cannot be read again cannot be made again either. So a processor with state makes its messages durable
-    with the state, because a sink commits one step after the other and may die in between. A processor without state
-    makes them durable at once if several sinks come after the source, because each sink would have to wait for the
-    others.
+    A nondeterministic processor makes its messages durable in place of its determinants; the end of a batch's epoch
+    counts once its messages are durable, or by itself if the batch keeps its inputs.
+
+    Messages downstream of a source that cannot be read again cannot be repeated either. So a stateful processor makes
+    its messages durable with the state, because a sink commits one step after the other and may crash in between. A
+    stateless processor makes them durable at once if several sinks are downstream of the source, because each sink
+    would have to wait for the others.
     """
-    made = {node.name: node for node in nodes}
+    by_name = {node.name: node for node in nodes}
 
     @cache
-    def behind(name: str) -> frozenset[str]:
-        node = made[name]
+    def unrepeatable_sources(name: str) -> frozenset[str]:
+        node = by_name[name]
         if not node.reads:
             return frozenset() if node.repeats else frozenset({name})
-        return frozenset().union(*map(behind, node.reads))
+        return frozenset().union(*map(unrepeatable_sources, node.reads))
 
-    sinks = Counter(chain.from_iterable(behind(node.name) for node in nodes if node.kind is Kind.SINK))
+    sinks = Counter(chain.from_iterable(unrepeatable_sources(node.name) for node in nodes if node.kind is Kind.SINK))
     durabilities = {}
     for node in nodes:
-        sources = behind(node.name)
+        sources = unrepeatable_sources(node.name)
         at_once = node.kind is Kind.STATELESS and any(sinks[source] > 1 for source in sources)
         with_state = node.kind is Kind.STATEFUL and bool(sources)
         recorded = node.repeats and (not node.batch or isinstance(node.policy, History))
@@ -159,10 +158,10 @@ def edge_name(sender: str, receiver: str) -> str:
 
 
 def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[str, Any]:
-    """Return the determinants of a source's time, which are its message too: a position, a clock reading, a seed."""
+    """Return the determinants of a source's time, which are also its message: a position, a clock reading, a seed."""
     return {"position": dict(position), "clock": clock, "seed": seed}
 
 
 def position_of(outcome: Mapping[str, Any] | None) -> Any:
-    """Return the position in the determinants of a source's time; None of a time for which the source had nothing."""
+    """Return the position in the determinants of a source's time; None for a time without input."""
     return None if outcome is None else outcome["position"]

@@ -7,20 +7,18 @@ from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
 
-__all__ = ["CrashError", "Disk"]
-
 
 class CrashError(Exception):
     """The simulated process dies here."""
 
 
 class Disk:
-    """Objects by name, as `Store` has it: an object is there whole once its creation has returned, or not at all.
+    """Objects by name, as in a `Store`: an object is there whole once its creation has returned, or not at all.
 
     Attributes:
         objects: The durable objects.
-        die: Called before and after each durable act; raises `CrashError` when the time has come.
-        syncs: Objects are synced before they count as durable; a fault if not.
+        die: Called before and after each durable act; raises `CrashError` if the process crashes there.
+        syncs: Objects are synced before they count as durable; False is a deliberate fault.
     """
 
     def __init__(self, die: Callable[[], None] = lambda: None) -> None:

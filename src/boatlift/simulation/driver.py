@@ -1,4 +1,4 @@
-"""One life of a driver: its log, its machine, and the acts that are outstanding."""
+"""A simulated driver process: its log, its machine, and its outstanding acts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
-from boatlift.simulation.deliveries import Deliveries
 from boatlift.simulation.disk import CrashError, Disk
-from boatlift.simulation.memory import Memory, clock_of, digest_of, rows_of
-from boatlift.simulation.settings import Settings
-from boatlift.simulation.world import World
+from boatlift.simulation.faults import Settings
+from boatlift.simulation.processors import Memory, clock_of, digest_of, rows_of
+from boatlift.simulation.world import Deliveries, World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
@@ -23,25 +22,23 @@ from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
 from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of
 
-__all__ = ["SimulatedDriver", "check_nothing_lost", "machine_of"]
-
 DATAFLOW = "simulated"
 FACTS_AN_OBJECT = 3
 SLUGGISH = 0.9
 LATE = 0.8
 TRIES = 2
-"""An act that is to wait makes way for another so often, if there is another."""
+"""An act that should wait makes way for another so often, if there is another."""
 
 TWICE = 0.1
 """The share of timers and probes that are answered twice, and of probes that fail."""
 
 LOOKS = 8
-"""After every so many manifests everything fails, to see whether collected payloads are needed."""
+"""After every so many manifests a recovery is tried, to see whether it needs collected payloads."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Delete:
-    """Deletes the copies that a manifest has made garbage."""
+    """Deletes the copies that are garbage after a manifest."""
 
     garbage: Mapping[str, int]
 
@@ -51,27 +48,26 @@ class SimulatedDriver:
 
     Args:
         disk: Survives the driver.
-        world: The outside.
+        world: The external systems.
         rng: Draws the schedule.
         settings: Of the machine.
-        tell: Takes every act, for the trace.
+        trace: Takes every act.
 
     Attributes:
-        heard, told: Every event so far, and the instructions that the machine gave for it, the start first. With
-            `facts` and `held`, which the machine began with, the events make it again.
-        outstanding: What is to be done, and answers that are on their way, in no order; but for what the log is to
-            write.
+        events, instructions: Every event so far, and the machine's instructions for it, those of the start first. With
+            the initial `facts` and `held`, the events reproduce the machine.
+        outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
         finished: The machine has finished.
     """
 
     def __init__(
-        self, disk: Disk, world: World, rng: random.Random, settings: Settings, tell: Callable[[object], None]
+        self, disk: Disk, world: World, rng: random.Random, settings: Settings, trace: Callable[[object], None]
     ) -> None:
-        self._world, self._rng, self._tell = world, rng, tell
+        self._world, self._rng, self._trace = world, rng, trace
         self.finished = False
         self.timeout = self.nothing = self.twice = self.dies_between = False
         self.outstanding: list[instructions.Instruction | events.Event | _Delete] = []
-        self.heard: list[events.Event] = []
+        self.events: list[events.Event] = []
         self._finishes = False
         self._collected = 0
         self._failed: frozenset[str] = frozenset()
@@ -82,34 +78,34 @@ class SimulatedDriver:
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.live_records.facts())
-        world.durable(self.facts)  # a write may have become durable in the moment in which its owner died
+        world.durable(self.facts)  # a write may have become durable in the moment in which its owner crashed
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
         self._deliveries = Deliveries(world, self.owner, ledgers, self._commit, self._later, disk.die)
         self.held = {**world.open_sinks(self.owner, eager), **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
-        self.told: list[list[instructions.Instruction]] = []
-        self._closed = {source: dict(world.chosen[source]) for source in world.items}
+        self.instructions: list[list[instructions.Instruction]] = []
+        self._closed = {source: dict(world.determinants[source]) for source in world.items}
         self._partnered = {source for source, common in settings.recipe.common_steps().items() if len(common) > 1}
         self._take_up(self.machine.start())
         check_nothing_lost(world, self.machine)
 
     @property
     def history(self) -> LogHistory:
-        """The meaning of its log."""
+        """The content of its log."""
         return self._log.history
 
     @property
     def idle(self) -> bool:
-        """Return whether no act is outstanding."""
+        """True if no act is outstanding."""
         return not (self.outstanding or self._commit.waits or self._finishes)
 
     def act(self) -> None:
         """Do any one of the outstanding acts; the log writes in the order of submission.
 
         Raises:
-            CrashError: The driver dies of the act.
+            CrashError: The driver crashes in the act.
             FencedError: Another driver has taken over.
         """
         self._acts += 1
@@ -121,11 +117,11 @@ class SimulatedDriver:
             self._write()
         else:
             todo = self.outstanding.pop(at)
-            self._tell(todo)
+            self._trace(todo)
             self._carry_out(todo)
 
     def fail(self, processors: Iterable[str]) -> None:
-        """Empty the memory of some processors; their next steps take their time to start."""
+        """Empty the memory of some processors; their next steps start late."""
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
         self._world.failed |= self._failed
@@ -136,22 +132,22 @@ class SimulatedDriver:
         ]
         self.outstanding = [todo for todo in self.outstanding if todo not in lost]
         self._acts_since_failure = 0
-        self.hear(events.ProcessorsFailed(self._failed))
+        self.handle(events.ProcessorsFailed(self._failed))
 
-    def hear(self, event: events.Event) -> None:
+    def handle(self, event: events.Event) -> None:
         """Hand the machine an event."""
-        self.heard.append(event)
+        self.events.append(event)
         self._take_up(self.machine.handle(event))
 
     def _later(self, act: instructions.Instruction | events.Event) -> None:
         self.outstanding.append(act)
 
-    def _take_up(self, given: list[instructions.Instruction]) -> None:
-        """Let instructions be carried out later; the log's writer takes its own at once, in order."""
-        self.told.append(given)
+    def _take_up(self, orders: list[instructions.Instruction]) -> None:
+        """Queue instructions to be carried out later; the log's writer takes its own at once, in order."""
+        self.instructions.append(orders)
         owns = not self._world.fences(self.owner)
-        for order in given:
-            if owns:  # a step of a fenced driver may name what its successor has deleted: that step fails
+        for order in orders:
+            if owns:  # a step of a fenced driver may name payloads that its successor has deleted: that step fails
                 self._memory.check(order)
             match order:
                 case instructions.AppendLog():
@@ -165,13 +161,13 @@ class SimulatedDriver:
                     self.outstanding.append(order)
 
     def _note_epochs(self, facts: Iterable[Fact]) -> None:
-        """Take note of the epochs that sources have closed, as the machine has them recorded."""
+        """Note the recorded epochs of sources."""
         for fact in facts:
             if isinstance(fact, Determinant) and fact.processor in self._closed:
                 self._closed[fact.processor][fact.time] = fact
             elif isinstance(fact, Truncation):
                 for source, closed in self._closed.items():
-                    self._closed[source] = {time: choice for time, choice in closed.items() if survives(choice, fact)}
+                    self._closed[source] = {time: each for time, each in closed.items() if survives(each, fact)}
 
     def _before(self, order: instructions.PollSource) -> Mapping[str, Any] | None:
         """Return the positions of the last epoch with input before one; None if there is none."""
@@ -181,12 +177,12 @@ class SimulatedDriver:
         return None if last is None else closed[last].outcome
 
     def _choice(self) -> int | None:
-        """Return the index of the next act; behind the last one: the log writes; None: no act is left."""
+        """Return the index of the next act; after the last one: the log writes; None: no act is left."""
         count = len(self.outstanding) + self._commit.waits
         if not count:
             return None
         if self._acts_since_failure < self.settings.late:
-            late, early = self._answers_to_earlier_lives()
+            late, early = self._answers_to_earlier_incarnations()
             if late and self._rng.random() < LATE:
                 return self._rng.choice(late)
             others = [at for at in range(count) if at not in early]
@@ -201,11 +197,8 @@ class SimulatedDriver:
                 at = self._rng.randrange(count)
         return at
 
-    def _answers_to_earlier_lives(self) -> tuple[list[int], set[int]]:
-        """Return the places of instructions to earlier lives.
-
-        The first are those that the present incarnation has by now, too; the others are those that it has not yet.
-        """
+    def _answers_to_earlier_incarnations(self) -> tuple[list[int], set[int]]:
+        """Return the places of instructions to earlier incarnations, with and without one to the present one."""
         asked = [
             (
                 at,
@@ -219,26 +212,26 @@ class SimulatedDriver:
                 instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
             )
         ]
-        lives = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
-        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == lives[name]}
-        earlier = [(at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < lives[name]]
+        present_of = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
+        present = {(kind, name) for _, kind, name, incarnation in asked if incarnation == present_of[name]}
+        earlier = [
+            (at, (kind, name) in present) for at, kind, name, incarnation in asked if incarnation < present_of[name]
+        ]
         return [at for at, late in earlier if late], {at for at, late in earlier if not late}
 
     def _stalls(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether an act is of the processor that stalls."""
+        """Return whether an act is of the stalled processor."""
         name, first, last = self.settings.stalled
         if not first <= self._acts < last or not isinstance(todo, instructions.Execute | instructions.CommitSink):
             return False
         return name == (todo.sink if isinstance(todo, instructions.CommitSink) else todo.processor)
 
     def _waits(self, todo: instructions.Instruction | events.Event | _Delete) -> bool:
-        """Return whether another act is to come first, if there is one."""
+        """Return whether another act should come first, if there is one."""
         match todo:
-            case events.LogDurable() if self._acts < self.settings.unheard:
+            case events.LogDurable() if self._acts < self.settings.unanswered:
                 return True
-            case events.LogDurable() | events.Persisted():
-                return self._rng.random() < self.settings.slow
-            case instructions.SetTimer() | instructions.ProbeRows():
+            case events.LogDurable() | events.Persisted() | instructions.SetTimer() | instructions.ProbeRows():
                 return self._rng.random() < self.settings.slow
             case instructions.Execute(processor):
                 starts = processor in self._failed and self._acts_since_failure < self.settings.restart
@@ -267,12 +260,12 @@ class SimulatedDriver:
                 if self.twice:
                     self.twice = False
                     self.outstanding.append(event)
-                self.hear(event)
+                self.handle(event)
             case instructions.SetTimer(processor, incarnation, deadline):
                 self._answer(todo, events.TimerFired(processor, incarnation, deadline))
             case instructions.ProbeRows(processor, incarnation, message):
                 if self._rng.random() < TWICE:
-                    self.hear(events.ProbeFailed(processor, incarnation, message))
+                    self.handle(events.ProbeFailed(processor, incarnation, message))
                 else:
                     probe = events.RowProbe(None, self._rng.random() < 0.5, rows_of(message.payload))
                     self._answer(todo, events.RowsProbed(processor, incarnation, message, probe))
@@ -299,25 +292,25 @@ class SimulatedDriver:
                     self._fail_everything()
             case instructions.Cancel():
                 if self._rng.random() < 0.5:
-                    self.outstanding = [t for t in self.outstanding if not _is_called_off(t, todo)]
+                    self.outstanding = [t for t in self.outstanding if not _is_cancelled(t, todo)]
             case instructions.Prepare():
                 pass
             case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
                 raise AssertionError(f"{todo} is done elsewhere")
             case _:
-                self.hear(todo)
+                self.handle(todo)
 
     def _answer(self, question: instructions.SetTimer | instructions.ProbeRows, answer: events.Event) -> None:
-        """Answer a question of a batch, and sometimes once more later."""
+        """Answer a batch's timer or probe, and sometimes once more later."""
         if self._rng.random() < TWICE:
             self.outstanding.append(question)
-        self.hear(answer)
+        self.handle(answer)
 
     def _run(self, order: instructions.Execute) -> None:
-        """Execute steps, some or all; an unrecorded choice is kept from the machine, which could not repeat it."""
+        """Execute steps, some or all; the machine gets no unrecorded determinant, which it could not repeat."""
         earlier = order.incarnation < self.machine.processors[order.processor].incarnation
         if earlier:
-            self._tell("an earlier incarnation answers")
+            self._trace("an earlier incarnation answers")
         void = earlier or self._world.fences(self.owner)
         part = self.settings.recipe.parts[order.processor]
         hidden = not part.deterministic and not part.durability.recorded
@@ -325,19 +318,19 @@ class SimulatedDriver:
             if not earlier:
                 taken = (message.payload for message in take.inputs)
                 self._memory.hold(order.processor, (*taken, *ran.sent.values(), *([ran.state] if ran.state else [])))
-            self.hear(replace(ran, determinant=None) if hidden else ran)
+            self.handle(replace(ran, determinant=None) if hidden else ran)
 
     def _write(self) -> None:
-        """Write the next group of submissions; the answer that it is durable comes some time later."""
+        """Write the next group of submissions; the answer comes some time later."""
         group = self._commit.take()
-        self._tell(f"the log writes {len(group)} submissions")
+        self._trace(f"the log writes {len(group)} submissions")
         self._commit.write(group)
         if self._commit.failure is not None:
             raise self._commit.failure
 
     def _written(self, order: instructions.AppendLog, error: BaseException | None) -> None:
         if error is None:
-            self._tell(order)
+            self._trace(order)
             self._world.durable(order.facts)
             self.outstanding.append(events.LogDurable(order.number))
 
@@ -356,7 +349,7 @@ class SimulatedDriver:
 
     def _place(self, order: instructions.CommitSink) -> None:
         if order.sink in self._world.without_ledger:
-            self._deliveries.place(order, unheard=self.timeout)
+            self._deliveries.place(order, unanswered=self.timeout)
             self.timeout = False
             return
         many = last_of(order.frontier) - last_of(self._world.held[order.sink])
@@ -382,7 +375,7 @@ class SimulatedDriver:
             self.outstanding.append(order)  # the commit is still on its way
 
     def _fail_everything(self) -> None:
-        """Fail everything: a recovery must not need what was just collected."""
+        """Try a recovery after a failure of everything: it must not need what was just collected."""
         history = Log.open(self._disk, DATAFLOW).history
         recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in self._world.without_ledger}
         machine = machine_of(tuple(history.live_records.facts()), {**self._world.held, **recorded}, self.settings)
@@ -392,7 +385,7 @@ class SimulatedDriver:
         check_nothing_lost(self._world, machine)
 
 
-def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
+def _is_cancelled(todo: object, order: instructions.Cancel) -> bool:
     return (
         isinstance(todo, instructions.Execute)
         and todo.processor == order.processor
@@ -401,7 +394,7 @@ def _is_called_off(todo: object, order: instructions.Cancel) -> bool:
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
-    """Return a machine over durable facts, and what sinks hold."""
+    """Return a machine over durable facts and the frontiers of sinks."""
     return StateMachine(
         settings.recipe.program(),
         LiveRecords.of(facts),
@@ -428,4 +421,4 @@ def check_nothing_lost(world: World, machine: StateMachine) -> None:
         assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"
     for source, acknowledged in world.acknowledged.items():
         done = machine.processors[source].done
-        assert acknowledged <= done, f"{source} was told that {acknowledged} is not needed, and begins after {done}"
+        assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"

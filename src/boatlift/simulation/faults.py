@@ -1,4 +1,4 @@
-"""The faults of a simulation, and their moments."""
+"""The faults of a simulation and their moments, and the settings of its machines: both are drawn by the seed."""
 
 from __future__ import annotations
 
@@ -7,19 +7,59 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-__all__ = ["Fault", "FaultKind", "faults_up_a_chain", "random_faults"]
+from boatlift.runtime.machine import instructions
+from boatlift.simulation.recipes import Recipe
+
+
+class Settings:
+    """The settings of a simulated driver's machine, and the delays around it.
+
+    Attributes:
+        checked: The machine checks its invariants.
+        recipe: The program, with the policies of this driver.
+        collect_after, messages_ahead, bytes_ahead: As `StateMachine` has them; each message has one byte.
+        slow: The probability that an answer of the store, a timer or a probe waits once more.
+        unanswered: For the first so many acts no write of the log is answered, while any other act is outstanding.
+        most: The most steps of one job.
+        restart: For so many acts after a failure the steps of a failed processor often wait.
+        late: For so many acts after a failure answers to earlier incarnations come when they do the most harm.
+        sluggish: Processors with long runs: the following steps are prepared meanwhile, several at a time.
+        stalled: A processor that does not answer for a while, and the first and the last of these acts.
+        idle: The probability that a source with partners answers a poll with no input.
+    """
+
+    def __init__(self, rng: random.Random, recipe: Recipe, *, checked: bool) -> None:
+        self.recipe = recipe
+        self.checked = checked
+        self.collect_after = rng.choice((1, 4, 16))
+        self.messages_ahead = rng.choice((4, 12, 32))
+        self.slow = rng.choice((0.0, 0.0, 0.7, 0.95))
+        self.unanswered = rng.choice((0, 0, 40))
+        self.restart = rng.choice((0, 10, 30))
+        self.most = rng.choice((1, 1, 2, 5))
+        self.late = rng.choice((0, 20, 60))
+        share = rng.choice((0.0, 0.0, 0.3))
+        self.sluggish = frozenset(name for name in recipe.parts if rng.random() < share)
+        self.idle = rng.choice((0.0, 0.3, 0.7, 0.9))
+        begin = rng.randint(0, 80)
+        self.bytes_ahead = rng.choice((3, 1000, 1000))
+        self.stalled = (rng.choice(list(recipe.parts)), begin, begin + rng.choice((0, 60, 200)))
+
+    def steps_per_job(self, _processor: str, takes: Sequence[instructions.StepInput]) -> int:
+        """As `StateMachine` has it."""
+        return min(self.most, len(takes))
 
 
 class FaultKind(Enum):
     """The kinds of faults."""
 
-    CRASH = "the driver dies"
-    CRASH_IN_ACT = "the driver dies before or after a durable act that is to come"
-    CRASH_BETWEEN = "the driver dies after some of the times that it is to make visible, at the next chance"
-    ZOMBIE = "the driver is taken for dead, and goes on"
+    CRASH = "the driver crashes"
+    CRASH_IN_ACT = "the driver crashes before or after a later durable act"
+    CRASH_BETWEEN = "the driver crashes after some times of its next commit of several"
+    ZOMBIE = "the driver is presumed dead, and continues"
     FAIL = "some processors lose their memory"
     TIMEOUT = "a sink does not answer, whether it has committed or not"
-    IDLE = "a source has nothing for a while"
+    IDLE = "a source has no input for a while"
     DUPLICATE = "a source answers twice"
 
 
@@ -30,7 +70,7 @@ class Fault:
     Attributes:
         at: The number of acts before it.
         kind: Its kind.
-        detail: Decides what the kind leaves open, such as the number of durable acts before a crash.
+        detail: A random number for the details of a kind, such as the number of durable acts before a crash.
         who: The processors that fail.
     """
 
@@ -44,7 +84,7 @@ class Fault:
 
 
 def random_faults(rng: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
-    """Return a few faults; some come soon after another.
+    """Return a few faults, some of them in quick succession.
 
     Args:
         rng: Draws them.
@@ -77,9 +117,9 @@ def _faults_of_a_young_driver(rng: random.Random, names: Sequence[str]) -> tuple
 def faults_up_a_chain(rng: random.Random, chain: Sequence[str], acts: int) -> tuple[Fault, ...]:
     """Return three failures in a row, up a chain of processors.
 
-    First a processor in the middle fails; while it replays, the one before; then the one in the middle again, or those
-    behind it. A replay that was certain after the first failure is not after the second, and must not count as true
-    after the third.
+    First a processor in the middle fails; while it replays, its sender; then the one in the middle again, or its
+    readers. A replay that was certain after the first failure is uncertain after the second, and must not count as
+    certain after the third.
     """
     before, middle, *behind = chain
     at = rng.randint(acts // 4, acts)

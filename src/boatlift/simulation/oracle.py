@@ -1,8 +1,8 @@
-"""One execution without failures, with the choices that survived: the outside must hold its results.
+"""The oracle: one execution without failures, with the surviving determinants, must have the same effects.
 
-The oracle shares no code with the runtime. Effects are traced back, node by node, to all that led to them; no
-processor may have two pasts. Then the program is executed again from the choices found there, one processor after the
-other, from the first time to the last.
+The oracle shares no code with the runtime. Effects are traced back, node by node, to their whole past; no processor may
+have two pasts. Then the program is executed again from the determinants found there, one processor after the other,
+from the first time to the last.
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from boatlift.dataflow import batch_of
-from boatlift.simulation.memory import rows_of
-from boatlift.simulation.processors import NOTHING, SimulatedProcessor
+from boatlift.simulation.processors import NOTHING, SimulatedProcessor, rows_of
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
-
-__all__ = ["judge"]
 
 Messages = dict[Any, str]
 """Sender's time to digest, of one edge."""
@@ -31,7 +28,7 @@ def judge(world: World) -> None:
         AssertionError: the effects belong to no single execution, or one is lost.
     """
     survived = _survivors(world)
-    ends = {name: [chosen[n].taken for n in sorted(chosen)] for name, chosen in world.chosen.items()}
+    ends = {name: [recorded[n].taken for n in sorted(recorded)] for name, recorded in world.determinants.items()}
     execution = _Execution(world, survived, ends)
     for name, part in world.recipe.parts.items():
         if part.role is Role.SINK:
@@ -46,26 +43,26 @@ def judge(world: World) -> None:
 
 
 def _survivors(world: World) -> dict[str, dict[Any, SimulatedProcessor]]:
-    """Return, by processor and time, the nodes that led to the effects."""
+    """Return, by processor and time, the nodes that the effects depend on."""
     visible = (digest for effects in world.effects.values() for effect in effects.values() for _, _, digest in effect)
     survived: dict[str, dict[Any, SimulatedProcessor]] = defaultdict(dict)
     for node in world.nodes.past_of(visible):
         other = survived[node.processor].setdefault(node.time, node)
         if other != node:
-            raise AssertionError(f"what became visible belongs to no single execution: {node} and {other}")
+            raise AssertionError(f"the effects belong to no single execution: {node} and {other}")
     for source, items in world.items.items():
-        chosen = world.chosen[source]
-        times = {time: world.nodes[made.outcome["node"]] for time, made in chosen.items() if made.outcome is not None}
+        recorded = world.determinants[source]
+        times = {time: world.nodes[made.outcome["node"]] for time, made in recorded.items() if made.outcome is not None}
         if strange := set(survived[source].values()) - set(times.values()):
             raise AssertionError(f"{source} has no record of {strange}, which became visible")
         survived[source] = times
         nodes = [times[time] for time in sorted(times)]
-        parts = [node.choice for node in nodes]
+        parts = [node.determinant for node in nodes]
         begins, ends = [0, *(end for _, end in parts)], [*(start for start, _ in parts), items]
         if begins != ends or [node.time for node in nodes] != list(range(world.recipe.epochs)):
             raise AssertionError(f"{source} was divided into {parts}, of {items} items")
-        if sorted(chosen) != list(range(len(chosen))):
-            raise AssertionError(f"{source} closed {sorted(chosen)}")
+        if sorted(recorded) != list(range(len(recorded))):
+            raise AssertionError(f"{source} closed {sorted(recorded)}")
     _check_steps_without_input(world, survived)
     return survived
 
@@ -73,11 +70,11 @@ def _survivors(world: World) -> dict[str, dict[Any, SimulatedProcessor]]:
 def _check_steps_without_input(world: World, survived: dict[str, dict[Any, SimulatedProcessor]]) -> None:
     """Check that sources that meet have the same steps, and that each step has input of one of them."""
     for group in set(world.recipe.common_steps().values()):
-        steps = {len(world.chosen[source]) for source in group}
+        steps = {len(world.determinants[source]) for source in group}
         if len(steps) > 1:
             raise AssertionError(f"{sorted(group)} do not have the same steps: {steps}")
-        # A source that keeps no rows may have had input at a step once, and closed it without after a failure.
-        # So may any other, if it failed alone before the log had told of the position.
+        # A source that keeps no rows may have had input at a step once, and closed it without input after a failure.
+        # So may any other, if it failed alone before its position was in the log.
         again = all(world.recipe.parts[source].deterministic and source not in world.failed for source in group)
         with_input: set[Any] = set().union(*(survived[source] for source in group))
         if again and with_input != set(range(*steps)):
@@ -85,7 +82,7 @@ def _check_steps_without_input(world: World, survived: dict[str, dict[Any, Simul
 
 
 class _Execution:
-    """All that a program computes, given its choices."""
+    """All results of a program, given its determinants."""
 
     def __init__(
         self, world: World, survived: dict[str, dict[Any, SimulatedProcessor]], ends: dict[str, list[Any]]
@@ -102,7 +99,7 @@ class _Execution:
                 case Role.SOURCE:
                     for time, node in sorted(survived[name].items()):
                         self._send(name, time, node)
-                    self._send_nothing(name, world.chosen[name].keys() - survived[name].keys())
+                    self._send_nothing(name, world.determinants[name].keys() - survived[name].keys())
                 case Role.ORDERED:
                     self._in_order(name)
                 case Role.BATCH:
@@ -145,7 +142,7 @@ class _Execution:
         return {time: sorted(effect) for time, effect in arrived.items()}
 
     def _epoch(self, wire: Wire, time: Any) -> int:
-        """Return the epoch of a message outside of its sender."""
+        """Return the epoch of a message as its receivers see it."""
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
@@ -158,9 +155,9 @@ class _Execution:
 
     def _run(self, name: str, time: Any, effect: Iterable[tuple[str, Any, str]], state: str | None) -> str | None:
         part, known, taken = self._recipe.parts[name], self._survived[name].get(time), tuple(effect)
-        choice = None if part.deterministic or known is None else known.choice
-        node = SimulatedProcessor(name, time, choice, taken, state)
-        # What was chosen and led to nothing visible is not known; nor is what came of it, and whether it went on.
+        determinant = None if part.deterministic or known is None else known.determinant
+        node = SimulatedProcessor(name, time, determinant, taken, state)
+        # A determinant without a visible effect is unknown; so are its consequences.
         led_by = {digest for _, _, digest in taken} | {state}
         unknown = (known is None and not part.deterministic) or not self._unknown.isdisjoint(led_by)
         if unknown:
@@ -171,23 +168,20 @@ class _Execution:
         return node.digest if part.keeps else None
 
     def _check_silence(self, node: SimulatedProcessor) -> None:
-        """Check that a step that led to no effect was executed, and chose to send nothing."""
+        """Check that a step without an effect was executed, and sent no message by its determinant."""
         more = self._is_partial(
             node.processor
-        )  # then it may have taken what is not known here, and its state has that in it
+        )  # then it may have taken messages that are unknown here, and its state depends on them
         ran = [n for n in self._nodes.at(node.processor, node.time) if more or n.state == node.state]
         ran = [n for n in ran if self._took(n, node)]
         wires = self._recipe.outputs(node.processor)
         if not any(all(not sends(self._recipe, w, n.time, n.digest) for w in wires) for n in ran):
             raise AssertionError(
-                f"{node.processor} never sent nothing at {node.time}: what it sent is lost, or it never ran"
+                f"{node.processor} never sent nothing at {node.time}: its message is lost, or it never ran"
             )
 
     def _took(self, ran: SimulatedProcessor, node: SimulatedProcessor) -> bool:
-        """Return whether a node took the same.
-
-        A message whose sender's last steps led to no effect may be missing here.
-        """
+        """Return whether two nodes have the same inputs, except messages of senders whose last steps are unknown."""
         sources = {wire.name: wire.source for wire in self._recipe.inputs(node.processor)}
 
         def known_of(inputs: Iterable[tuple[str, Any, str]]) -> set[tuple[str, Any, str | None]]:
@@ -199,11 +193,11 @@ class _Execution:
         return expected <= took and not known
 
     def _is_partial(self, name: str) -> bool:
-        """Return whether a processor may have taken more than is known here, and so computed something else."""
+        """Return whether a processor may have taken messages that are unknown here."""
         return any(self._is_short(wire.source) for wire in self._recipe.inputs(name) if not wire.back)
 
     def _is_short(self, name: str) -> bool:
-        """Return whether the last steps of a processor, or of a sender of it, are not known."""
+        """Return whether the last steps of a processor, or of a sender of it, are unknown."""
         return name in self._short or self._is_partial(name)
 
     def _send(self, name: str, time: Any, node: SimulatedProcessor, *, unknown: bool = False) -> None:
@@ -224,7 +218,7 @@ class _Execution:
         while (time := self._next_event(name, state)) is not None:
             edge, n = time
             if not queues[edge] and not self._recipe.parts[name].keeps and self._is_short(senders[edge]):
-                self._short.add(name)  # what came last led to nothing visible, and is not known
+                self._short.add(name)  # the last message had no visible effect, and is unknown
                 break
             if n != len(self._numbers[name]) - sum(k[0] != edge for k in self._numbers[name]) or not queues[edge]:
                 raise AssertionError(f"{name} took {(edge, n)} after {list(self._numbers[name])}")
@@ -237,10 +231,7 @@ class _Execution:
                 raise AssertionError(f"{name} never took {queues}")
 
     def _next_event(self, name: str, state: str | None) -> Any:
-        """Return which message a processor takes next: as its state followed from the one before.
-
-        One without state as was recorded.
-        """
+        """Return the message that a processor takes next: by its chain of states, or, without state, by the record."""
         if not self._recipe.parts[name].keeps:
             ends, number = self._ends[name], len(self._numbers[name])
             taken = [edge for edge, _ in self._numbers[name]]
@@ -248,14 +239,11 @@ class _Execution:
         nodes = self._survived[name].values()
         after = {node.state: node for node in nodes}
         if len(after) < len(nodes):
-            raise AssertionError(f"what {name} took belongs to no single execution: {list(nodes)}")
+            raise AssertionError(f"the inputs of {name} belong to no single execution: {list(nodes)}")
         return after[state].time if state in after else None
 
     def _swallowed(self, name: str) -> bool:
-        """Return whether a processor's last steps may have led to no effect.
-
-        Some processor behind it does not always send.
-        """
+        """Return whether a processor's last steps may have no effect: some processor downstream may send nothing."""
         behind = {wire.target for wire in self._recipe.outputs(name) if not wire.back}
         return any(self._recipe.parts[p].swallows or self._swallowed(p) for p in behind)
 

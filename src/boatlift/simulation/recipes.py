@@ -29,27 +29,25 @@ from boatlift.times import (
     ToSequence,
 )
 
-__all__ = ["COUNTING", "LOOP_ITERATIONS", "Recipe", "RecipePart", "Role", "Wire", "random_durability", "random_recipe"]
-
 LOOP_ITERATIONS = 3
 
 PROBED = 0.4
 """The share of batches whose rows are probed."""
 
-BOUNDED = 0.4
+LIMITED = 0.4
 """The share of batches whose epochs end with so many rows."""
 
 ALONE = 0.3
-"""The share of these that nothing else ends."""
+"""The share of these without another end."""
 
 TIMED = 0.3
 """The share of lazy processors whose state becomes durable by the clock, too."""
 
 LOGGED = 0.25
-"""The share of processors without state that keep their inputs."""
+"""The share of stateless processors that log their inputs."""
 
 AT_LEAST_ONCE = 0.5
-"""The share of programs that have sinks without an account, and of their sinks that keep none."""
+"""The share of programs with sinks without a ledger, and the share of such sinks in them."""
 
 
 class Role(Enum):
@@ -80,12 +78,12 @@ class RecipePart:
 
     Attributes:
         keeps: It keeps state.
-        deterministic: It makes no choices of its own.
+        deterministic: It has no determinants of its own.
         durability: Its durability.
         skips: It sends nothing at every time whose number divides by this; 0: it always sends.
-        hesitates: Its choice decides whether it sends.
+        hesitates: Its determinant decides whether it sends.
         depth: The number of loops that it is in.
-        ledger: A sink tells what it holds; else the log is its account.
+        ledger: A sink keeps a ledger; else the log is its ledger.
     """
 
     name: str
@@ -100,7 +98,7 @@ class RecipePart:
 
     @property
     def swallows(self) -> bool:
-        """Return whether the processor may take a message and send none."""
+        """True if the processor may take a message and send none."""
         return self.hesitates or self.skips > 0
 
     def __str__(self) -> str:
@@ -109,8 +107,8 @@ class RecipePart:
             (not self.deterministic, "chooses" if self.durability.recorded else "chooses, unrecorded"),
             (self.durability.messages, "messages durable"),
             (self.skips, f"sends nothing at every {self.skips}."),
-            (self.hesitates, "sends or not by choice"),
-            (not self.ledger, "keeps no account"),
+            (self.hesitates, "sends or not by its determinant"),
+            (not self.ledger, "keeps no ledger"),
         )
         policy = "" if self.role in {Role.SOURCE, Role.SINK} else f", {self.durability.policy}"
         return f"{self.name}: {self.role.value}{policy}" + "".join(f", {what}" for holds, what in traits if holds)
@@ -162,9 +160,9 @@ class Recipe:
         return replace(self, parts=parts).with_histories(rng)
 
     def with_histories(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some processors without state keep their inputs; those with state may, too.
+        """Return the same program in which some stateless processors log their inputs; stateful ones may, too.
 
-        Choices are then recorded: the ends of a batch's epochs, in place of what it sends.
+        Determinants are then recorded: the ends of a batch's epochs, in place of its messages.
         """
         parts = dict(self.parts)
         for name, part in self.parts.items():
@@ -176,49 +174,56 @@ class Recipe:
                 parts[name] = replace(part, durability=kept)
         return replace(self, parts=parts)
 
-    def with_probes(self, rng: random.Random) -> Recipe:
-        """Return the same program in which the rows of some batches are probed."""
-        parts = dict(self.parts)
-        for name, part in self.parts.items():
-            policy = part.durability.policy
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < PROBED:
-                probed = replace(policy, when="count(*) > 0")
-                parts[name] = replace(part, durability=replace(part.durability, policy=probed))
+    def _with_policies(self, change: Callable[[RecipePart, Policy], Policy]) -> Recipe:
+        parts = {
+            name: replace(part, durability=replace(part.durability, policy=change(part, part.durability.policy)))
+            for name, part in self.parts.items()
+        }
         return replace(self, parts=parts)
 
-    def with_bounds_of_rows(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some batches end with so many rows, whatever else ends them or not."""
-        parts = dict(self.parts)
-        for name, part in self.parts.items():
-            policy = part.durability.policy
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < BOUNDED:
+    def with_probes(self, rng: random.Random) -> Recipe:
+        """Return the same program in which the rows of some batches are probed."""
+
+        def change(part: RecipePart, policy: Policy) -> Policy:
+            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < PROBED:
+                return replace(policy, when="count(*) > 0")
+            return policy
+
+        return self._with_policies(change)
+
+    def with_limits_of_rows(self, rng: random.Random) -> Recipe:
+        """Return the same program in which some batches end with so many rows, with or without their other ends."""
+
+        def change(part: RecipePart, policy: Policy) -> Policy:
+            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < LIMITED:
                 others = Batch() if rng.random() < ALONE else policy
-                bounded = replace(others, rows=rng.randint(1, 4))
-                parts[name] = replace(part, durability=replace(part.durability, policy=bounded))
-        return replace(self, parts=parts)
+                return replace(others, rows=rng.randint(1, 4))
+            return policy
+
+        return self._with_policies(change)
 
     def with_checkpoints_by_the_clock(self, rng: random.Random) -> Recipe:
         """Return the same program in which some states become durable by the clock, too, or by the clock alone."""
-        parts = dict(self.parts)
-        for name, part in self.parts.items():
-            policy = part.durability.policy
+
+        def change(_part: RecipePart, policy: Policy) -> Policy:
             if isinstance(policy, Lazy) and rng.random() < TIMED:
-                timed = replace(policy, seconds=rng.choice((0.1, 1.0)))
-                parts[name] = replace(part, durability=replace(part.durability, policy=timed))
-        return replace(self, parts=parts)
+                return replace(policy, seconds=rng.choice((0.1, 1.0)))
+            return policy
+
+        return self._with_policies(change)
 
     def with_data_in_flight(self, rng: random.Random) -> Recipe:
         """Return the same program in which some checkpoints keep all data in flight, and some none."""
-        parts = dict(self.parts)
-        for name, part in self.parts.items():
-            policy = part.durability.policy
+
+        def change(_part: RecipePart, policy: Policy) -> Policy:
             if isinstance(policy, Lazy):
-                other = replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
-                parts[name] = replace(part, durability=replace(part.durability, policy=other))
-        return replace(self, parts=parts)
+                return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
+            return policy
+
+        return self._with_policies(change)
 
     def with_sinks_without_ledger(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some sinks keep no account of what they hold."""
+        """Return the same program in which some sinks keep no ledger."""
         share = AT_LEAST_ONCE if rng.random() < AT_LEAST_ONCE else 0.0
         parts = {
             name: replace(part, ledger=not (part.role is Role.SINK and rng.random() < share))
@@ -227,7 +232,7 @@ class Recipe:
         return replace(self, parts=parts)
 
     def program(self) -> Program:
-        """Return a fresh program, with nothing chosen yet."""
+        """Return a new program, without determinants yet."""
         orders = {
             name: ArrivalOrder(Sequence(tuple(wire.name for wire in self.inputs(name))))
             for name, part in self.parts.items()
@@ -423,10 +428,7 @@ class _Making:
         return replace(part, durability=random_durability(self.rng, part))
 
     def chain(self) -> Recipe:
-        """Return a chain: a processor with unrecorded choices.
-
-        One that keeps messages longer than its state; one that needs both.
-        """
+        """Return a chain of three: unrecorded determinants; messages kept longer than the state; a reader of both."""
         rng, stream = self.rng, self.streams[0]
         unrecorded = Durability(Lazy(every=rng.randint(1, 2)), recorded=False)
         logged = Durability(Lazy(every=rng.randint(2, 4)), rng.random() < 0.5, messages=rng.random() < 0.7)

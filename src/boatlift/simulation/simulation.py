@@ -1,21 +1,19 @@
-"""One seed, from its first act to its last."""
+"""A simulation of one seed, from its first act to its last, and the shrinking of a failing seed."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Set as AbstractSet
 from copy import copy
+from dataclasses import dataclass, replace
 
-from boatlift.errors import FencedError
+from boatlift.errors import BoatliftError, FencedError
 from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.driver import SimulatedDriver
-from boatlift.simulation.faults import Fault, FaultKind, faults_up_a_chain, random_faults
+from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import random_recipe
-from boatlift.simulation.settings import Settings
 from boatlift.simulation.world import World
-
-__all__ = ["Simulation", "simulate"]
 
 MOST_ACTS = 20_000
 CHANGED = 0.3
@@ -34,7 +32,7 @@ class Simulation:
     Attributes:
         faults: All faults.
         acts: The number of acts so far.
-        driver: The driver that lives; None while none does.
+        driver: The running driver; None while there is none.
     """
 
     def __init__(
@@ -45,27 +43,27 @@ class Simulation:
         epochs: int | None = None,
         checked: bool = True,
     ) -> None:
-        of_recipe, of_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
+        for_recipe, for_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
-        self._of_lives = random.Random(f"lives {seed}")
+        self._for_lives = random.Random(f"lives {seed}")
         self._drivers = 0
-        self.recipe = random_recipe(of_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
-        self.recipe = self.recipe.with_bounds_of_rows(random.Random(f"rows {seed}"))
+        self.recipe = random_recipe(for_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
+        self.recipe = self.recipe.with_limits_of_rows(random.Random(f"rows {seed}"))
         self.recipe = self.recipe.with_checkpoints_by_the_clock(random.Random(f"timed {seed}"))
         self.recipe = self.recipe.with_data_in_flight(random.Random(f"in flight {seed}"))
         self.recipe = self.recipe.with_sinks_without_ledger(random.Random(f"sinks {seed}"))
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
         if self.recipe.chain:
-            self.faults = faults_up_a_chain(of_faults, self.recipe.chain, acts * 3 // 4)
+            self.faults = faults_up_a_chain(for_faults, self.recipe.chain, acts * 3 // 4)
         else:
-            self.faults = random_faults(of_faults, list(self.recipe.parts), acts)
+            self.faults = random_faults(for_faults, list(self.recipe.parts), acts)
         self._left = [fault for n, fault in enumerate(self.faults) if n not in without]
-        self._told: list[object] = []
+        self._trace: list[object] = []
         self.acts = 0
         self.world = World(self.recipe, self._schedule, digests=checked)
         self.disk = Disk(self._perhaps_die)
-        self._settings = Settings(of_recipe, self.recipe, checked=checked)
+        self._settings = Settings(for_recipe, self.recipe, checked=checked)
         self._fuse: int | None = None
         self._next_fuse: int | None = None
         self.driver: SimulatedDriver | None = None
@@ -74,34 +72,34 @@ class Simulation:
     @property
     def trace(self) -> list[str]:
         """All acts, one a line."""
-        return [str(what) for what in self._told]
+        return [str(what) for what in self._trace]
 
     def run(self) -> None:
-        """Live, die and live again until all is done, then compare the outside with the oracle.
+        """Start and crash drivers until the run is over, then compare the external systems with the oracle.
 
         Raises:
-            AssertionError: the outside is wrong, or no driver goes on.
+            AssertionError: the external systems have wrong content, or no driver makes progress.
             BoatliftError: the machine or the log has found a fault.
         """
         while self.driver is None or not self.driver.finished:
             self.acts += 1
             assert self.acts < MOST_ACTS, "the simulation does not end"
             try:
-                self._go_on()
+                self._act()
             except CrashError:
                 self._die()
         self._fuse = None
         judge(self.world)
 
-    def _go_on(self) -> None:
+    def _act(self) -> None:
         self._happen()
         if self.driver is None:
-            self._told.append("a driver starts")
-            if self._drivers and self._of_lives.random() < CHANGED:
+            self._trace.append("a driver starts")
+            if self._drivers and self._for_lives.random() < CHANGED:
                 self._settings = copy(self._settings)
-                self._settings.recipe = self.recipe.with_other_durabilities(self._of_lives)
+                self._settings.recipe = self.recipe.with_other_durabilities(self._for_lives)
             self._drivers += 1
-            self.driver = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._told.append)
+            self.driver = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._trace.append)
             return
         if self._zombies and self._schedule.random() < 0.3:
             self._stagger(self._schedule.choice(self._zombies))
@@ -109,13 +107,13 @@ class Simulation:
         self.driver.act()
 
     def _die(self) -> None:
-        self._told.append("the driver dies")
+        self._trace.append("the driver dies")
         self._fuse, self._next_fuse, self.driver = self._next_fuse, None, None
         self.disk.lose_power()
 
     def _stagger(self, zombie: SimulatedDriver) -> None:
-        """Let a driver that was taken for dead act once more, until it is refused."""
-        self._told.append("a zombie goes on")
+        """Let a driver that was presumed dead act once more, until it is fenced."""
+        self._trace.append("a zombie goes on")
         try:
             zombie.act()
         except FencedError:
@@ -128,7 +126,7 @@ class Simulation:
         while self._left and self._left[0].at <= self.acts:
             fault = self._left.pop(0)
             if self.driver is not None:
-                self._told.append(fault)
+                self._trace.append(fault)
                 self._strike(self.driver, fault)
 
     def _strike(self, driver: SimulatedDriver, fault: Fault) -> None:
@@ -154,7 +152,7 @@ class Simulation:
 
     @staticmethod
     def _while_it_recovers(fault: Fault) -> int | None:
-        """Return the number of durable acts after which the next driver dies as well; None if it lives."""
+        """Return the number of durable acts after which the next driver crashes, too; None if it does not."""
         return (fault.detail >> 4) % 6 if fault.detail & 8 else None
 
     def _perhaps_die(self) -> None:
@@ -169,3 +167,76 @@ def simulate(seed: int) -> list[str]:
     simulation = Simulation(seed)
     simulation.run()
     return simulation.trace
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A seed, or a part of it.
+
+    Attributes:
+        without: The numbers of the faults that are left out, from 0.
+        epochs: The number of epochs that sources close; None: as the seed has it.
+        checked: The machine checks itself, so that faults are found where they arise; else only the external
+            systems are compared.
+    """
+
+    seed: int
+    without: frozenset[int] = frozenset()
+    epochs: int | None = None
+    checked: bool = True
+
+    def simulation(self) -> Simulation:
+        """Return the simulation."""
+        return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
+
+    @property
+    def command(self) -> str:
+        """The command that repeats this case."""
+        without = f" --without {','.join(map(str, sorted(self.without)))}" if self.without else ""
+        epochs = "" if self.epochs is None else f" --epochs {self.epochs}"
+        return f"boatlift simulate --seed {self.seed}{without}{epochs}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A failed simulation.
+
+    Attributes:
+        error: The fault that was found.
+        trace: All acts before, one a line.
+    """
+
+    case: Case
+    error: Exception
+    trace: tuple[str, ...]
+
+    def __str__(self) -> str:
+        said = str(self.error) if isinstance(self.error, BoatliftError | AssertionError) else repr(self.error)
+        return said.partition("\n")[0]
+
+
+def attempt(case: Case) -> Failure | None:
+    """Run a case, and return its failure; None if it passes."""
+    simulation = case.simulation()
+    try:
+        simulation.run()
+    except Exception as error:  # noqa: BLE001 - any error is a finding
+        return Failure(case, error, tuple(simulation.trace))
+    return None
+
+
+def shrunk(failure: Failure) -> Failure:
+    """Return a smaller failure, without needless faults and then without needless last epochs.
+
+    The smaller case may fail in another way.
+    """
+    smallest = failure
+    faults = range(len(failure.case.simulation().faults))
+    for number in reversed(faults):
+        case = smallest.case
+        smallest = attempt(replace(case, without=case.without | {number})) or smallest
+    for epochs in range(1, smallest.case.simulation().recipe.epochs):
+        fewer = attempt(replace(smallest.case, epochs=epochs))
+        if fewer is not None:
+            return fewer
+    return smallest

@@ -1,4 +1,4 @@
-"""The outside, which survives every driver: sources, sinks, durable payloads, and all that was ever computed."""
+"""The external systems, which outlive every driver: sources, sinks, durable payloads, and all nodes ever computed."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import random
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from boatlift.errors import FencedError
 from boatlift.runtime.machine import events, instructions
-from boatlift.simulation.memory import digest_of
-from boatlift.simulation.processors import Nodes, SimulatedProcessor
+from boatlift.simulation.processors import Nodes, SimulatedProcessor, digest_of
 from boatlift.simulation.recipes import LOOP_ITERATIONS, Recipe, Role, Wire
+from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -22,32 +23,30 @@ from boatlift.storage.records.facts import (
     payloads_of,
     survives,
 )
+from boatlift.storage.records.records import SinkCommit
 from boatlift.times import AnyFrontier, Frontier, last_of
-
-__all__ = ["Effect", "World"]
 
 Effect = tuple[tuple[str, Any, str], ...]
 """The messages that became visible at a time of a sink: (edge, sender's time, digest) each."""
 
 
 class World:
-    """The outside, and the engine.
+    """The external systems, and the engine.
 
-    It trusts no driver: a sink refuses a fenced one, a source refuses a read of acknowledged input, and every effect is
+    They trust no driver: a sink fences old owners, a source refuses a read of acknowledged input, and every effect is
     noted as it becomes visible.
 
     Attributes:
         items: Source to the number of its items.
-        chosen: Processor to time to its durable choice, collected or not.
-        held: Sink to the frontier that it holds; without an account, the times that were delivered.
-        without_ledger: The sinks that keep no account of what they hold.
+        determinants: Processor to time to its durable determinant, collected or not.
+        held: Sink to the frontier that it holds; without a ledger, the times that were delivered.
+        without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
         effects: Sink to time to the messages that became visible.
         failed: The processors that failed alone at some time.
         acknowledged: Source to the times that no driver may read again.
         digests: Results have a digest, so that the machine itself can compare them.
-        kept: Digest of each state and message that is durable to the number of the copy: each is kept under a name of
-            its own.
+        kept: Digest of each durable state and message to the number of its copy: each copy has a name of its own.
     """
 
     def __init__(self, recipe: Recipe, rng: random.Random, *, digests: bool = True) -> None:
@@ -56,7 +55,7 @@ class World:
         sources = [name for name, part in recipe.parts.items() if part.role is Role.SOURCE]
         sinks = [name for name, part in recipe.parts.items() if part.role is Role.SINK]
         self.items = {name: rng.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
-        self.chosen: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
+        self.determinants: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.without_ledger = {name for name in sinks if not recipe.parts[name].ledger}
         self.recorded = dict.fromkeys(self.without_ledger, -1)
@@ -71,18 +70,18 @@ class World:
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
-        """Take in facts that became durable."""
+        """Note facts that became durable."""
         for fact in facts:
             if any(digest_of(payload) not in self.kept for payload in payloads_of(fact)):
-                raise AssertionError(f"{fact} names what is not durable")
+                raise AssertionError(f"{fact} names a payload that is not durable")
             if isinstance(fact, Determinant):
-                self.chosen[fact.processor][fact.time] = fact
+                self.determinants[fact.processor][fact.time] = fact
             elif isinstance(fact, LoggedMessage | Checkpoint):
                 self._made.append(fact)
             elif isinstance(fact, Truncation):
                 self._made = [made for made in self._made if survives(made, fact)]
-                for name, chosen in self.chosen.items():
-                    self.chosen[name] = {time: choice for time, choice in chosen.items() if survives(choice, fact)}
+                for name, facts_of in self.determinants.items():
+                    self.determinants[name] = {time: each for time, each in facts_of.items() if survives(each, fact)}
 
     def keep(self, payloads: Iterable[Any]) -> None:
         """Make states and messages durable."""
@@ -112,11 +111,11 @@ class World:
         return events.EpochClosed(order.source, order.incarnation, order.time, positions)
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
-        """Take note that no driver will read these times again."""
+        """No driver will read these times again."""
         self.acknowledged[source] = self.acknowledged[source] | frontier
 
     def execute(self, order: instructions.Execute, *, void: bool) -> list[events.StepDone]:
-        """Execute steps, some or all: a result depends on everything that led to it.
+        """Execute steps, some or all: a result depends on its whole past.
 
         Args:
             order: The steps.
@@ -136,25 +135,25 @@ class World:
             sender = message.edge.split(">")[0]
             if sender in self.acknowledged and self.acknowledged[sender].contains(message.time):
                 raise AssertionError(f"{sender} is read at {message.time}, which was acknowledged")
-        choice = take.determinant
-        if choice is None and not part.deterministic:
-            choice = self._rng.getrandbits(16)
-        node = SimulatedProcessor(order.processor, take.time, choice, effect_of(take.inputs), state)
+        determinant = take.determinant
+        if determinant is None and not part.deterministic:
+            determinant = self._rng.getrandbits(16)
+        node = SimulatedProcessor(order.processor, take.time, determinant, effect_of(take.inputs), state)
         digest = self.nodes.add(node)
         sent = {
             w.name: digest for w in self.recipe.outputs(order.processor) if sends(self.recipe, w, take.time, digest)
         }
         kept = digest if part.keeps else None
         return events.StepDone(
-            order.processor, order.incarnation, take.time, choice, sent, kept, digest if self.digests else None
+            order.processor, order.incarnation, take.time, determinant, sent, kept, digest if self.digests else None
         )
 
     def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:
-        """Fence every earlier owner, and return what sinks hold, but for those that keep no account.
+        """Fence every earlier owner, and return the frontiers of the sinks with a ledger.
 
         Args:
             owner: The new owner.
-            eager: The eager processors. Of those that always were eager, nothing may be seen that is not durable.
+            eager: The eager processors. The effects of those that always were eager must be durable to be visible.
         """
         self._owner = owner
         self._eager = eager if self._eager is None else self._eager & eager
@@ -194,16 +193,16 @@ class World:
             die()
 
     def deliver(self, owner: int, sink: str, time: int, messages: tuple[instructions.Message, ...]) -> None:
-        """Show a time to a receiver that keeps no account and fences no owner.
+        """Deliver a time to a receiver that keeps no ledger and fences no owner.
 
         Raises:
-            AssertionError: the time comes again with other messages, or though its first coming is on the record.
+            AssertionError: the time is delivered again with other messages, or though its delivery is recorded.
         """
         effect, effects = effect_of(messages), self.effects[sink]
         if effects.setdefault(time, effect) != effect:
             raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
         if time <= self.recorded[sink] and not self.fences(owner):
-            raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is on the record")
+            raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is recorded")
         self._check_eager(sink, time, effect)
         self.held[sink] = self.held[sink] | Frontier.up_to(time)
 
@@ -224,7 +223,7 @@ class World:
                 raise AssertionError(f"{sink} shows {time}, and {node}, which is eager, is not durable")
 
     def ask(self, owner: int, order: instructions.ReopenSink) -> events.SinkPosition:
-        """Return what a sink holds; no earlier incarnation can change that any more.
+        """Return the frontier of a sink; no earlier incarnation can change it any more.
 
         Raises:
             FencedError: there is another owner.
@@ -243,7 +242,7 @@ def effect_of(messages: tuple[instructions.Message, ...]) -> Effect:
 def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
     """Return whether a processor sends on an edge at a time.
 
-    Round a loop while its hash has it, a few rounds at most, within others fewer.
+    Around a loop the hash decides, for a few iterations at most; for fewer within other loops.
     """
     if wire.back:
         return time[-1] < LOOP_ITERATIONS - recipe.parts[wire.source].depth and int(digest, 16) % 3 != 0
@@ -251,3 +250,76 @@ def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
     if part.hesitates and int(digest, 16) % 3 == 0:
         return False
     return not part.skips or (time + 1) % part.skips != 0
+
+
+class Deliveries:
+    """Delivers the steps of a driver to sinks without a ledger, each recorded before the next one is delivered.
+
+    Args:
+        world: The external systems.
+        owner: The driver's number.
+        recorded: Sink to the last step that it held by the log when the driver began.
+        commit: Writes the log.
+        answer: Takes the answers to instructions, and instructions that must wait.
+        die: Called after each delivery; raises if the driver crashes.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        owner: int,
+        recorded: Mapping[str, int],
+        commit: GroupCommit,
+        answer: Callable[[instructions.Instruction | events.Event], None],
+        die: Callable[[], None],
+    ) -> None:
+        self._world, self._owner, self._commit, self._answer, self._die = world, owner, commit, answer, die
+        self._ledgers = {sink: recorded.get(sink, -1) for sink in world.without_ledger}
+        self._under_way: set[str] = set()
+        self._incarnations: dict[str, int] = {}
+
+    @property
+    def held(self) -> dict[str, AnyFrontier]:
+        """Sink to the times that it holds."""
+        return {sink: Frontier.up_to(step) for sink, step in self._ledgers.items()}
+
+    def place(self, order: instructions.CommitSink, *, unanswered: bool) -> None:
+        """Deliver the next step of an order and record it, unless the sink was reopened since.
+
+        Once the record is durable the order is repeated for the next step, or answered.
+
+        Args:
+            order: The steps.
+            unanswered: The receiver does not answer.
+        """
+        sink = order.sink
+        if order.incarnation < self._incarnations.get(sink, 0):
+            return
+        at, came = self._ledgers[sink] + 1, dict(order.steps)
+        self._under_way.add(sink)
+        if at in came:
+            self._world.deliver(self._owner, sink, at, came[at])
+            self._die()
+        if unanswered:
+            self._under_way.discard(sink)
+            self._answer(events.CommitUnknown(sink, order.incarnation, order.frontier))
+        else:
+            self._commit.submit([SinkCommit(sink, at)], partial(self._recorded, order, at))
+
+    def reopen(self, order: instructions.ReopenSink) -> None:
+        """Answer with the frontier of a sink, once no delivery is under way."""
+        if order.sink in self._under_way:
+            self._answer(order)
+            return
+        self._incarnations[order.sink] = max(order.incarnation, self._incarnations.get(order.sink, 0))
+        self._answer(events.SinkPosition(order.sink, order.incarnation, self.held[order.sink]))
+
+    def _recorded(self, order: instructions.CommitSink, at: int, error: BaseException | None) -> None:
+        if error is not None:
+            return
+        self._ledgers[order.sink] = self._world.recorded[order.sink] = at
+        if at < last_of(order.frontier):
+            self._answer(order)
+        else:
+            self._under_way.discard(order.sink)
+            self._answer(events.SinkCommitted(order.sink, order.incarnation, order.frontier))

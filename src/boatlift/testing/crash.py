@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from boatlift.api.running import run_plan
     from boatlift.console.programs import OneSession, load_flow
     from boatlift.dataflow import plan
-    from boatlift.runtime.host.options import RunOptions
+    from boatlift.runtime.host.context import RunOptions
     from boatlift.runtime.host.progress import Progress
     from boatlift.spark.session.settings import DEFAULT_MASTER
     from boatlift.storage.local import LocalStore

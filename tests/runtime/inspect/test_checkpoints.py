@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boatlift.runtime.inspect.checkpoints import checkpoints_of
+from boatlift.runtime.inspect.contents import checkpoints_of
 from boatlift.storage.records.facts import Checkpoint
 from support.facts import payload_with, run_of, saved
 from support.hosts import open_store

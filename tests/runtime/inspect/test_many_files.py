@@ -10,7 +10,7 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.many_files import many_files
+from boatlift.runtime.inspect.program import many_files
 
 
 def pushed(flow: bl.Dataflow) -> bl.Stream:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from boatlift.runtime.graph import program_of
-from boatlift.runtime.host.processes import this_process
+from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitStatus, status_of
 from boatlift.runtime.recorded_program import recorded_program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from boatlift.runtime.inspect.upkeep import KeptPart, Upkeep, upkeep_of
+from boatlift.runtime.inspect.explanation import KeptPart, Upkeep, upkeep_of
 from boatlift.storage.records.facts import Checkpoint, StepDigest
 from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import Claim

@@ -5,9 +5,9 @@ import pytest
 from boatlift.dataflow import Batch, Lazy
 from boatlift.errors import InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.runtime.host.options import RunOptions
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.machine import Durability, Program, events, instructions
-from boatlift.runtime.machine.kinds.queue import MessageQueue
+from boatlift.runtime.machine.kinds.processor import MessageQueue
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import Coarse, EpochBoundaries, Fine
 from support.machine_driver import Driver

@@ -11,7 +11,7 @@ from boatlift.dataflow import Graph, Lazy, plan
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.machine import Durability, Program, events, instructions
-from boatlift.runtime.machine.common_steps import sources_that_meet
+from boatlift.runtime.machine.build import sources_that_meet
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from support.any_connector import ANY

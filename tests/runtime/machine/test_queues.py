@@ -154,7 +154,7 @@ def test_a_wake_that_overtakes_the_answer_is_not_lost():
     assert driver.of(instructions.PollSource)[-1].time == 1
     assert len([order for order in driver.of(instructions.PollSource) if order.time == 1]) == 2, "it is asked again"
     driver.hear(events.SourceIdle("in", close.incarnation, 0))  # an answer that came before, once more
-    assert driver.machine.processors["in"].closing
+    assert driver.machine.processors["in"].busy
 
 
 def test_an_acknowledgement_that_may_have_been_lost_is_given_again():

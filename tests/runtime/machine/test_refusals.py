@@ -19,7 +19,7 @@ def test_a_policy_that_keeps_no_state_is_refused_where_there_is_some(policy):
 
 
 def test_history_is_refused_where_choices_are_not_recorded():
-    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] p makes choices that are not recorded"):
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] p has determinants that are not recorded"):
         chain(Durability(History(), recorded=False), deterministic=False)
     chain(Durability(History(), recorded=False), deterministic=True)
 
@@ -40,7 +40,7 @@ def test_a_batch_over_what_are_no_epochs_is_refused():
 
 def test_a_program_without_the_records_of_its_choices_is_refused():
     vertices = [Vertex("in", Kind.SOURCE), Vertex("p", Kind.STATELESS, coarse=True)]
-    with pytest.raises(InternalError, match="p lacks the record of its choices"):
+    with pytest.raises(InternalError, match="p lacks its arrival order or its epoch boundaries"):
         Program(
             RecoveryGraph(vertices, [Edge("in>p", "in", "p", Coarse(EpochBoundaries()))]),
             {"p": Durability(Batch(epochs=2))},

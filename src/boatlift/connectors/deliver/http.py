@@ -86,7 +86,7 @@ def http_post(
         raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
     for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
         whole_number(name, number)
-    if not isinstance(timeout, int | float) or not 0 < timeout < float("inf"):
+    if not _is_seconds(timeout):
         raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
     for name, value in (headers or {}).items():
         if not _is_header(name, value):
@@ -183,3 +183,7 @@ def _is_header(name: object, value: object) -> bool:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())[:300]
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")

@@ -1,31 +1,49 @@
-"""A host: the thin shell around the state machine, in one driver process.
-
-A host carries out instructions on threads, turns their outcome into events, and hands the events to the machine one at
-a time. It draws the determinants that need a clock or chance, and decides nothing else.
-
-In reading order: `ownership_term` (claim, recovery, end), `loop`, then the parts that carry instructions out:
-`sources`, `steps`, `sinks`, `timers`, `probes`, `log`.
-"""
+"""A host and its ownership term: the time for which one process owns a dataflow, from its claim to its end."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import closing
 
-from boatlift.runtime.engine import Engine
-from boatlift.runtime.host.event_queue import EventQueue
-from boatlift.runtime.host.options import RunOptions
-from boatlift.runtime.host.ownership_term import OwnershipTerm
-from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.steady_clock import SteadyClock
-from boatlift.runtime.machine import events
+from boatlift.runtime.engine import Beginning, Engine
+from boatlift.runtime.graph import program_of
+from boatlift.runtime.host.admission import admit, check_places
+from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
+from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
+from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
+from boatlift.runtime.host.failures import Failures
+from boatlift.runtime.host.log import LogCalls, StoredRuns
+from boatlift.runtime.host.overrides import Overrides
+from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
+from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
+from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
+from boatlift.runtime.host.source_cursors import SourceCursors
+from boatlift.runtime.host.sources import SourcePolls
+from boatlift.runtime.host.steps import Probes, StepRuns
+from boatlift.runtime.host.waiting_input import WaitingInputs
+from boatlift.runtime.machine import StateMachine, events
+from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.recorded_program import division_of
+from boatlift.storage.group_commit import GroupWriter
+from boatlift.storage.log import Log
+from boatlift.storage.records.division import UNITS
+from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.store import Store
+from boatlift.times import Frontier
 
-__all__ = ["Host"]
+COLLECT_AFTER = 64
+"""The durable facts from one garbage collection to the next."""
+
+MESSAGES_AHEAD = 12
+"""A source is not polled while so many messages wait behind it.
+
+This bounds the runs that wait in scratch, and the duration of a stop.
+"""
 
 
 class Host:
-    """Runs a dataflow from what its store and its sinks hold.
+    """Runs a dataflow from the content of its store and its sinks.
 
     Args:
         engine: Executes steps.
@@ -48,13 +66,19 @@ class Host:
 
     def stop(self) -> None:
         """Request a clean stop; a signal handler may call this."""
-        self._queue.put(self._stopping)
+
+        def stopping() -> Iterable[events.Event]:
+            self._options.on_progress(Progress("stopping", self._engine.plan.dataflow, -1))
+            self._engine.hasten()
+            yield events.StopRequested()
+
+        self._queue.put(stopping)
 
     def run(self) -> None:
         """Recover, then run until the input is exhausted or a stop is requested.
 
         Raises:
-            BoatliftError: the cause of the end. A new host on the same store goes on from what is durable, and loses
+            BoatliftError: the cause of the end. A new host on the same store resumes from what is durable, and loses
                 nothing.
         """
         try:
@@ -63,7 +87,144 @@ class Host:
         finally:
             self._engine.close()
 
-    def _stopping(self) -> Iterable[events.Event]:
-        self._options.on_progress(Progress("stopping", self._engine.plan.dataflow, -1))
-        self._engine.hasten()
-        yield events.StopRequested()
+
+class OwnershipTerm:
+    """A dataflow that this process has claimed, and whose engine has started.
+
+    Its construction fences every earlier owner of the log.
+
+    Args:
+        engine, store, options: As `Host` has them.
+        queue: Answers, and requests to stop.
+        clock: Milliseconds since 1970; a determinant of each step.
+    """
+
+    def __init__(
+        self, engine: Engine, store: Store, options: RunOptions, queue: EventQueue, clock: SteadyClock
+    ) -> None:
+        self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
+        self._plan = engine.plan
+        self._program = program_of(self._plan)
+        self._log = Log.open(store, self._plan.dataflow, clock=clock)
+        clock.at_least(self._log.written_at)  # no recorded reading is later
+        check_places(self._plan, self._log.store_id, self._log.history)
+        self._owner = Ownership(self._log, clock)
+        program = {**engine.program(), UNITS: division_of(self._plan)}
+        token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
+        for takeover in self._owner.taken_over():
+            options.on_progress(takeover)
+        self._history = self._log.history
+        self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
+        recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
+        self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
+        self._commits = SinkCommits(engine, self._program.graph, self._overrides, self._history.committed)
+        self._runs = StoredRuns(store, engine)
+        self._runs.begin(self._history.live_runs(), token)
+        self._scratch = store.scratch(token)
+        store.discard_scratch(before=token)
+        self._start_engine(store, token)
+
+    def _start_engine(self, store: Store, token: int) -> None:
+        beginning = Beginning(
+            store,
+            self._scratch,
+            self._log.store_id,
+            token,
+            recorded=self._cursors.recorded,
+            read=readings(self._plan, self._history),
+            cursors=self._cursors.cursors,
+        )
+        self._engine.start(beginning)
+        for name, url in self._engine.listening().items():
+            self._options.on_progress(Progress("listening", name, -1, where=url))
+        self._engine.skip(self._overrides.skips)
+
+    def run(self) -> None:
+        """Recover, then run until the input is exhausted or a stop is requested.
+
+        Raises:
+            BoatliftError: the cause of the end; a newer owner, if there is one.
+        """
+        # Jobs end before the writer does: their answers may still want to write.
+        with (
+            closing(GroupWriter(self._log)) as writer,
+            Workers(self._queue, 4 + 2 * len(self._plan.processors)) as workers,
+        ):
+            try:
+                self._recover_and_run(writer, workers)
+            except BaseException as error:
+                self._engine.cancel()
+                # A takeover may be the cause, such as of scratch files that are gone; then the takeover is reported.
+                if isinstance(error, Exception) and (newer := self._owner.newer_after_an_error()):
+                    raise newer from error
+                raise
+
+    def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
+        self._commits.open()
+        machine = self._machine()
+        first = machine.start()
+        steps = self._record_beginning(machine.progress)
+        context = HostContext(
+            self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options
+        )
+        failures = Failures(context, self._program.graph)
+        sources = SourcePolls(context, self._cursors, self._clock)
+        log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads)
+        handlers = handlers_of(
+            sources,
+            StepRuns(context, failures, log, self._cursors, self._commits, steps),
+            Probes(context, failures),
+            SinkCalls(context, failures, log, self._commits),
+            log,
+            HostTimers(context, self._clock),
+        )
+        WaitingInputs(context, self._cursors, self._scratch, self._clock).begin()
+        self._look_for_a_newer_owner(workers)
+        run_loop(machine, self._queue, handlers, first, lambda: log.finished)
+        if sources.refusals:
+            raise sources.refusals[0]
+        for left in left_behind(self._plan, machine.progress):
+            self._options.on_progress(left)
+
+    def _machine(self) -> StateMachine:
+        return StateMachine(
+            self._program,
+            self._overrides.live_records(),
+            {name: Frontier.up_to(step) for name, step in self._commits.held.items()},
+            steps_per_job=self._engine.steps_per_job,
+            awaited=self._engine.awaited,
+            clock_of=clock_of,
+            collect_after=COLLECT_AFTER,
+            messages_ahead=MESSAGES_AHEAD,
+            bytes_ahead=self._options.bytes_in_flight,
+            size_of=lambda payload: sum(run.size for run in runs_of(payload)),
+        )
+
+    def _record_beginning(self, progress: MachineProgress) -> RecordedSteps:
+        """Record what this run changes before any effect of it can be seen, and report where it begins."""
+        admitted = admit(progress, self._history, self._engine.environment())
+        positions = self._commits.news_for(self._history.committed)
+        if records := [*admitted, *positions, *self._overrides.take()]:
+            self._log.append(records)
+        recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)
+        steps = RecordedSteps(self._plan, recorded, self._history)
+        for beginning in beginnings(self._plan, progress, steps.replayed):
+            self._options.on_progress(beginning)
+        return steps
+
+    def _look_for_a_newer_owner(self, workers: Workers) -> None:
+        """Look now and then for a newer owner, and whether Spark is there.
+
+        A write and a step find out too, but there may be nothing to write or to execute.
+        """
+
+        def look() -> Answer:
+            self._owner.look()
+            self._engine.check()
+            return look_later
+
+        def look_later() -> Iterable[events.Event]:
+            workers.submit_after(LOOK_SECONDS, look)
+            return ()
+
+        look_later()

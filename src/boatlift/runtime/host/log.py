@@ -6,39 +6,113 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 from boatlift.runtime.engine import Engine
-from boatlift.runtime.host.event_queue import Answer, EventQueue
-from boatlift.runtime.host.kept_runs import KeptRuns
+from boatlift.runtime.host.context import HostContext, handles
+from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
 from boatlift.storage.group_commit import GroupWriter
-from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
-from boatlift.storage.records.records import Cursor, Record, Stopped
+from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped
+from boatlift.storage.store import Store
 from boatlift.times import last_number
 
-__all__ = ["LogCalls"]
+
+class StoredRuns:
+    """The runs in the store: each is written once, and deleted as garbage; several threads may use it.
+
+    Args:
+        store: Keeps the runs.
+        engine: Has their files.
+    """
+
+    def __init__(self, store: Store, engine: Engine) -> None:
+        self._store, self._engine = store, engine
+        self._durable: dict[str, int] = {}  # name to bytes
+        self._under_way: set[str] = set()
+        self._over = False
+        self._changed = threading.Condition()
+
+    def begin(self, live: AbstractSet[str], token: int) -> None:
+        """List the durable runs, and delete those that earlier owners left and no fact names.
+
+        Args:
+            live: The runs that facts name.
+            token: Of this owner; the names of a newer owner's runs have a larger token.
+        """
+        for name in self._store.list("runs/"):
+            if name in live:
+                self._durable[name] = self._store.size(name) or 0
+            elif Path(name).name < f"{token:012d}":
+                self._store.delete(name)
+
+    def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
+        """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
+        for run in runs:
+            if self._begin_to_keep(run.name):
+                try:
+                    self._store.create(run.name, self._engine.path(run))
+                    self._durable[run.name] = run.size
+                finally:
+                    with self._changed:
+                        self._under_way.discard(run.name)
+                        self._changed.notify_all()
+        self._engine.kept(processor, runs)
+
+    def _begin_to_keep(self, name: str) -> bool:
+        """Return whether a run must still be written, once no other thread is writing it."""
+        with self._changed:
+            self._changed.wait_for(lambda: name not in self._under_way)
+            if self._over or name in self._durable:
+                return False
+            self._under_way.add(name)
+            return True
+
+    def garbage(self, live: AbstractSet[str]) -> dict[str, int]:
+        """Return the durable runs that are not live, with their bytes; from now on they count as deleted.
+
+        Args:
+            live: All runs that may be needed, those that are being written among them.
+        """
+        gone = sorted(self._durable.copy().keys() - live)
+        return {name: self._durable.pop(name) for name in gone}
+
+    def finish(self, named: AbstractSet[str]) -> dict[str, int]:
+        """Let no more runs become durable, and return the durable runs that no fact names.
+
+        Memory may name more runs than facts do, for states to roll back to. No processor rolls back after the last
+        step.
+
+        Args:
+            named: The runs that facts name.
+        """
+        with self._changed:
+            self._over = True
+            self._changed.wait_for(lambda: not self._under_way)
+        return self.garbage(named)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete runs, once a manifest without them is durable."""
+        for name in names:
+            self._store.delete(name)
 
 
 class LogCalls:
     """Carries out `AppendLog`, `Persist`, `CollectGarbage` and `Finish`.
 
     Args:
-        log, writer: The log, and the thread that writes it.
+        context: Of the host. A `checkpoint` is reported for each that is durable.
+        writer: The thread that writes the log.
         runs: The durable runs.
-        engine: Holds runs, and reports what it has read.
-        queue, workers: Of the host.
-        overrides: Records of what the user has decided.
-        cursors: Facts that are being written to the cursors that go with them.
-        payloads: Return all payloads that the machine may still need.
-        watch: Called with a `checkpoint` for each that is durable.
+        overrides: Records of the user's decisions.
+        cursors: Returns the cursors that are written with some facts.
+        payloads: Returns all payloads that the machine may still need.
 
     Attributes:
         finished: The last record is durable.
@@ -46,21 +120,15 @@ class LogCalls:
 
     def __init__(
         self,
-        log: Log,
+        context: HostContext,
         writer: GroupWriter,
-        runs: KeptRuns,
-        engine: Engine,
-        queue: EventQueue,
-        workers: Workers,
-        *,
+        runs: StoredRuns,
         overrides: Overrides,
         cursors: Callable[[Iterable[Fact]], Iterable[Cursor]],
         payloads: Callable[[], Iterable[Any]],
-        watch: Callable[[Progress], None],
     ) -> None:
-        self._log, self._writer, self._runs, self._engine = log, writer, runs, engine
-        self._queue, self._workers, self._overrides = queue, workers, overrides
-        self._cursors, self._payloads, self._watch = cursors, payloads, watch
+        self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
+        self._cursors, self._payloads = cursors, payloads
         self._remembered: list[Record] = []
         self._manifests: list[Future[None]] = []
         self._collecting = threading.Lock()
@@ -73,7 +141,7 @@ class LogCalls:
 
     def write(self, records: Sequence[Record], then: Answer = tuple) -> None:
         """Write records, and answer once they are durable."""
-        self._writer.submit(records, partial(self._queue.put_or_fail, then))
+        self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error))
 
     def make_durable(self, record: Record) -> None:
         """Write a record, and return once it is durable; any thread but the writer's may call this.
@@ -92,43 +160,50 @@ class LogCalls:
         self._writer.submit([record], answer)
         written.result()
 
+    @handles(AppendLog)
     def append(self, order: AppendLog) -> None:
-        """Write facts, with the cursors and the records that go with them."""
-        cursors = self._cursors(order.facts)
-        self.write((*self._take_remembered(), *cursors, *order.facts), lambda: self._durable(order))
+        """Write facts, with the cursors and the records that belong to them."""
 
+        def durable() -> Iterable[events.Event]:
+            for fact in order.facts:
+                if isinstance(fact, Checkpoint):
+                    report = Progress("checkpoint", fact.processor, last_number(fact.frontier))
+                    self._context.options.on_progress(report)
+            yield events.LogDurable(order.number)
+
+        cursors = self._cursors(order.facts)
+        self.write((*self._take_remembered(), *cursors, *order.facts), durable)
+
+    @handles(Persist)
     def persist(self, order: Persist) -> None:
         """Make the runs of payloads durable, on a thread."""
-        self._workers.submit(self._persist, order)
 
+        def keep() -> Answer:
+            self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
+            return lambda: (events.Persisted(order.number),)
+
+        self._context.workers.submit(keep)
+
+    @handles(CollectGarbage)
     def collect(self, _order: CollectGarbage) -> None:
-        """Let a thread delete the runs that no processor needs, after a manifest: what is needed is known now.
+        """Delete the runs that no processor needs, on a thread, after a manifest.
 
-        A manifest is written once it is worth its bytes, those of the runs among them.
+        The live runs are listed now. A manifest is written once it is worth its bytes, those of the garbage included.
         """
-        live = names_of_runs(self._payloads()) | self._engine.holds()
-        self._engine.discard(live)
+        live = names_of_runs(self._payloads()) | self._context.engine.holds()
+        self._context.engine.discard(live)
         under_way = [manifest for manifest in self._manifests if not manifest.done()]
-        self._manifests = [*under_way, self._workers.run(self._collect, self._runs.garbage(live))]
+        self._manifests = [*under_way, self._context.workers.run(self._collect, self._runs.garbage(live))]
 
+    @handles(Finish)
     def finish(self, order: Finish) -> None:
         """End the log, on a thread."""
-        self._workers.submit(self._finish, names_of_runs(order.payloads))
-
-    def _durable(self, order: AppendLog) -> Iterable[events.Event]:
-        for fact in order.facts:
-            if isinstance(fact, Checkpoint):
-                self._watch(Progress("checkpoint", fact.processor, last_number(fact.frontier)))
-        yield events.LogDurable(order.number)
+        self._context.workers.submit(self._finish, names_of_runs(order.payloads))
 
     def _take_remembered(self) -> list[Record]:
-        read = [StepDigest(source, time, found.digest, found.rows) for source, time, found in self._engine.read()]
+        read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
         records, self._remembered = [*self._remembered, *self._overrides.take(), *read], []
         return records
-
-    def _persist(self, order: Persist) -> Answer:
-        self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
-        return lambda: (events.Persisted(order.number),)
 
     def _collect(self, garbage: Mapping[str, int]) -> None:
         with self._collecting:
@@ -141,17 +216,18 @@ class LogCalls:
         self._garbage.clear()
 
     def _finish(self, named: AbstractSet[str]) -> Answer:
-        """Write the last record, once the last manifest is there, and no run but those that facts name."""
+        """Write the last record, after the last manifest, once the store has the runs that facts name and no others."""
         for manifest in self._manifests:
             manifest.result()
         self._garbage.update(self._runs.finish(named))
         if self._garbage:
             self._writer.manifest()
             self._delete_garbage()
-        self._log.truncate()  # also what a crash left before the manifest
-        self.write((*self._take_remembered(), Stopped()), self._end)
-        return tuple
+        self._context.log.truncate()  # also the objects that a crash left before the manifest
 
-    def _end(self) -> Iterable[events.Event]:
-        self.finished = True
-        return ()
+        def end() -> Iterable[events.Event]:
+            self.finished = True
+            return ()
+
+        self.write((*self._take_remembered(), Stopped()), end)
+        return tuple

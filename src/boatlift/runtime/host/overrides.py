@@ -1,12 +1,12 @@
-"""A user's decisions about single steps, on the record.
+"""A user's decisions about single steps and rows, which the log records.
 
-A user may let a released step stand though a replay differs, skip a step, or set bad rows aside.
+A user may accept that a replay differs from a released step, skip a step, or set bad rows aside.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from queue import SimpleQueue
 
@@ -14,6 +14,7 @@ from boatlift.dataflow import Delivery, Plan
 from boatlift.errors import BoatliftError, DataError, DivergedError, InvalidError
 from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Skips
+from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.facts import StepDigest
 from boatlift.storage.records.history import LogHistory
@@ -21,24 +22,19 @@ from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Override, Record
 from boatlift.times import Time
 
-__all__ = ["Overrides", "done_by", "refuse_set_aside", "refuse_skip"]
-
 logger = logging.getLogger(__name__)
 
 ACCEPTED, SKIPPED, FAILED, SET_ASIDE = "accepted", "skipped", "failed", "set_aside"
 
 
 class Overrides:
-    """The decisions of earlier runs and of this one; those of this run are put on the record.
+    """The decisions of earlier runs and of this one; those of this run are recorded.
 
     Args:
         history: The log before this process began.
-        accept: Let every released step stand where a replay differs.
-        skip: Steps that yield nothing, whatever they take, each with its unit; steps that a sink is not handed, each
-            with the sink; the places of single bad rows, each with its source.
-        set_aside: Sources whose bad rows are all kept in the store and taken by no step.
-        recorded: Unit to the last step whose input is recorded. A unit that chooses its input records a step only once
-            the step has failed.
+        options: Of the run: the decisions of this run.
+        recorded: Unit to the last step whose input is recorded. A unit that chooses its input records the input of a
+            step only if the step fails.
         plan: The dataflow.
         graph: The senders of messages.
 
@@ -50,82 +46,78 @@ class Overrides:
     def __init__(
         self,
         history: LogHistory,
-        *,
-        accept: bool,
-        skip: Collection[tuple[str, int | str]],
-        set_aside: Collection[str],
+        options: RunOptions,
         recorded: Mapping[str, int],
         plan: Plan,
         graph: RecoveryGraph,
     ) -> None:
-        # A step that failed may belong to a unit that only other policies make; a skip must be heeded for ever.
+        # A step that failed may belong to a unit that only other policies make; a skip counts for ever.
         known = {*plan.units, *plan.sinks}
-        strange = sorted((unit, step) for unit, step in history.decided(SKIPPED) if unit not in known)
-        if strange:
-            unit, step = strange[0]
+        if unknown := sorted((unit, step) for unit, step in history.decided(SKIPPED) if unit not in known):
+            unit, step = unknown[0]
             raise DataError(
                 "PROGRAM_CHANGED",
                 f"step {step} of {unit} was skipped, and {unit} executes no steps of its own under the policies of "
                 "this program: run it with those under which that step was skipped, or begin with a new store and new "
                 "sinks",
             )
-        self._accept = accept
+        self._accept = options.accept_released
         self._records = history.live_records
         self._accepted = history.decided(ACCEPTED)
         self._skipped = history.decided(SKIPPED)
         self._plan, self._graph = plan, graph
-        self._of_failed = {
+        self._failed_inputs = {
             (unit, n): it.messages for (what, unit, n), it in history.decisions.items() if what == FAILED
         }
-        self._passed_over = {
+        self._skipped_messages = {
             (unit, *message)
             for (what, unit, _), decided in history.decisions.items()
             if what == SKIPPED
             for message in decided.messages
         }
-        self._memos: SimpleQueue[Record] = SimpleQueue()
+        self._unwritten: SimpleQueue[Record] = SimpleQueue()
         self._rows = _rows_set_aside(history)
-        for name, what in sorted(set(skip) - self._skipped, key=repr):
+        for name, what in sorted(set(options.skip) - self._skipped, key=repr):
             if isinstance(what, str):
                 self._set_aside(name, what)
             else:
-                self._skip(name, what, done_by(plan, name, history), recorded)
-        for name in sorted(set(set_aside)):
+                self._skip(name, what, last_done(plan, name, history), recorded)
+        for name in sorted(set(options.set_aside)):
             self._set_aside(name)
 
     @property
     def skips(self) -> Skips:
-        """What steps take no rows of; a unit that chooses its input is skipped by its messages, not by its steps."""
+        """The skipped steps, messages and rows; a unit that chooses its input skips messages, not steps."""
         units = self._plan.units
         steps = {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].chooses_inputs}
-        return Skips(steps, self._passed_over, self._rows)
+        return Skips(steps, self._skipped_messages, self._rows)
 
     def leaves_out(self, sink: str, step: int) -> bool:
-        """Return whether a sink is not handed a step: its receiver refuses the step for good."""
+        """Return whether a sink is not handed a step, because its receiver would refuse the step again."""
         return (sink, step) in self._skipped
 
-    def failed(self, processor: str, take: StepInput, error: BoatliftError) -> list[Record]:
-        """Return the record of a step that always fails: its input, if that is the unit's choice."""
+    def failed(self, processor: str, step: StepInput, error: BoatliftError) -> list[Record]:
+        """Return the record of a step that always fails: its input, if the unit chooses its input."""
         unit = self._plan.units[processor]
         if not unit.chooses_inputs:
             return []
-        messages = tuple((message.edge, message.time) for message in take.inputs)
+        messages = tuple((message.edge, message.time) for message in step.inputs)
         senders = ", ".join(f"step {time} of {self._graph.edges[edge].source}" for edge, time in messages[:3])
         more = f" and {len(messages) - 3} more" if len(messages) > 3 else ""
-        logger.warning("on the record: step %s of %s, which fails, takes %s%s", take.number, processor, senders, more)
-        return [Override(FAILED, processor, take.number, error.message, messages)]
+        logger.warning("on the record: step %s of %s, which fails, takes %s%s", step.number, processor, senders, more)
+        return [Override(FAILED, processor, step.number, error.message, messages)]
 
     def live_records(self) -> LiveRecords:
-        """Return the facts that replays are compared with: without recorded results, if differences are accepted."""
+        """Return the facts that replays are compared with: without recorded digests, if differences are accepted."""
         facts = self._records.facts()
         return LiveRecords.of(fact for fact in facts if not (self._accept and isinstance(fact, StepDigest)))
 
     def note(self, processor: str, number: int, digest: str) -> None:
-        """Put on the record that a result differs from the recorded one, if it does and that is accepted."""
+        """Record that a result differs from the recorded one, if it does and that is accepted."""
         recorded = self._records.results.get(processor, {}).get(number)
         if self._accept and recorded is not None and recorded.digest != digest:
             said = f"{processor} gave digest {digest} at time {number} on replay, where {recorded.digest} was recorded"
-            self._put_on_record(ACCEPTED, processor, number, said)
+            self._record(ACCEPTED, processor, number, said)
 
     def compare(self, sink: str, step: int, with_held: Callable[[], object]) -> None:
         """Compare a step with the one that a sink holds, unless their difference was accepted before.
@@ -146,31 +138,31 @@ class Overrides:
             if not self._accept:
                 raise
             self._accepted.add((sink, step))
-            self._put_on_record(ACCEPTED, sink, step, error.message)
+            self._record(ACCEPTED, sink, step, error.message)
 
     def take(self) -> list[Record]:
         """Return the records that are still to be written."""
-        return [self._memos.get() for _ in range(self._memos.qsize())]  # no other thread takes any
+        return [self._unwritten.get() for _ in range(self._unwritten.qsize())]  # no other thread takes any
 
     def _skip(self, unit: str, step: int, done: int, recorded: Mapping[str, int]) -> None:
         refuse_skip(self._plan, unit, step, done)
         if unit in self._plan.sinks:
             self._skipped.add((unit, step))
-            self._put_on_record(SKIPPED, unit, step, f"{unit} is not handed step {step}")
+            self._record(SKIPPED, unit, step, f"{unit} is not handed step {step}")
             return
         if self._plan.units[unit].chooses_inputs:
-            if (unit, step) not in self._of_failed:
+            if (unit, step) not in self._failed_inputs:
                 raise InvalidError(
                     "BAD_OPTION",
-                    f"step {step} of {unit} has not failed: what it takes is a choice, which is on the record only of "
-                    f"a step that has run",
+                    f"step {step} of {unit} has not failed: {unit} chooses its input, and the log has the input "
+                    "of failed steps only",
                 )
         elif step > recorded[unit]:
             raise InvalidError("BAD_OPTION", f"step {step} of {unit} has not come yet: the last is {recorded[unit]}")
         self._skipped.add((unit, step))
-        messages = self._of_failed.get((unit, step), ())
-        self._passed_over.update((unit, *message) for message in messages)
-        self._put_on_record(SKIPPED, unit, step, f"step {step} of {unit} gives nothing", messages)
+        messages = self._failed_inputs.get((unit, step), ())
+        self._skipped_messages.update((unit, *message) for message in messages)
+        self._record(SKIPPED, unit, step, f"step {step} of {unit} gives nothing", messages)
 
     def _set_aside(self, named: str, place: str = "") -> None:
         source = refuse_set_aside(self._plan, named)
@@ -181,13 +173,13 @@ class Overrides:
         said = f"bad rows of {source} are kept in the store, and no step takes them" if not place else (
             f"the bad row {place} of {source} is kept in the store, and no step takes it"
         )  # fmt: skip
-        self._put_on_record(SET_ASIDE, source, len(places) if place else -1, said, place=place)
+        self._record(SET_ASIDE, source, len(places) if place else -1, said, place=place)
 
-    def _put_on_record(
+    def _record(
         self, what: str, unit: str, step: int, said: str, messages: tuple[tuple[str, Time], ...] = (), place: str = ""
     ) -> None:
         logger.warning("%s, and on the record: %s", what.replace("_", " "), said)
-        self._memos.put(Override(what, unit, step, said, messages, place))
+        self._unwritten.put(Override(what, unit, step, said, messages, place))
 
 
 def _rows_set_aside(history: LogHistory) -> dict[str, AbstractSet[str] | None]:
@@ -198,16 +190,16 @@ def _rows_set_aside(history: LogHistory) -> dict[str, AbstractSet[str] | None]:
     return rows
 
 
-def done_by(plan: Plan, name: str, history: LogHistory) -> int:
-    """Return the last step that a unit has executed, or that a sink holds, as far as the log knows; -1 for none."""
+def last_done(plan: Plan, name: str, history: LogHistory) -> int:
+    """Return the last step that a unit has executed, or that a sink holds, by the log; -1 for none."""
     return history.held(name) if name in plan.sinks else history.last_executed(name)
 
 
 def refuse_set_aside(plan: Plan, named: str) -> str:
-    """Return the source whose bad rows are set aside, named as the source or as the stream of its rows.
+    """Return the source whose bad rows are set aside; its name may be that of the stream of its rows.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` it has none that could be.
+        InvalidError: `[BAD_OPTION]` the source has no bad rows that could be set aside.
     """
     name = named if named in plan.sources else f"{named}_source"
     if name not in plan.sources:
@@ -253,14 +245,14 @@ def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
     if refused.rereads_source:
         raise InvalidError(
             "BAD_OPTION",
-            f"{unit} takes everything at every step, so that the rows at which a step fails come again with the next "
-            "step: let its function pass over it",
+            f"{unit} takes all rows at every step, so that the rows at which a step fails come again with the next "
+            "step: let its function ignore them",
         )
     unkept = [source for source in sorted(plan.sources_of(unit)) if plan.keeps_no_rows(source)]
     if unkept:
         raise InvalidError(
             "BAD_OPTION",
-            f"{unkept[0]} keeps no rows, so that a step of {unit} would be of others now: let its function pass over "
+            f"{unkept[0]} keeps no rows, so that a step of {unit} would have other rows now: let its function ignore "
             "bad ones, or choose ack='recorded'",
         )
     if step <= done:

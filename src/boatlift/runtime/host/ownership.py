@@ -1,4 +1,4 @@
-"""A process owns a dataflow from its claim on, until another process claims it."""
+"""The ownership of a dataflow: one process owns it from its claim on, until another process claims it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,71 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import Enum
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError
-from boatlift.runtime.division import refuse_other_division
-from boatlift.runtime.evolution import accepts_state
-from boatlift.runtime.host.processes import Life, life_of, this_process
+from boatlift.runtime.evolution import accepts_state, refuse_other_division
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
 
-__all__ = ["LOOK_SECONDS", "Ownership"]
+_START = 19
+"""The field of `/proc/PID/stat` with the start time of the process, counted from the command's name."""
+
+
+class Life(Enum):
+    """What this computer knows about a process."""
+
+    RUNNING = "running"
+    ENDED = "ended"
+    UNKNOWN = "unknown"
+
+
+def this_process() -> str:
+    """Return a text that identifies this process among all with its number; empty where the system has none."""
+    began, where = _began(os.getpid()), _where()
+    return f"{where}/{began}" if began and where else ""
+
+
+def life_of(claim: Claim) -> Life:
+    """Return whether the process of a claim is running. For people: no decision rests on it.
+
+    The answer is unknown for a process on another host, in another container, or from before this computer was started,
+    and for one without a recorded start time: its number may belong to another process by now.
+    """
+    where, _, began = claim.process.rpartition("/")
+    if not where or claim.host != socket.gethostname() or where != _where():
+        return Life.UNKNOWN
+    return Life.RUNNING if _began(claim.pid) == began else Life.ENDED
+
+
+def _where() -> str:
+    """Return the boot id of this computer, and the namespace of process numbers."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
+    except OSError:  # no Linux: unknown
+        return ""
+
+
+def _began(pid: int) -> str:
+    """Return when a process began, in ticks since boot; empty if no such process is running."""
+    try:
+        state, *fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return "" if state in "ZX" else fields[_START - 1]
+
 
 LOOK_SECONDS = 2.0
-"""After so many seconds without a write of its own, an owner looks for a newer owner."""
+"""After so many seconds without a write, an owner looks for a newer owner."""
 
 
 class Ownership:
-    """The claim of this process.
+    """The claim of this process on a dataflow's log.
 
     Args:
         log: The log that the process claims and writes.
@@ -42,7 +88,7 @@ class Ownership:
         Args:
             program: The program's identity, and its units.
             environment: Versions and settings that results depend on.
-            bytes_in_flight: The bound on the rows that wait in scratch, for people.
+            bytes_in_flight: The limit of data in flight, for people.
 
         Returns:
             The token.
@@ -56,7 +102,7 @@ class Ownership:
         return self._log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
 
     def taken_over(self) -> Iterator[Progress]:
-        """Return from which process this one has taken over, if that one has not stopped in good order."""
+        """Return the previous owner, if it has not stopped cleanly."""
         before = self._log.previous_claim()
         if before is None or self._log.history.resumed:
             return
@@ -66,23 +112,20 @@ class Ownership:
             case Life.ENDED:
                 how = "which has ended without a clean stop"
             case Life.RUNNING:
-                how = "which still lives: if it runs the dataflow, it ends by itself within seconds, with [FENCED]"
+                how = "which is still alive: if it runs the dataflow, it ends by itself within seconds, with [FENCED]"
             case Life.UNKNOWN:
-                how = (
-                    "which has not stopped in good order: if it still runs, it ends by itself within seconds, with "
-                    "[FENCED]"
-                )
+                how = "which has not stopped cleanly: if it still runs, it ends by itself within seconds, with [FENCED]"
         said = f"taken over from {whom}, owner since {since:%Y-%m-%d %H:%M:%S} UTC, {how}"
         yield Progress("takeover", self._log.dataflow, -1, said=said)
 
     def look(self) -> None:
         """Raise if another process has taken over.
 
-        The log is not read if this process has written since the last look: a newer owner would have refused the write.
+        The log is not read if this process has written since the last call: a newer owner would have fenced the write.
 
         Raises:
             FencedError: `[FENCED]`.
-            DataError: `[CORRUPT]` the log goes on with an object that is damaged.
+            DataError: `[CORRUPT]` the next object of the log is damaged.
             UnavailableError: `[STORE_FAILED]` the store cannot be read.
         """
         before, self._seen = self._seen, self._log.last
@@ -90,10 +133,7 @@ class Ownership:
             raise newer
 
     def newer_after_an_error(self) -> FencedError | None:
-        """Return the error that names a newer owner.
-
-        The result is None if there is none, or the log cannot be read; the first error is then reported.
-        """
+        """Return the error that names a newer owner; None if there is none, or the log cannot be read."""
         with suppress(BoatliftError):
             return self._log.newer_owner()
         return None

@@ -1,14 +1,16 @@
-"""What a host reports to people and programs that watch it."""
+"""Progress of a run, for the people and programs that watch it, and the steps that earlier runs recorded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from boatlift.dataflow import Plan
+from boatlift.dataflow import Plan, Reading, Timing, Unit
+from boatlift.runtime.graph import edge_name
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.runtime.machine.progress import MachineProgress
-
-__all__ = ["Progress", "beginnings", "left_behind"]
+from boatlift.storage.records.history import LogHistory
+from boatlift.times import last_epoch
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +29,7 @@ class Progress:
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
-        newInputRows: The input rows that sources gave for the first time; each source counts at one of its readers.
+        newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
         where: Of `listening`: the URL.
@@ -53,7 +55,7 @@ def beginnings(plan: Plan, progress: MachineProgress, replayed: Mapping[str, int
 
     Args:
         plan: The dataflow.
-        progress: Where processors have recovered to.
+        progress: The recovered machine.
         replayed: Unit to the last step that an earlier run executed; a unit that is left out replays nothing.
     """
     for name in plan.units:
@@ -68,11 +70,90 @@ def left_behind(plan: Plan, progress: MachineProgress) -> Iterator[Progress]:
     """Return a `left` for each unit and sink at which steps wait when a run has ended.
 
     Only a stop leaves steps: a run that ends with its input executes them all, and ends the epochs of batches.
-
-    Args:
-        plan: The dataflow.
-        progress: Where processors are.
     """
     for name in (*plan.units, *plan.sinks):
         if waiting := progress.behind(name):
             yield Progress("left", name, progress.done(name), behind=waiting, bytesBehind=progress.bytes_behind(name))
+
+
+def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -> dict[str, int]:
+    """Return, for each source and unit, the last of its steps that was recorded, -1 for none.
+
+    Args:
+        plan: The dataflow.
+        closed: Source to the last time that was closed.
+        history: The log.
+    """
+    recorded = dict(closed)
+    sent = dict(closed)  # in the times of the receivers: of a batch, the input epochs with which its epochs ended
+    for name, unit in plan.units.items():
+        if unit.chooses_inputs:
+            determinants = history.live_records.determinants.get(name, {})
+            recorded[name] = sent[name] = last_epoch(determinants)
+            if unit.timing is Timing.BATCH and determinants:
+                sent[name] = int(determinants[recorded[name]].taken or 0)
+        else:
+            recorded[name] = sent[name] = min(sent[root] for root in unit.reads)
+    return recorded
+
+
+def readings(plan: Plan, history: LogHistory) -> dict[tuple[str, int], Reading]:
+    """Return the number and the digest of the rows of sources' steps, where they are recorded."""
+    results = history.live_records.results
+    return {
+        (name, time): Reading(result.rows, result.digest)
+        for name in plan.sources
+        for time, result in results.get(name, {}).items()
+        if isinstance(time, int)
+    }
+
+
+class RecordedSteps:
+    """Tells replayed steps from new ones, and counts the rows that a run takes from sources for the first time.
+
+    Each source counts at one of its readers, at that reader's new steps: not at a second reader, nor after a failure.
+
+    Args:
+        plan: The dataflow.
+        recorded: Unit to the last step that was recorded before this run.
+        history: The log.
+
+    Attributes:
+        replayed: Unit to the last step that an earlier run executed; empty after a clean stop, which leaves no step
+            executed beyond a checkpoint.
+    """
+
+    def __init__(self, plan: Plan, recorded: Mapping[str, int], history: LogHistory) -> None:
+        executed = {name: min(last, history.last_executed(name)) for name, last in recorded.items()}
+        self.replayed = {} if history.resumed else executed
+        self._counted = {name: recorded[name] for name in plan.units}
+        self._sources: dict[str, str] = {}  # by the edge at which each counts
+        for source in plan.sources:
+            readers = [unit for unit in plan.units.values() if source in unit.reads and _countable(unit, plan)]
+            if readers:  # a union of sources before others: of its input only the sum is known
+                self._sources[edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name)] = source
+
+    def replays(self, unit: str, number: int) -> bool:
+        """Return whether a step repeats one that an earlier run executed."""
+        return number <= self.replayed.get(unit, -1)
+
+    def new_rows(self, unit: str, step: StepInput, rows: int) -> tuple[int, str]:
+        """Return how many input rows of a step are of sources, and new; and the names of these sources.
+
+        Args:
+            unit, step: The step.
+            rows: The number of its input rows. They count as a source's if all messages of the step are.
+        """
+        if step.number <= self._counted[unit]:
+            return 0, ""
+        self._counted[unit] = step.number
+        sources = {message.edge: self._sources.get(message.edge) for message in step.inputs}.values()
+        named = [source for source in sources if source is not None]
+        return (rows, " and ".join(named)) if named and len(named) == len(sources) else (0, "")
+
+
+def _countable(unit: Unit, plan: Plan) -> bool:
+    """Return whether each step of a unit has rows of sources alone, or one message, and takes no row twice."""
+    return not unit.rereads_source and (
+        unit.timing is Timing.ARRIVAL or all(name in plan.sources for name in unit.reads)
+    )

@@ -1,23 +1,143 @@
-"""Sinks: commits, and questions about what a sink holds after a commit without an answer."""
+"""Sinks: commits, the steps that sinks hold, and commits without an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
+from boatlift.dataflow import Delivery
 from boatlift.errors import UnavailableError
-from boatlift.runtime.host.event_queue import Answer
+from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.engine import Engine, StepResult
+from boatlift.runtime.graph import edge_name
+from boatlift.runtime.host.context import HostContext, handles
+from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
+from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.sink_commits import SinkCommits, UnrecordedError
-from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import CommitSink, Message, ReopenSink
-from boatlift.storage.records.payloads import RunsPayload, payload_of
+from boatlift.runtime.machine.instructions import CommitSink, Execute, ReopenSink
+from boatlift.storage.records.payloads import NOTHING, RunsPayload, payload_of
 from boatlift.storage.records.records import SinkCommit
 from boatlift.times import Frontier, last_of
 
-__all__ = ["SinkCalls"]
+HeldSteps = Sequence[tuple[str, int]]
+"""The sinks that hold a step already, each with the number that the step has there."""
+
+
+class UnrecordedError(Exception):
+    """The record of a delivered step could not be written.
+
+    Args:
+        cause: The failure of the log.
+    """
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class SinkCommits:
+    """Hands steps to sinks, each under a lock of its own, since the engine takes one call for a sink at a time.
+
+    An at-least-once sink keeps no ledger. The log is its ledger: such a sink holds the steps whose commits are durable
+    records.
+
+    Args:
+        engine: Calls the sinks.
+        graph: The numbers with which a unit's steps reach its sinks.
+        overrides: Decides about a step that differs from the sink's, and about steps left out.
+        recorded: Sink to the last step that it holds by the log.
+
+    Attributes:
+        held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
+    """
+
+    def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides, recorded: Mapping[str, int]) -> None:
+        self._engine, self._graph, self.overrides = engine, graph, overrides
+        self._ledgers = {
+            name: recorded.get(name, -1)
+            for name, each in engine.plan.sinks.items()
+            if each.sink.delivery is Delivery.AT_LEAST_ONCE
+        }
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self.held: dict[str, int] = {}
+
+    def keeps_ledger(self, sink: str) -> bool:
+        """Return whether a sink itself keeps a ledger of the steps that it holds."""
+        return sink not in self._ledgers
+
+    def open(self) -> None:
+        """Take all sinks over, which fences older owners."""
+        for name in self._engine.plan.sinks:
+            self.held[name] = self.position(name)
+
+    def news_for(self, recorded: Mapping[str, int]) -> list[SinkCommit]:
+        """Return a record for each sink whose position is not the one in the log.
+
+        Later records rest on these positions. Without the records, commands that do not open the sinks would find the
+        log inconsistent.
+
+        Args:
+            recorded: Sink to the last step that it holds by the log.
+        """
+        return [SinkCommit(sink, step) for sink, step in self.held.items() if recorded.get(sink, -1) != step]
+
+    def position(self, sink: str) -> int:
+        """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
+        with self._locks[sink]:
+            committed = self._engine.open_sink(sink)
+            if sink in self._ledgers:
+                return self._ledgers[sink]
+        return -1 if committed is None else committed.step
+
+    def held_steps(self, order: Execute) -> list[HeldSteps]:
+        """Return, for each step of an order, the sinks that hold the step already, and can compare it."""
+        unit = self._engine.plan.units[order.processor]
+        sinks = [sink.name for sink in unit.sinks if sink.name not in self._ledgers]
+        edges = [(sink, self._graph.edges[edge_name(unit.name, sink)]) for sink in sinks]
+        arrivals = [[(sink, edge.projection.arrives(step.time)) for sink, edge in edges] for step in order.takes]
+        return [[(sink, at) for sink, at in each if at is not None and at <= self.held[sink]] for each in arrivals]
+
+    def compare(self, unit: str, held: HeldSteps, result: StepResult) -> None:
+        """Hand a step to the sinks that hold it already, to be compared.
+
+        Raises:
+            DivergedError: `[DIVERGED]` the step differs from the one that a sink holds.
+        """
+        for sink, at in held:
+            payload = result.sent.get(edge_name(unit, sink), NOTHING)
+            with self._locks[sink]:
+                self.overrides.compare(sink, at, partial(self._engine.commit, sink, at, payload))
+
+    def place(self, order: CommitSink, last: int, record: Callable[[SinkCommit], None]) -> None:
+        """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
+
+        Args:
+            order: The steps that have messages.
+            last: The last step that the sink holds.
+            record: Writes a record, and returns once it is durable.
+
+        Raises:
+            BoatliftError: the sink did not take a step.
+            UnrecordedError: a step was delivered, and its record could not be written.
+        """
+        sink = order.sink
+        payloads = {at: message.payload for at, (message,) in order.steps}
+        with self._locks[sink]:  # `position` is answered once all of this has reached the sink
+            end = last_of(order.frontier)
+            for at in range(last + 1, end + 1):
+                if not self.overrides.leaves_out(sink, at):
+                    self._engine.commit(sink, at, payloads.get(at, NOTHING))
+                if sink in self._ledgers and (at in payloads or at == end):
+                    try:
+                        record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
+                    except Exception as error:
+                        raise UnrecordedError(error) from error
+                    self._ledgers[sink] = at
 
 
 class SinkCalls:
@@ -26,34 +146,29 @@ class SinkCalls:
     A commit without an answer counts as a failure once the machine asks for the sink's position because of it.
 
     Args:
+        context: Of the host. A `commit` is reported for each step that became visible.
+        failures, log: Of the host.
         commits: Hands steps to sinks.
-        workers, failures, log: Of the host.
-        watch: Called with a `commit` for each step that became visible.
     """
 
-    def __init__(
-        self,
-        commits: SinkCommits,
-        workers: Workers,
-        failures: Failures,
-        log: LogCalls,
-        watch: Callable[[Progress], None],
-    ) -> None:
-        self._commits, self._workers, self._failures, self._log, self._watch = commits, workers, failures, log, watch
+    def __init__(self, context: HostContext, failures: Failures, log: LogCalls, commits: SinkCommits) -> None:
+        self._workers, self._watch = context.workers, context.options.on_progress
+        self._failures, self._log, self._commits = failures, log, commits
         self._errors: dict[str, tuple[int, UnavailableError]] = {}
         self._newest: dict[str, ReopenSink] = {}
 
+    @handles(CommitSink)
     def commit(self, order: CommitSink) -> None:
         """Hand a sink its next steps."""
         self._workers.submit(self._commit, order, self._commits.held[order.sink])
 
+    @handles(ReopenSink)
     def reopen(self, order: ReopenSink) -> None:
-        """Ask a sink for its position, after a rest if it has just failed."""
+        """Ask a sink for its position, after a backoff if it has just failed."""
         self._newest[order.sink] = order
-        rest = 0.0
-        if (failure := self._errors.pop(order.sink, None)) is not None:
-            rest = self._failures.rest_after(order.sink, *failure)
-        self._workers.submit_after(rest, self._reopen, order)
+        failure = self._errors.pop(order.sink, None)
+        backoff = 0.0 if failure is None else self._failures.backoff_after(order.sink, *failure)
+        self._workers.submit_after(backoff, self._reopen, order)
 
     def _commit(self, order: CommitSink, last: int) -> Answer:
         try:
@@ -68,14 +183,16 @@ class SinkCalls:
     def _unknown(self, order: CommitSink, error: UnavailableError) -> Iterable[events.Event]:
         self._errors[order.sink] = last_of(order.frontier), error
         yield events.CommitUnknown(order.sink, order.incarnation, order.frontier)
-        self._errors.pop(order.sink, None)  # by now the machine has asked for the sink's position, or needs no answer
+        self._errors.pop(order.sink, None)  # by now the machine has ordered a `ReopenSink`, or needs no answer
 
     def _committed(self, order: CommitSink) -> Iterable[events.Event]:
         for step, messages in order.steps:
-            self._watch(Progress("commit", order.sink, step, numOutputRows=sum(map(_rows_of, messages))))
+            payloads = [payload_of(message.payload) for message in messages]
+            rows = sum(payload.rows or 0 for payload in payloads if isinstance(payload, RunsPayload))
+            self._watch(Progress("commit", order.sink, step, numOutputRows=rows))
         last = last_of(order.frontier)
         self._commits.held[order.sink] = last
-        self._failures.went_on(order.sink, last)
+        self._failures.succeeded(order.sink, last)
         self._remember(order.sink, last)
         yield events.SinkCommitted(order.sink, order.incarnation, order.frontier)
 
@@ -89,13 +206,13 @@ class SinkCalls:
 
     def _reopen_again(self, order: ReopenSink, error: UnavailableError) -> Iterable[events.Event]:
         if self._newest[order.sink] is order:
-            rest = self._failures.rest_after(order.sink, self._commits.held[order.sink], error)
-            self._workers.submit_after(rest, self._reopen, order)
+            backoff = self._failures.backoff_after(order.sink, self._commits.held[order.sink], error)
+            self._workers.submit_after(backoff, self._reopen, order)
         return ()
 
     def _positioned(self, order: ReopenSink, last: int) -> Iterable[events.Event]:
         if last > self._commits.held[order.sink]:
-            self._failures.went_on(order.sink, last)
+            self._failures.succeeded(order.sink, last)
         self._commits.held[order.sink] = last
         self._remember(order.sink, last)
         yield events.SinkPosition(order.sink, order.incarnation, Frontier.up_to(last))
@@ -103,12 +220,7 @@ class SinkCalls:
     def _remember(self, sink: str, last: int) -> None:
         """Let the position of a sink become durable before anything that rests on it.
 
-        Where the log is the sink's account, the position is durable already, and a later one may be, too.
+        Where the log is the sink's ledger, the position is durable already, and a later one may be, too.
         """
         if self._commits.keeps_ledger(sink):
             self._log.remember(SinkCommit(sink, last))
-
-
-def _rows_of(message: Message) -> int:
-    payload = payload_of(message.payload)
-    return payload.rows or 0 if isinstance(payload, RunsPayload) else 0

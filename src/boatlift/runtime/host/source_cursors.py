@@ -1,4 +1,4 @@
-"""Where sources are: cursors to poll from, cursors to record, positions to acknowledge."""
+"""Source cursors: to poll from, to record, and to acknowledge positions by."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Cursor
 from boatlift.times import AnyFrontier, last_epoch, last_of
 
-__all__ = ["SourceCursors"]
-
 _KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}
-"""The fields that a source records of a step."""
+"""The recorded determinants of a source's step."""
 
 
 class SourceCursors:
     """The cursor of each source.
 
-    Law: a cursor is a pure function of the positions before it. So it is folded from them, and recorded with the
-    garbage collection of them; of the names that it holds, those that the log does not have yet.
+    Law: a cursor is a pure function of the positions before it. So a cursor is folded from its positions, and recorded
+    when they are collected as garbage; of its names only those that the log lacks are recorded.
 
     Args:
         engine: Folds cursors.
@@ -35,10 +33,10 @@ class SourceCursors:
         names_taken: Returns the names of a source that the log has.
 
     Attributes:
-        recorded: Source to the last time that was closed by then, -1 for none.
+        recorded: Source to the last time that earlier processes closed, -1 for none.
 
     Raises:
-        DataError: `[CORRUPT]` no source can have recorded this.
+        DataError: `[CORRUPT]` the cursors and positions contradict each other.
     """
 
     def __init__(self, engine: Engine, history: LogHistory, names_taken: Callable[[str], Iterable[str]]) -> None:
@@ -64,14 +62,14 @@ class SourceCursors:
 
     @property
     def cursors(self) -> dict[str, tuple[Any, Any]]:
-        """Source to the cursor after the positions that no recovery needs, and to the cursor after all positions."""
+        """For each source the cursor after the positions that no recovery needs, and the cursor after all positions."""
         return {source: (cursor, self._newest[source][1]) for source, (_, cursor) in self._stable.items()}
 
     def recorded_after(self, progress: MachineProgress) -> dict[str, int]:
-        """Return `recorded` without the times that sources cannot give again.
+        """Return `recorded` without the times that sources without rows cannot repeat.
 
         Args:
-            progress: Where processors have recovered to.
+            progress: The recovered machine.
         """
         keeps_no_rows = self._engine.plan.keeps_no_rows
         return {
@@ -82,11 +80,11 @@ class SourceCursors:
     def cursor(self, source: str, time: int) -> Any:
         """Return the cursor from which the position of a time is polled."""
         last, _ = self._newest[source]
-        if last >= time and self._engine.plan.keeps_no_rows(source):  # the source went back, and gives other rows
+        if last >= time and self._engine.plan.keeps_no_rows(source):  # the source rolled back, and will have other rows
             self._positions[source] = {t: position for t, position in self._positions[source].items() if t < time}
             self._newest[source] = self._folded(source, time - 1)
         last, cursor = self._newest[source]
-        assert last == time - 1, f"{source} is asked for {time}, but has closed {last}"
+        assert last == time - 1, f"{source} is polled for {time}, but has closed {last}"
         return cursor
 
     def newest(self, source: str) -> Any:
@@ -101,7 +99,7 @@ class SourceCursors:
         return [(message, found) for message in messages if (found := positions.get(message[2])) is not None]
 
     def with_cursors(self, order: Execute) -> Execute:
-        """Return an order with the cursor at each step, if its unit computes from all rows of the source so far."""
+        """Return an order with the cursor of each step, if its unit computes from all rows of the source so far."""
         unit = self._engine.plan.units[order.processor]
         if not unit.rereads_source:
             return order
@@ -156,7 +154,7 @@ def _restored(source: str, start: Any, recorded: Any, names: Iterable[str]) -> A
 
 
 def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, Any]:
-    """Return the recorded positions of a source after those that its cursor stands for."""
+    """Return the recorded positions of a source after its cursor."""
     collected = last_epoch(history.live_records.collected.choices.get(source, ()))
     if time != collected:
         raise contradictory(source, f"it has the cursor after step {time}, and no positions up to step {collected}")

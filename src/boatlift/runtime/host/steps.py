@@ -1,86 +1,78 @@
-"""Steps: units are executed on threads, and tried again after a rest if they fail."""
+"""Steps and probes: the engine executes them on threads, and a failed one is retried after a backoff."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import count
 
 from boatlift.conditions import Retry
 from boatlift.errors import BoatliftError
-from boatlift.runtime.engine import Engine, StepResult
-from boatlift.runtime.host.event_queue import Answer
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.host.context import HostContext, handles
+from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
-from boatlift.runtime.host.new_input import NewInput
-from boatlift.runtime.host.overrides import Overrides
-from boatlift.runtime.host.progress import Progress
-from boatlift.runtime.host.sink_commits import HeldSteps, SinkCommits
+from boatlift.runtime.host.progress import Progress, RecordedSteps
+from boatlift.runtime.host.sinks import HeldSteps, SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
-from boatlift.runtime.host.workers import Workers
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, Restore
-from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, ProbeRows, Restore, StepInput
 from boatlift.storage.records.payloads import runs_of
-
-__all__ = ["StepRuns"]
 
 
 class StepRuns:
     """Carries out `Execute`, `Prepare`, `Cancel` and `Restore`.
 
-    An `Execute` is current until it is cancelled, or the unit's next one comes. The answer of one that is not current
-    is dropped here; the machine would drop it, too.
+    An `Execute` is current until it is cancelled, or the unit's next one comes. The answer of any other is dropped
+    here; the machine would drop it, too.
 
     Args:
-        engine: Executes steps.
-        workers, failures, log: Of the host.
-        cursors, commits, overrides: The input of steps, the sinks that hold some already, and what the user has
-            decided.
-        progress: Where the machine is.
-        replayed: Unit to the last step that is a replay.
-        new_input: Counts rows.
-        watch: Called with a `step` after each step.
+        context: Of the host. A `step` is reported after each step.
+        failures, log: Of the host.
+        cursors: The cursors of sources, for units that read a source from its beginning.
+        commits: The sinks that hold some steps already, and the user's decisions.
+        recorded: The steps that earlier runs recorded.
     """
 
     def __init__(
         self,
-        engine: Engine,
-        workers: Workers,
+        context: HostContext,
         failures: Failures,
         log: LogCalls,
-        *,
         cursors: SourceCursors,
         commits: SinkCommits,
-        overrides: Overrides,
-        progress: MachineProgress,
-        replayed: Mapping[str, int],
-        new_input: NewInput,
-        watch: Callable[[Progress], None],
+        recorded: RecordedSteps,
     ) -> None:
-        self._engine, self._workers, self._failures, self._log = engine, workers, failures, log
-        self._cursors, self._commits, self._overrides = cursors, commits, overrides
-        self._progress, self._replayed, self._new_input, self._watch = progress, replayed, new_input, watch
+        self._engine, self._workers, self._progress = context.engine, context.workers, context.progress
+        self._watch = context.options.on_progress
+        self._failures, self._log, self._cursors, self._recorded = failures, log, cursors, recorded
+        self._commits, self._overrides = commits, commits.overrides
         self._current: dict[str, Execute] = {}
-        self._rests: dict[str, float] = {}
+        self._backoffs: dict[str, float] = {}
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
+    @handles(Execute)
     def execute(self, order: Execute) -> None:
-        """Execute steps at once, or after a rest if the unit has just failed."""
+        """Execute steps at once, or after a backoff if the unit has just failed."""
         order = self._cursors.with_cursors(order)
         self._current[order.processor] = order
         held = self._commits.held_steps(order)
-        self._workers.submit_after(self._rests.pop(order.processor, 0.0), self._execute, order, held)
+        self._workers.submit_after(self._backoffs.pop(order.processor, 0.0), self._execute, order, held)
 
+    @handles(Prepare)
     def prepare(self, order: Prepare) -> None:
         """Let the engine get ready for steps."""
         self._engine.prepare(order)
 
+    @handles(Cancel)
     def cancel(self, order: Cancel) -> None:
         """Cancel the steps of a unit that are under way."""
         self._current.pop(order.processor, None)
         self._engine.cancel_steps(order.processor)
 
+    @handles(Restore)
     def restore(self, order: Restore) -> None:
         """Inform the engine that the runs of a restored state are durable."""
         self._engine.kept(order.processor, runs_of(order.state))
@@ -104,36 +96,33 @@ class StepRuns:
         return lambda: self._executed(order, results, held)
 
     def _failed(self, order: Execute, error: BoatliftError) -> Iterable[events.Event]:
-        """Let a unit fail, with the senders of lost messages.
-
-        The run ends with the cause if no other try is made.
-        """
+        """Let a unit fail, with the senders of lost messages; raise the cause if it is not retried."""
         if not self._is_current(order):
             return
         try:
-            rest = self._failures.rest_after(order.processor, order.takes[0].number, error)
+            backoff = self._failures.backoff_after(order.processor, order.takes[0].number, error)
         except BoatliftError:
             if records := self._overrides.failed(order.processor, order.takes[0], error):
                 self._log.write(records)
             raise
-        self._rests[order.processor] = rest
-        lost = self._failures.senders_of_lost(message for take in order.takes for message in take.inputs)
+        self._backoffs[order.processor] = backoff
+        lost = self._failures.senders_of_lost(message for step in order.takes for message in step.inputs)
         yield events.ProcessorsFailed(lost | {order.processor})
 
     def _executed(
         self, order: Execute, results: Sequence[StepResult], held: Sequence[HeldSteps]
     ) -> Iterable[events.Event]:
         name, last = order.processor, len(results) - 1
-        for at, (take, result) in enumerate(zip(order.takes, results, strict=False)):
+        for at, (step, result) in enumerate(zip(order.takes, results, strict=False)):
             if not self._is_current(order):
                 break
-            self._overrides.note(name, take.number, result.digest)
+            self._overrides.note(name, step.number, result.digest)
             milliseconds = round(result.seconds * 1000, 3)
-            new, of = self._new_input.rows(name, take, result.rows_in)
+            new_rows = self._recorded.new_rows(name, step, result.rows_in)
             yield events.StepDone(
                 name,
                 order.incarnation,
-                take.time,
+                step.time,
                 result.determinant,
                 result.sent,
                 result.state,
@@ -142,22 +131,83 @@ class StepRuns:
                 rows=result.rows_in,
                 milliseconds=milliseconds,
             )
-            self._watch(
-                Progress(
-                    "step",
-                    name,
-                    take.number,
-                    result.rows_in,
-                    result.rows,
-                    milliseconds,
-                    replay=take.number <= self._replayed.get(name, -1),
-                    behind=self._progress.behind(name),
-                    bytesBehind=self._progress.bytes_behind(name),
-                    newInputRows=new,
-                    newInputOf=of,
-                )
-            )
-            for sink, step in held[at]:
-                self._watch(Progress("commit", sink, step))
-            self._failures.went_on(name, take.number)
+            self._report(name, step, result, milliseconds, new_rows)
+            for sink, number in held[at]:
+                self._watch(Progress("commit", sink, number))
+            self._failures.succeeded(name, step.number)
         self._engine.delivered(results)
+
+    def _report(
+        self, unit: str, step: StepInput, result: StepResult, milliseconds: float, new_rows: tuple[int, str]
+    ) -> None:
+        rows, sources = new_rows
+        report = Progress(
+            "step",
+            unit,
+            step.number,
+            result.rows_in,
+            result.rows,
+            milliseconds,
+            replay=self._recorded.replays(unit, step.number),
+            behind=self._progress.behind(unit),
+            bytesBehind=self._progress.bytes_behind(unit),
+            newInputRows=rows,
+            newInputOf=sources,
+        )
+        self._watch(report)
+
+
+class Probes:
+    """Carries out `ProbeRows`, one at a time for each batch.
+
+    A failed probe counts as a failure once the machine orders it again: only then is its result still of use.
+
+    Args:
+        context: Of the host.
+        failures: Of the host.
+    """
+
+    def __init__(self, context: HostContext, failures: Failures) -> None:
+        self._engine, self._queue, self._workers = context.engine, context.queue, context.workers
+        self._failures = failures
+        self._errors: dict[str, BoatliftError] = {}
+        self._backoffs: dict[str, float] = {}
+        self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
+        self._probed = count()
+
+    @handles(ProbeRows)
+    def probe(self, order: ProbeRows) -> None:
+        """Probe a message, after a backoff if its probe has just failed; a sender of lost runs has failed, too."""
+        batch = order.processor
+        error = self._errors.pop(batch, None)
+        if error is not None:
+            self._backoffs[batch] = self._failures.backoff_after(_name(batch), -1, error)
+            if lost := self._failures.senders_of_lost([order.message]):
+                self._queue.put(lambda: (events.ProcessorsFailed(frozenset({batch, *lost})),))
+                return
+        self._workers.submit_after(self._backoffs.pop(batch, 0.0), self._probe, order)
+
+    def _probe(self, order: ProbeRows) -> Answer:
+        with self._locks[order.processor]:
+            try:
+                probe = self._engine.probe(order.processor, order.message)
+            except BoatliftError as error:
+                if error.retry is Retry.NONE:
+                    raise
+                cause = error
+                return lambda: self._failed(order, cause)
+        return lambda: self._succeeded(events.RowsProbed(order.processor, order.incarnation, order.message, probe))
+
+    def _failed(self, order: ProbeRows, error: BoatliftError) -> Iterable[events.Event]:
+        self._errors[order.processor] = error
+        yield events.ProbeFailed(order.processor, order.incarnation, order.message)
+        self._errors.pop(order.processor, None)  # by now the machine has ordered the probe again, or never will
+
+    def _succeeded(self, event: events.RowsProbed) -> Iterable[events.Event]:
+        self._failures.succeeded(_name(event.processor), next(self._probed))
+        yield event
+
+
+def _name(batch: str) -> str:
+    """Return the name under which the failures of a batch's probes are counted."""
+    return f"probing the rows of {batch}"

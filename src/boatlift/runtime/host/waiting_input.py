@@ -1,6 +1,6 @@
-"""What sources could still take, written now and then beside the rows in scratch, where `boatlift status` finds it.
+"""Reports of the input that waits at sources, written into scratch every few seconds for `boatlift status`.
 
-A process that only looks into the store cannot ask a source: it has neither the program nor the passwords.
+`boatlift status` cannot ask a source itself: it has neither the program nor the passwords.
 """
 
 from __future__ import annotations
@@ -11,30 +11,28 @@ from pathlib import Path
 
 import msgspec
 
-from boatlift.dataflow import Plan
-from boatlift.dataflow.contracts import Json, WaitingInput
+from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
-from boatlift.runtime.host.event_queue import Answer
-from boatlift.runtime.host.workers import Workers
+from boatlift.runtime.host.context import HostContext
+from boatlift.runtime.host.event_loop import Answer
+from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine.events import Event
-
-__all__ = ["FILE", "InputReport", "WaitingInputs"]
 
 FILE = "waiting-input.json"
 
 LOOK_SECONDS = 2.0
-"""The rest between two looks at a source."""
+"""The least pause between two reports."""
 
 LOOK_PAUSE = 20
-"""A rest is at least so many times as long as the look before it."""
+"""The pause is at least so many times as long as the report before it took."""
 
 
 class InputReport(msgspec.Struct, frozen=True):
-    """What sources could still take.
+    """The input that waits at sources.
 
     Attributes:
-        at: When they were asked, in milliseconds since 1970.
-        waiting: Source to what it has; a source that cannot tell, or be reached, is left out.
+        at: The time of the report, in milliseconds since 1970.
+        waiting: Source to its input that no step has taken; a source that cannot tell, or be reached, is left out.
     """
 
     at: int
@@ -45,22 +43,19 @@ class WaitingInputs:
     """Asks the sources of a run.
 
     Args:
-        plan: The dataflow.
-        newest: Returns the cursor of a source after all positions so far.
+        context: Of the host.
+        cursors: The cursor of each source.
         folder: The owner's scratch.
-        workers: Of the host.
         clock: Milliseconds since 1970.
     """
 
-    def __init__(
-        self, plan: Plan, newest: Callable[[str], Json], folder: Path, workers: Workers, clock: Callable[[], int]
-    ) -> None:
-        self._newest, self._folder, self._workers, self._clock = newest, folder, workers, clock
-        asked = {name: source.source.capabilities.waiting for name, source in plan.sources.items()}
+    def __init__(self, context: HostContext, cursors: SourceCursors, folder: Path, clock: Callable[[], int]) -> None:
+        self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
+        asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
 
     def begin(self) -> None:
-        """Ask from now on, every few seconds."""
+        """Write reports from now on, every few seconds."""
         if self._asked:
             self._workers.submit(self._look)
 
@@ -69,14 +64,14 @@ class WaitingInputs:
         waiting = {}
         for name, ask in self._asked.items():
             try:
-                waiting[name] = ask(self._newest(name))
-            except BoatliftError:  # the source's own poll says so, and waits until the source is back
+                waiting[name] = ask(self._cursors.newest(name))
+            except BoatliftError:  # the source's own poll reports it, and retries
                 continue
         self._write(InputReport(self._clock(), waiting))
-        rest = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
+        pause = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
 
         def again() -> Iterable[Event]:
-            self._workers.submit_after(rest, self._look)
+            self._workers.submit_after(pause, self._look)
             return ()
 
         return again
@@ -86,5 +81,5 @@ class WaitingInputs:
         try:
             written.write_bytes(msgspec.json.encode(report))
             written.replace(self._folder / FILE)
-        except OSError:  # a newer owner has removed the folder, or the disk is full: the run finds that out
+        except OSError:  # a newer owner has removed the folder, or the disk is full: a write of the run reports it
             return

@@ -1,45 +1,160 @@
-"""The cost of a failure of some processors, and the reason why it is not less; from the store alone.
+"""The recovery that a failure now would lead to, its cost and its reasons, and the upkeep of each unit.
 
-What surviving processors have in memory is not in the store. It is taken to be all that a running process keeps: what
-each has executed by its own records, and each message that it sent and no processor has made durable use of yet.
+All of it follows from the store. The sinks are not asked: a sink holds at least the steps that the log knows. Each
+record of the log rests on the records before it, so a recovery from a prefix of the records is consistent too.
+
+The memory of surviving processors is assumed to be all that a running process keeps: the steps that each has executed
+by the log, and each message that no processor has made durable use of yet.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from statistics import median
 
 import msgspec
 
 from boatlift.errors import RESTORE, DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
-from boatlift.runtime.inspect.outlook import monitor_from_log, part_in_words, steps_again
-from boatlift.runtime.inspect.upkeep import Upkeep, upkeep_of
-from boatlift.runtime.machine import Program
+from boatlift.runtime.machine import Program, monitor_of
+from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.times import Frontier, Maximal, last_number, maximal_of
 
-__all__ = ["Explanation", "RollbackCost", "explanation_of"]
+EXECUTED_AGAIN = (
+    "Steps that are executed again are those that a processor has executed, as far as the log knows. Recorded steps "
+    "that no processor has executed are not counted: they are executed for the first time, with or without a failure."
+)
+"""The meaning of the steps that `steps_again` returns."""
+
+
+def monitor_from_log(history: LogHistory) -> tuple[Program, Monitor]:
+    """Return the recorded program, and a monitor that knows the durable facts."""
+    program = recorded_program(history.program)
+    held = {sink: Frontier.up_to(step) for sink, step in last_held(program, history).items()}
+    return program, monitor_of(program, LiveRecords.of(history.live_records.facts()), held)
+
+
+def last_held(program: Program, history: LogHistory) -> dict[str, int]:
+    """Return for each sink the last step that it holds by the log, -1 for none."""
+    vertices = program.graph.vertices
+    return {name: history.held(name) for name in program.graph.order if vertices[name].kind is Kind.SINK}
+
+
+def steps_again(history: LogHistory, part: ProcessorPlan) -> range:
+    """Return the numbers of the steps that a processor has executed by the log, and would execute again.
+
+    A recorded step that no process has executed does not count: it costs the same without a failure.
+    """
+    executes = part.kind in (Kind.STATELESS, Kind.STATEFUL)
+    return part.executed_again(history.last_executed(part.name)) if executes else range(0)
+
+
+def part_in_words(history: LogHistory, part: ProcessorPlan) -> str:
+    """Return a processor's part of a recovery in words; it replays exactly the steps of `steps_again`."""
+    return part.in_words(history.last_executed(part.name))
+
+
+LAST_STEPS = 20
+"""The steps that count as the last ones."""
+
+
+class KeptPart(msgspec.Struct, frozen=True):
+    """A part of a state.
+
+    Attributes:
+        part: Its name, such as `0/left` for the left side of a view's stage 0; empty if the state has one part.
+        files: The number of its runs.
+        rows: The rows of its runs; a key that several runs have counts in each.
+        bytes: The bytes of its runs.
+    """
+
+    part: str
+    files: int
+    rows: int
+    bytes: int
+
+
+class Upkeep(msgspec.Struct, frozen=True):
+    """The state that a processor keeps, and the cost of its last steps.
+
+    Attributes:
+        checkpoint: The last step of its newest checkpoint; -1 for none.
+        state: The parts of that checkpoint.
+        steps: How many of the last steps the log still knows, at most 20.
+        rows: The median of the rows that each of them took.
+        milliseconds: The median of their durations.
+    """
+
+    checkpoint: int
+    state: list[KeptPart]
+    steps: int
+    rows: int
+    milliseconds: float
+
+
+def upkeep_of(history: LogHistory) -> dict[str, Upkeep]:
+    """Return the upkeep of each unit.
+
+    Args:
+        history: The records of a dataflow's log.
+    """
+    graph = recorded_program(history.program).graph
+    kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
+    units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
+    return {name: _of(history, name) for name in units}
+
+
+def _of(history: LogHistory, name: str) -> Upkeep:
+    live = history.live_records
+    checkpoints = live.states.get(name, {})
+    newest = max(checkpoints, key=last_number, default=None)
+    state = [] if newest is None else _parts(payload_of(checkpoints[newest].payload))
+    last = list(live.results.get(name, {}).values())[-LAST_STEPS:]
+    return Upkeep(
+        checkpoint=-1 if newest is None else last_number(newest),
+        state=state,
+        steps=len(last),
+        rows=round(median(digest.rows for digest in last)) if last else 0,
+        milliseconds=round(median(digest.milliseconds for digest in last), 1) if last else 0.0,
+    )
+
+
+def _parts(payload: object) -> list[KeptPart]:
+    if not isinstance(payload, RunsPayload):
+        return []
+    runs = {run.name: run for run in payload.runs}
+    tables = {"": (tuple(runs),)} if payload.tables is None else payload.tables
+    kept = []
+    for part, messages in tables.items():
+        named = [runs[name] for name in {name for message in messages for name in message}]
+        if named:
+            kept.append(KeptPart(part, len(named), sum(run.rows for run in named), sum(run.size for run in named)))
+    return kept
+
 
 MOST_MESSAGES = 1_000_000
-"""A process has no more messages in memory than these and as many as there are live records."""
+"""The most messages in the memory of a process, beside as many as there are live records."""
 
 
 class RollbackCost(msgspec.Struct, frozen=True):
-    """The rollback of one processor, and its cost by what the steps took before.
+    """The rollback of one processor, and its cost, estimated from the recorded cost of the steps.
 
     Attributes:
         does: The rollback in words.
         stays: True if the processor loses nothing.
-        rolled_back_to: The place in words.
+        rolled_back_to: The target of the rollback, in words.
         restored_to: The frontier that it is restored to, by its maximal times.
-        repeats_up_to: The frontier up to which a replay is certain to give the same, by its maximal times.
-        steps: How many steps are executed again: of those that the processor has executed, by the log.
-        repeated: How many of these are replayed as they were.
-        rows, seconds: The rows and the time that those steps took.
-        why_not_less: The constraint that asks for it; None if there is none.
+        repeats_up_to: The frontier up to which a replay is certain to have the same results, by its maximal times.
+        steps: How many of the executed steps, by the log, are executed again.
+        repeated: How many of these certainly have the same results.
+        rows, seconds: The rows and the duration of those steps.
+        why_not_less: The constraint that requires the rollback; None if there is none.
     """
 
     does: str
@@ -55,13 +170,13 @@ class RollbackCost(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The recovery that a failure would lead to, and the upkeep that pays for it.
+    """The recovery after a failure, and the upkeep that pays for it.
 
     Attributes:
         failed: The processors that fail.
         processors: Each processor to its rollback.
-        queues: The messages that are put back, in words.
-        upkeep: Each unit to what it keeps, and what its last steps cost.
+        queues: The messages that are queued again, in words.
+        upkeep: Each unit to its kept state and the cost of its last steps.
     """
 
     failed: list[str]
@@ -106,7 +221,7 @@ def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
 
 
 def _assume_memory(program: Program, history: LogHistory, monitor: Monitor) -> None:
-    """Record in the monitor what a running process would have in memory.
+    """Record in the monitor the assumed memory of a running process.
 
     Raises:
         DataError: `[CORRUPT]` that is more than any process has.
@@ -117,7 +232,7 @@ def _assume_memory(program: Program, history: LogHistory, monitor: Monitor) -> N
             continue
         source, order = vertex.kind is Kind.SOURCE, program.orders.get(name)
         done = history.last_closed(name) if source else history.last_executed(name)
-        if order is not None:  # the order of what came after the last checkpoint may not be known
+        if order is not None:  # the order of messages after the last checkpoint may be unknown
             done = min(done, len(order) - 1)
         monitor.completed(name, Frontier.up_to(done) if order is None else order.prefix(done + 1))
         for edge in program.graph.outputs[name]:

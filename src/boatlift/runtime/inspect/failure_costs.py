@@ -1,7 +1,7 @@
 """The cost of each failure under a program's policies, before the program runs. Pure.
 
 The solver is asked about a dataflow that has run for a while. Every processor has executed its input, and every sink
-holds all that it may hold. The moment is the worst one: each checkpoint is as old as its policy lets it become.
+holds all that it may hold. It is the worst moment: each checkpoint is as old as its policy allows.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ from collections.abc import Callable, Mapping
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.recovery import Edge, Kind, Monitor
 from boatlift.runtime.machine import Program
-from boatlift.runtime.machine.in_flight import intervals_of
+from boatlift.runtime.machine.step_facts import intervals_of
 from boatlift.times import AnyFrontier, Frontier
-
-__all__ = ["Costs", "costs_of", "needless_policies"]
 
 LONG = 3
 """The dataflow has run for so many of the longest intervals between checkpoints."""
@@ -23,7 +21,7 @@ AT_LEAST = 24
 """The dataflow has run for at least so many steps."""
 
 STEPS_OF_EPOCH = 8
-"""The steps of an epoch that ends by the clock or by a condition over rows: their number is not known before."""
+"""The assumed steps of an epoch that ends by the clock or by a condition over rows."""
 
 Costs = Mapping[str, Mapping[str, int]]
 """The processor that fails (`everything`: all) to the number of steps that each processor executes again, if any."""
@@ -33,7 +31,7 @@ def costs_of(program: Program) -> Costs:
     """Return the cost of each failure.
 
     Args:
-        program: A program that has chosen nothing yet; its records are filled in.
+        program: A program without determinants yet; its arrival orders and epoch boundaries are filled in.
     """
     aged = _AgedProgram(program)
     workers = [n for n, v in program.graph.vertices.items() if v.kind in (Kind.STATELESS, Kind.STATEFUL)]
@@ -44,10 +42,10 @@ def costs_of(program: Program) -> Costs:
 def needless_policies(
     program_with: Callable[[Mapping[str, Policy]], Program], policies: Mapping[str, Policy]
 ) -> dict[str, Policy]:
-    """Return the policies that buy nothing: under a cheaper one, every failure costs the same.
+    """Return the policies that save nothing: under a cheaper one, every failure costs the same.
 
     Args:
-        program_with: Makes the program under given policies, with nothing chosen yet.
+        program_with: Returns the program under given policies, without determinants yet.
         policies: Each processor to its policy.
 
     Returns:
@@ -62,7 +60,7 @@ def needless_policies(
             continue
         chooses = vertices[name].chooses and not isinstance(policy, History)
         if vertices[name].kind is Kind.STATELESS and chooses:
-            continue  # no other policy is possible: its rows could not be made again
+            continue  # no other policy is possible: its rows cannot be repeated
         other = program_with({**policies, name: cheaper})
         # A source may keep rows for this policy alone. Without them no processor executes more, but clients push again.
         if _keeping_no_rows(other) == _keeping_no_rows(program) and costs_of(other) == costs:
@@ -76,17 +74,16 @@ def _keeping_no_rows(program: Program) -> set[str]:
 
 
 def _steps_of(policy: Batch) -> int:
-    """Return how many steps an epoch has."""
     return max(policy.epochs or 1, STEPS_OF_EPOCH if policy.seconds > 0 or policy.asks_rows else 1)
 
 
 def _interval_of(policy: Lazy) -> int | None:
-    """Return the number of steps from one checkpoint to the next; by the clock alone, a number that stands for it."""
+    """Return the steps from one checkpoint to the next; an assumed number if they are by the clock alone."""
     return STEPS_OF_EPOCH if policy.every is None and policy.seconds is not None else policy.every
 
 
 class _AgedProgram:
-    """A program that has run for a while, in the eyes of its monitor."""
+    """A monitor's knowledge of a program that has run for a while."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -102,7 +99,7 @@ class _AgedProgram:
         for name in program.graph.order:
             if program.graph.vertices[name].kind is Kind.SINK:
                 self._hand_over(name)
-        for name in reversed(program.graph.order):  # readers first: what a reader needs follows from what it has
+        for name in reversed(program.graph.order):  # readers first: what they need follows from their own messages
             self._keep_in_flight(name)
 
     def again(self, failed: frozenset[str]) -> dict[str, int]:

@@ -7,8 +7,6 @@ from pathlib import Path
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 
-__all__ = ["log_at", "store_at"]
-
 
 def store_at(path: Path) -> LocalStore:
     """Return the store in a folder.

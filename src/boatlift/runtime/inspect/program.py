@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -9,13 +10,68 @@ from typing import Any
 
 import msgspec
 
-from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
+from boatlift.dataflow import Delivery, History, Plan, Timing, Unit, batch_of
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec, describe_policy
+from boatlift.dataflow.rows import RowKind
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
-from boatlift.runtime.inspect.many_files import many_files
 
-__all__ = ["JobReport", "ProgramReport", "describe", "plan_of"]
+DAY = 86_400.0
+
+MANY = 5_000
+"""Readers of a folder take long to list a few days of so many files."""
+
+_GATHER = "gather them with every='1 minute', one file a minute"
+_CHANGES = "its rows are changes, which cannot be gathered: choose a sink that keeps the newest rows, such as bl.sqlite"
+
+
+def many_files(plan: Plan) -> dict[str, str]:
+    """Return, in words, why sinks will write more than `MANY` files a day, and what to do.
+
+    A source that takes its whole backlog (Kafka, pushes) begins a step as soon as the step before is done. The rate of
+    steps is unknown for a source whose input divides them (files).
+    """
+    found = {}
+    for name, sink in plan.sinks.items():
+        if not sink.sink.capabilities.leaves_files:
+            continue
+        unit = plan.unit_of_sink(name).name
+        steps = _steps_a_day(plan, unit, counted=True)
+        if steps is None or steps <= MANY:
+            continue
+        often = (
+            "a file a step, and a step as soon as rows come: up to some hundred thousand files a day"
+            if math.isinf(steps)
+            else f"some {round(steps):,} files a day"
+        )
+        found[name] = f"{often}; {_GATHER if plan.rows_of(unit).kind is RowKind.APPEND else _CHANGES}"
+    return found
+
+
+def _steps_a_day(plan: Plan, name: str, *, counted: bool) -> float | None:
+    """Return the steps a day of a source or a unit; infinite: without pause; None: unknown.
+
+    Args:
+        plan: The dataflow.
+        name: The source or the unit.
+        counted: Whether the reader counts the batch's own epochs. Other readers see the epochs of the batch's input,
+            and have as many steps.
+    """
+    if name in plan.sources:
+        capabilities = plan.sources[name].source.capabilities
+        if capabilities.coalesces_backlog is not None:
+            return math.inf
+        return None if capabilities.period is None else DAY / capabilities.period
+    unit = plan.units[name]
+    counts = unit.timing is not Timing.EPOCHS
+    known = [steps for read in unit.reads if (steps := _steps_a_day(plan, read, counted=counts)) is not None]
+    steps = max(known, default=None)
+    policy = next((batch_of(each.policy) for each in unit.operators if each.timing is Timing.BATCH), None)
+    if not counted or policy is None or steps is None:
+        return steps
+    if policy.judges_rows or policy.is_bound_alone:
+        return None
+    return min(steps / (policy.epochs or 1), DAY / policy.seconds if policy.seconds else math.inf)
 
 
 class JobReport(msgspec.Struct, frozen=True):
@@ -27,13 +83,12 @@ class JobReport(msgspec.Struct, frozen=True):
         looks_up: The units whose newest rows it looks up.
         stages_for: The sinks that its job stages rows for.
         keeps_output: True if its output is kept as runs, because other units read it.
-        history: The units whose rows are durable for it until nobody can ask for what comes of them (`History` without
-            state).
+        history: The units whose rows are durable for it until no recovery needs them (`History` without state).
         everything: True if each step takes all rows since the beginning.
-        deterministic: False if a transform is declared not to be; the rows of a batch are logged in any case.
+        deterministic: False if a transform is declared nondeterministic; the rows of a batch are logged in any case.
         policy: Its policy, as it is written in Python.
         order: Its kind by Clonos: `order-insensitive`, a step depends on its own rows alone; `convergent`, any order of
-            a step's rows leads to the same state; `divergent`, another order or execution gives something else.
+            a step's rows leads to the same state; `divergent`, another order or execution has other results.
     """
 
     reads: list[str]
@@ -61,18 +116,18 @@ class ProgramReport(msgspec.Struct, frozen=True):
         at_least_once: The sources and sinks that are not exactly-once.
         program: The identity that a run records.
         jobs: Each unit to its job.
-        recorded: Each source and each unit that makes choices to its determinants, which are in the log before any
-            effect of a step can be seen. `arrival order`: the order in which the messages of a unit arrived; `epoch
-            ends`: where the epochs of a batch end; `rows`: the rows of a unit, which could not be made again;
-            `answers`: what a unit asked of the outside.
+        recorded: Each source, and each unit with determinants, to its determinants, which are in the log before any
+            effect of a step can be seen. `arrival order`: the order in which a unit's messages arrived; `epoch ends`:
+            the ends of a batch's epochs; `rows`: the rows of a unit that cannot repeat them; `answers`: the answers of
+            external systems.
         ordered: Each source and operator whose rows keep, within a step, the order of a part of the input, to the part
             in words, such as `file`.
-        queries: Each view to the jobs of its steps, in words: which parts of the query each computes, how and by which
-            key.
+        queries: Each view to the jobs of its steps, in words: the part of the query that each computes, how, and by
+            which key.
         own_jobs: Each unit whose steps always have jobs of their own, to the reason; the small steps of others may
-            share a job that lives.
-        slots_left: How many slots of Spark's such jobs leave to others.
-        many_files: Each sink that leaves more than some thousands of files a day to why, and what to do.
+            share a long-running job.
+        slots_left: How many slots of Spark's the long-running jobs leave to others.
+        many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
     """
 
     dataflow: str
@@ -98,14 +153,14 @@ def plan_of(
     long_running: Mapping[str, str | None] = MappingProxyType({}),
     slots_left: int = 1,
 ) -> ProgramReport:
-    """Return what a program is, and what running it would log.
+    """Return the report of a program.
 
     Args:
         planned: The program.
         identity: The identity that a run records of it.
         queries: Each view to the jobs of its steps, in words.
         long_running: Each unit to the reason why its steps have jobs of their own; None: they may share one.
-        slots_left: How many slots of Spark's jobs that live leave to others.
+        slots_left: How many slots of Spark's the long-running jobs leave to others.
     """
     jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
@@ -153,26 +208,26 @@ def _job(unit: Unit, planned: Plan) -> JobReport:
         keeps_output=unit.materialised,
         history=_history_of(unit, planned),
         everything=unit.rereads_source,
-        deterministic=_can_be_made_again(unit),
+        deterministic=_is_repeatable(unit),
         policy=describe_policy(unit.policy),
         order=_order_of(unit),
     )
 
 
 def _history_of(unit: Unit, planned: Plan) -> list[str]:
-    """Return the units that a unit's history is made of; a source is read again, so that it is not among them."""
+    """Return the units whose rows a unit's history logs; a source is read again instead."""
     logs = isinstance(unit.policy, History) and not (unit.keeps_state or unit.rereads_source)
     return [name for name in unit.reads if logs and name not in planned.sources]
 
 
 def _order_of(unit: Unit) -> str:
-    if unit.chooses_inputs or not _can_be_made_again(unit):
+    if unit.chooses_inputs or not _is_repeatable(unit):
         return "divergent"
     return "convergent" if unit.keeps_state else "order-insensitive"
 
 
-def _can_be_made_again(unit: Unit) -> bool:
-    """Return whether no function is declared to give other rows when it is executed again; a batch's may do so."""
+def _is_repeatable(unit: Unit) -> bool:
+    """Return whether no function is declared nondeterministic, except a batch's."""
     return all(operator.deterministic or operator.timing is Timing.BATCH for operator in unit.operators)
 
 
@@ -191,7 +246,7 @@ def _determinants_of(unit: Unit) -> list[str]:
         Timing.ARRIVAL: ["arrival order"],
         Timing.BATCH: ["epoch ends"],
     }
-    rows = [] if _can_be_made_again(unit) else ["rows"]
+    rows = [] if _is_repeatable(unit) else ["rows"]
     return of_times[unit.timing] + rows + (["answers"] if unit.records_answers else [])
 
 

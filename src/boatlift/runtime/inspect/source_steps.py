@@ -1,4 +1,4 @@
-"""The steps of sources that a step is made of, and where their rows are."""
+"""The steps of sources that a step takes its rows from."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
 
-__all__ = ["SourceStep", "is_of_a_query", "source_steps"]
-
 
 class SourceStep(msgspec.Struct, frozen=True):
     """A step of a source.
@@ -35,7 +33,7 @@ class SourceStep(msgspec.Struct, frozen=True):
 
 
 def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
-    """Return whether a processor is a unit of a store but not of the plan, because a view is cut by its query.
+    """Return whether a processor is a unit of a store but not of the plan, because a view's query is cut into units.
 
     Args:
         planned: The dataflow, planned without Spark.
@@ -53,11 +51,11 @@ def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
 def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterator[SourceStep]:
     """Return the steps of sources that a step of a unit takes its rows from, each once and proved unchanged.
 
-    A source that keeps its rows in the store is attached to it: `Source.load` reads them then.
+    A source that keeps its rows in the store is attached to it, so that `Source.load` can read them.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the step is not in the log, or the processor executes no steps.
-        DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows are not what they were, or the log cannot be read.
+        DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows have changed, or the log cannot be read.
     """
     if processor not in planned.units:
         raise InvalidError(
@@ -74,7 +72,7 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
                 f"is deleted; `boatlift log` shows the steps that there are",
             )
         if recorded.outcome is None:
-            continue  # the source had nothing for a step that another source began
+            continue  # the source had no input for a step that another source began
         if planned.keeps_no_rows(name):
             raise DataError(
                 "INPUT_MISSING",

@@ -10,19 +10,17 @@ import msgspec
 
 from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
-from boatlift.runtime.host.processes import Life, life_of
+from boatlift.runtime.host.ownership import Life, life_of
 from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
 from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
+from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.runtime.inspect.opening import log_at, store_at
-from boatlift.runtime.inspect.outlook import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 from boatlift.times import last_number
-
-__all__ = ["LIVING", "DataflowStatus", "InFlightStatus", "OwnerStatus", "UnitStatus", "status_at", "status_of"]
 
 LIVING = ("alive", "running or crashed")
 """The states in which a process may use scratch."""
@@ -38,7 +36,7 @@ class OwnerStatus(msgspec.Struct, frozen=True):
         pid: Its number on that machine.
         at: When it claimed the store, in milliseconds since 1970.
         bytes_in_flight: The process asks sources for no further step while so many bytes of rows wait in scratch.
-            0 if the bound is not known.
+            0 if the limit is unknown.
     """
 
     host: str
@@ -48,13 +46,13 @@ class OwnerStatus(msgspec.Struct, frozen=True):
 
 
 class UnitStatus(msgspec.Struct, frozen=True):
-    """How far a unit is; -1 stands for no step.
+    """The progress of a unit; -1 stands for no step.
 
     Attributes:
         executed: The last step that it has executed.
         checkpoint: The last step of its newest checkpoint.
-        stable: The last step that no failure can undo any more.
-        to_replay: How many steps it would execute again if everything failed now, of those up to `executed`.
+        stable: The last step that no failure can undo.
+        to_replay: How many of the executed steps it would execute again if everything failed now.
     """
 
     executed: int
@@ -79,25 +77,25 @@ class InFlightStatus(msgspec.Struct, frozen=True):
 
 
 class DataflowStatus(msgspec.Struct, frozen=True):
-    """The state of a dataflow, as its log knows it.
+    """The state of a dataflow by its log.
 
     Attributes:
         dataflow: The dataflow's name.
         store: The store's id.
-        stopped_cleanly: True if its last process stopped in good order.
+        stopped_cleanly: True if its last process stopped cleanly.
         state: `new`, `stopped`, `alive`, `crashed` or `running or crashed`.
-        last_record_at: When the log was written last, in milliseconds since 1970; 0 if it is not known.
+        last_record_at: When the log was written last, in milliseconds since 1970; 0 if unknown.
         closed: Each source to the last step that it has closed.
         processors: Each unit to its state.
-        sinks: Each sink to the last step that it holds as far as the log knows, -1 for none.
+        sinks: Each sink to the last step that it holds by the log, -1 for none.
         after_a_failure: The recovery plan in words, if everything failed now; empty after a clean stop.
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
         in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
-        scratch: The bytes of rows that are under way between units now, or wait for one, or for a batch.
+        scratch: The bytes of rows in scratch: of running steps, and of messages that wait.
         event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
         bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
-        input: What sources could still take, as a living owner has said last; None if there is none.
+        input: The last report of a running owner about input that waits at sources; None if there is none.
     """
 
     dataflow: str
@@ -119,7 +117,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
 
 
 def status_at(path: Path) -> DataflowStatus:
-    """Return the state of the dataflow of a store in a folder, with what its owner has left in scratch.
+    """Return the state of the dataflow of a store in a folder, with its owner's report in scratch.
 
     Raises:
         BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
@@ -158,8 +156,8 @@ def status_of(log: Log, scratch: int = 0) -> DataflowStatus:
         closed={name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         processors={name: _unit(history, recovery, name) for name in units},
         sinks=last_held(program, history),
-        # A process that stopped in good order has executed nothing that is not durable.
-        after_a_failure=[] if history.stopped else _told(history, recovery),
+        # After a clean stop everything that was executed is durable.
+        after_a_failure=[] if history.stopped else _in_words(history, recovery),
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at, owner.bytes_in_flight),
         environment=history.environment,
         in_flight=list(_in_flight(history, monitor, graph)),
@@ -187,7 +185,7 @@ def _state(history: LogHistory, owner: Claim | None) -> str:
     return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
 
 
-def _told(history: LogHistory, recovery: RecoveryPlan) -> list[str]:
+def _in_words(history: LogHistory, recovery: RecoveryPlan) -> list[str]:
     return [*(part_in_words(history, part) for part in recovery.processors.values()), *recovery.describe_queues()]
 
 

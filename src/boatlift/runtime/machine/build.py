@@ -1,35 +1,126 @@
-"""Builds the processors of a program, and fills in their recorded choices."""
+"""Builds the processors of a program, fills in their recorded determinants, and refuses facts of another program.
+
+Sources that meet in a processor have common steps (Feldera, dist-design: steps; views, "Steps of several sources"). A
+step of the processor has the input of all of them, which may be none of some. So an idle source stops no other, and
+new input of one source is one step of all.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from boatlift.errors import contradictory
-from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine.common_steps import sources_that_meet
+from boatlift.errors import DataError, contradictory
+from boatlift.recovery import Kind, Monitor, RecoveryGraph
 from boatlift.runtime.machine.durable_facts import DurableFacts
-from boatlift.runtime.machine.in_flight import intervals_of
-from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
-from boatlift.runtime.machine.kinds.epochs import EpochOrdered, Head
+from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered, EpochOrdered, Head
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkProcessor
-from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
-from boatlift.runtime.machine.program_check import refuse_unfit, refuse_unfit_sinks
+from boatlift.runtime.machine.step_facts import intervals_of
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, frontier_of, last_epoch
+from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, Loop, Sequence, frontier_of, last_epoch
 
-__all__ = ["build", "monitor_of"]
+
+def sources_that_meet(graph: RecoveryGraph) -> list[frozenset[str]]:
+    """Return the sets of sources with common steps: two or more each, and no source in two of them.
+
+    Two sources have common steps if a processor takes the messages of both at their own times, or if they share a
+    partner. A processor in arrival order takes each message at a time of its own: there, and downstream of it, sources
+    do not meet.
+    """
+    groups: list[frozenset[str]] = []
+    above: dict[str, frozenset[str]] = {}
+    for name in graph.order:
+        vertex = graph.vertices[name]
+        # The edge that closes a loop comes from a processor downstream, which has no other sources above it.
+        senders = [above.get(edge.source, frozenset()) for edge in graph.inputs[name]]
+        if vertex.kind is Kind.SOURCE:
+            above[name] = frozenset({name})
+        elif not vertex.notified:
+            above[name] = frozenset()
+        else:
+            above[name] = _all_of(senders)
+        if len(above[name]) > 1:
+            meeting = [group for group in groups if group & above[name]]
+            groups = [group for group in groups if not group & above[name]]
+            groups.append(_all_of([above[name], *meeting]))
+    return groups
+
+
+def _all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*sets)
+
+
+def refuse_unfit(program: Program, records: LiveRecords) -> None:
+    """Refuse facts that this program cannot have made.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]`.
+    """
+    vertices, edges, collected = program.graph.vertices, program.graph.edges, records.collected
+    known = {*records.determinants, *records.ended, *records.results, *records.states, *records.taken}
+    known |= {*collected.states, *collected.choices}
+    strange = (known - vertices.keys()) | ({*records.sent, *collected.messages} - edges.keys())
+    inputs = {name: {e.name: vertices[e.source].domain for e in program.graph.inputs[name]} for name in vertices}
+    for name in vertices.keys() & known:
+        domain, kept = vertices[name].domain, [*records.states.get(name, ()), *records.taken.get(name, ())]
+        if kept and vertices[name].kind is not Kind.STATEFUL:
+            strange.add(f"{name} with state")
+        if records.ended.get(name) and not isinstance(domain, Loop):
+            strange.add(f"{name} with iterations")
+        times = [*records.taken.get(name, ()), *(t for f in records.states.get(name, ()) for t in f)]
+        times += [*collected.states.get(name, ()), *collected.choices.get(name, ())]
+        taken = records.taken.get(name, {}).values()
+        times += [time for fact in taken for time in fact.frontier]
+        messages = [(edge, time) for fact in taken for edge, time, _ in fact.messages]
+        if not all(edge in inputs[name] and _is_time(inputs[name][edge], time) for edge, time in messages):
+            strange.add(f"{name} with such inputs")
+        events = [*records.determinants.get(name, ()), *records.results.get(name, ())]
+        numbered = all(isinstance(n, int) if isinstance(domain, Sequence) else _is_time(domain, n) for n in events)
+        if not numbered or not all(_is_time(domain, time) for time in times):
+            strange.add(f"{name} with such times")
+    for edge in edges.keys() & {*records.sent, *collected.messages}:
+        times = [*records.sent.get(edge, ()), *collected.messages.get(edge, ())]
+        if not all(_is_time(vertices[edges[edge].source].domain, time) for time in times):
+            strange.add(f"{edge} with such times")
+    _refuse(strange)
+
+
+def refuse_unfit_sinks(program: Program, sinks: Iterable[str]) -> None:
+    """Refuse sinks that this program does not have.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]`.
+    """
+    known = {name for name, vertex in program.graph.vertices.items() if vertex.kind is Kind.SINK}
+    _refuse({f"sink {name}" for name in sinks if name not in known})
+
+
+def _refuse(strange: Iterable[str]) -> None:
+    if strange:
+        raise DataError(
+            "PROGRAM_CHANGED",
+            f"the store is of another program: this one has no {', '.join(sorted(strange))}: run that one",
+        )
+
+
+def _is_time(domain: Any, time: Any) -> bool:
+    """Return whether a time could be one of a domain."""
+    if isinstance(domain, Sequence):
+        return isinstance(time, tuple) and len(time) == 2 and time[0] in domain.edges
+    if isinstance(domain, Loop):
+        return isinstance(time, tuple) and len(time) == domain.depth + 1 and all(isinstance(n, int) for n in time)
+    return isinstance(time, int)
 
 
 def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFrontier]) -> Monitor:
     """Return a monitor that knows the durable facts, for a command that drives nothing.
 
     Args:
-        program: The program; the records of choices in it are filled in.
+        program: The program; its arrival orders and epoch boundaries are filled in.
         records: The durable facts.
         held: Sink to the times that it holds.
 
@@ -62,7 +153,7 @@ def build(
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` a durable fact is of a processor or an edge that the program does not have;
-            `[CORRUPT]` no execution makes such choices.
+            `[CORRUPT]` no execution has such determinants.
     """
     graph = program.graph
     refuse_unfit(program, records)
@@ -128,7 +219,7 @@ def _fill_order(
 
 
 def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]], collected: int) -> None:
-    """Fill in the recorded ends of epochs: that of the last epoch that is collected, and all after it.
+    """Fill in the recorded ends of epochs: of the last collected epoch, and of all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
@@ -144,12 +235,12 @@ def _fill_cuts(name: str, cuts: EpochBoundaries, ends: Iterable[tuple[int, Any]]
 
 
 def _without_gap(name: str, determinants: Mapping[Any, Determinant], collected: int) -> list[int]:
-    """Return the epochs whose choices are recorded: the last that is collected, and all after it.
+    """Return the epochs with recorded determinants: the last that is collected, and all after it.
 
     Raises:
         DataError: `[CORRUPT]`.
     """
     numbers, first = sorted(determinants), max(collected, 0)
     if numbers != list(range(first, first + len(numbers))) or (collected >= 0 and not numbers):
-        raise contradictory(name, f"it chose at {numbers[:3]}…, though everything up to {collected} is collected")
+        raise contradictory(name, f"it has determinants of {numbers[:3]}…, though all up to {collected} are collected")
     return numbers

@@ -1,16 +1,20 @@
-"""The facts that are durable, and those on their way there."""
+"""The durable facts, and facts that are being written; the release gate holds sinks back until some are durable."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from itertools import chain
+from operator import and_
 from typing import Any
 
+from boatlift.dataflow import Eager
 from boatlift.errors import InternalError
-from boatlift.recovery import Monitor, RecoveryGraph, RecoveryPlan
+from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.recovery.constraints import clear_of
 from boatlift.runtime.machine.instructions import AppendLog, Persist
+from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -26,15 +30,10 @@ from boatlift.storage.records.facts import (
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, maximal_of, read_frontier
 
-__all__ = ["DurableFacts"]
-
 
 @dataclass(slots=True)
 class _Unpersisted:
-    """Facts of a processor that wait until the payloads that they name are durable.
-
-    Facts of one processor stay in order.
-    """
+    """Facts of a processor that wait for their payloads to be durable. Facts of one processor stay in order."""
 
     number: int
     processor: str
@@ -71,20 +70,21 @@ class DurableFacts:
 
     @property
     def idle(self) -> bool:
-        """Return whether no fact is on its way."""
+        """True while no fact waits or is being written."""
         return not self._next and not self._under_way and not self._waiting
 
     def add(self, processor: str, facts: Iterable[Fact]) -> None:
         """Add facts of a processor.
 
-        The facts from the first on that names a payload are written together, once all such payloads are durable. A
-        logged input without a payload waits behind the inputs that were logged before it: their order in the log is the
-        order in which a state is rebuilt.
+        All facts from the first with a payload on are written together, once their payloads are durable. A logged input
+        without a payload waits behind the inputs that were logged before it: a state is rebuilt in the order of the
+        log.
         """
         added = list(facts)
         self.version += 1
         others_wait = any(each.processor == processor for each in self._waiting)
-        at = next((at for at, fact in enumerate(added) if _has_to_wait(fact, others_wait)), len(added))
+        waits = [bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput)) for fact in added]
+        at = waits.index(True) if True in waits else len(added)
         self._next += added[:at]
         if at == len(added):
             return
@@ -100,10 +100,7 @@ class DurableFacts:
         return orders
 
     def persisted(self, number: int) -> None:
-        """Take note that the payloads of a `Persist` are durable.
-
-        Their facts can be written, those of each processor in order.
-        """
+        """Let facts whose payloads are durable now be written, those of each processor in order."""
         waiting: set[str] = set()
         left = []
         for each in self._waiting:
@@ -116,7 +113,7 @@ class DurableFacts:
         self._waiting = left
 
     def needless(self, edge: str) -> AnyFrontier:
-        """Return the times of an edge's sender whose messages the receiver will not ask for again, whatever fails."""
+        """Return the sender's times whose messages the receiver will never need again, whatever fails."""
         return self._monitor.needless(edge)
 
     def write(self) -> AppendLog | None:
@@ -129,14 +126,14 @@ class DurableFacts:
         return AppendLog(self._number, facts)
 
     def secured(self, processors: Iterable[str]) -> dict[str, AnyFrontier]:
-        """Return the times of processors of which no message or state is on its way.
+        """Return for each processor the times without a message or state that is still being written.
 
         Args:
             processors: Processors whose messages and states all become durable.
         """
         found = {name: all_times(self._graph.vertices[name].domain) for name in processors}
         sent: dict[str, list[Any]] = {name: [] for name in found}
-        for fact in self._on_the_way():
+        for fact in self._unwritten():
             if isinstance(fact, LoggedMessage):
                 sender = self._graph.edges[fact.edge].source
                 if sender in sent:
@@ -148,21 +145,17 @@ class DurableFacts:
         return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
     def payloads(self) -> Iterator[Any]:
-        """Return the payloads that facts name: live ones, and those on their way."""
-        for fact in chain(self.records.facts(), self._on_the_way()):
+        """Return the payloads of all facts: the live ones, and those that are being written."""
+        for fact in chain(self.records.facts(), self._unwritten()):
             yield from payloads_of(fact)
 
-    def _on_the_way(self) -> Iterator[Fact]:
+    def _unwritten(self) -> Iterator[Fact]:
         yield from chain.from_iterable(self._under_way.values())
         yield from chain.from_iterable(each.facts for each in self._waiting)
         yield from self._next
 
     def durable(self, number: int) -> list[Fact]:
-        """Take note that an `AppendLog` is durable, and so are all before it. To repeat it changes nothing.
-
-        Returns:
-            The facts that became durable.
-        """
+        """Return the facts that become durable with an `AppendLog`, and all before it; idempotent."""
         if number > self._number:
             raise InternalError("INTERNAL", f"write {number} cannot be durable: {self._number} was the last")
         became = [fact for n in list(self._under_way) if n <= number for fact in self._under_way.pop(n)]
@@ -173,7 +166,7 @@ class DurableFacts:
         return became
 
     def cut(self, plan: RecoveryPlan) -> None:
-        """Drop the facts of an execution that is gone; the truncation itself becomes durable with the next write."""
+        """Drop the facts of a rolled-back execution; the truncation itself becomes durable with the next write."""
         fixed = {p: maximal_of(plan.fixed(p)) for p in plan.processors}
         cut = Truncation(fixed, {e.name: fixed[e.source] for e in self._graph.edges.values()})
         self.records.apply(cut)
@@ -195,7 +188,7 @@ class DurableFacts:
         monitor, vertices = self._monitor, self._graph.vertices
         match fact:
             case Determinant(processor, time, _, outcome):
-                # An order alone does not repeat an event whose processor also chose something that is not recorded.
+                # An order alone does not repeat an event with another determinant that is not recorded.
                 vertex = vertices.get(processor)
                 ordered = vertex is not None and isinstance(vertex.domain, Sequence)
                 if vertex is None or not ordered or vertex.deterministic or outcome is not None:
@@ -211,12 +204,58 @@ class DurableFacts:
                     if vertex.divides and name in fact.choices:
                         monitor.durable_input_below(name, frontier_of(vertex.domain, fact.choices[name]))
             case _:
-                pass  # digests are compared only; a truncation follows from a plan that the monitor made
-
-
-def _has_to_wait(fact: Fact, others_wait: bool) -> bool:
-    return bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput))
+                pass  # digests are only compared; a truncation follows from a plan that the monitor made
 
 
 def _left_of(facts: Iterable[Fact], cut: Truncation) -> tuple[Fact, ...]:
     return tuple(left for fact in facts if (left := left_of(fact, cut)) is not None)
+
+
+class ReleaseGate:
+    """Holds a time back from sinks until the messages and states of eager processors that it rests on are durable.
+
+    So a step of an eager processor is never executed again once its effect is visible (design, section 2). The release
+    rule alone would release a deterministic step early: the step could be repeated.
+
+    Args:
+        graph: Processors and edges.
+        processors: All processors.
+        durable: The facts that are being written.
+    """
+
+    def __init__(self, graph: RecoveryGraph, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:
+        self._graph, self._durable = graph, durable
+        self._eager = [p for p in processors.values() if isinstance(p.durability.policy, Eager)]
+        self._found: Mapping[str, AnyFrontier] = {}
+        self._known: tuple[Any, ...] = ()
+
+    def limit(self, sink: str) -> AnyFrontier | None:
+        """Return the times that may be released to a sink; None if the program has no eager processor."""
+        if not self._eager:
+            return None
+        now = (self._durable.version, *(p.done for p in self._eager))
+        if now != self._known:
+            self._known = now
+            self._found = self._reached()
+        return self._found[sink]
+
+    def _reached(self) -> Mapping[str, AnyFrontier]:
+        """Return the greatest fixed point of one rule.
+
+        A time may be released if its inputs may and, at an eager processor, its own messages and state are durable.
+        """
+        vertices = self._graph.vertices
+        secured = self._durable.secured(p.name for p in self._eager)
+        own = {p.name: p.done & secured[p.name] for p in self._eager}
+        reached: dict[str, AnyFrontier] = {p: all_times(vertex.domain) for p, vertex in vertices.items()}
+        changed = True
+        while changed:
+            changed = False
+            for p in self._graph.order:
+                if vertices[p].kind is Kind.SOURCE:
+                    continue
+                inputs = [edge.projection(reached[edge.source]) for edge in self._graph.inputs[p]]
+                now = reduce(and_, inputs, own.get(p, reached[p]))
+                if now != reached[p]:
+                    reached[p], changed = now & reached[p], self._graph.cyclic
+        return reached

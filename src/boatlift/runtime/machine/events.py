@@ -15,25 +15,6 @@ from typing import Any
 from boatlift.runtime.machine.instructions import Message
 from boatlift.times import AnyFrontier
 
-__all__ = [
-    "CommitUnknown",
-    "EpochClosed",
-    "Event",
-    "LogDurable",
-    "Persisted",
-    "ProbeFailed",
-    "ProcessorsFailed",
-    "RowProbe",
-    "RowsProbed",
-    "SinkCommitted",
-    "SinkPosition",
-    "SourceIdle",
-    "SourceWoken",
-    "StepDone",
-    "StopRequested",
-    "TimerFired",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class EpochClosed:
@@ -146,7 +127,7 @@ class StepDone:
     Attributes:
         processor, incarnation: As in the `Execute`.
         time: The time of the step.
-        determinant: The outcome of the step's choice; None if the step chose nothing.
+        determinant: The step's determinant beside its input; None if it has none.
         sent: Output edge to the payload sent on it; an edge without a message is left out.
         state: The processor's state after the step; None if the processor keeps no state.
         digest: The digest of all rows sent, to be compared on replay; None if results are not compared.

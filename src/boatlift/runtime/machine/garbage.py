@@ -1,4 +1,4 @@
-"""Garbage: what no recovery can need again is found, recorded as such, and then deleted and acknowledged."""
+"""Garbage collection: data that no recovery can need is found, recorded as garbage, then deleted or acknowledged."""
 
 from __future__ import annotations
 
@@ -8,21 +8,18 @@ from itertools import takewhile
 from boatlift.recovery import Monitor
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.instructions import Acknowledge, CollectGarbage, Instruction
-from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.program import Program
 from boatlift.storage.records.facts import GarbageCollection
 from boatlift.times import frontier_of, maximal_of
 
-__all__ = ["GarbageCollector"]
-
 
 class GarbageCollector:
-    """Collects garbage after every so many durable facts; the monitor names it.
+    """Collects garbage after every so many durable facts.
 
-    Nothing is deleted or acknowledged before the fact that names it as garbage is durable: a later owner must not miss
-    it.
+    Nothing is deleted or acknowledged before the `GarbageCollection` fact is durable: a later owner must know it.
 
     Args:
         program, processors, monitor, durable: Of the machine.
@@ -43,11 +40,11 @@ class GarbageCollector:
         self._garbage = durable.records.collected
 
     def count(self) -> None:
-        """Count a fact that has become durable."""
+        """Count a durable fact."""
         self._facts += 1
 
     def collect(self, *, at_once: bool = False) -> None:
-        """Record what is garbage, if enough facts have become durable since the last time, or at once."""
+        """Record the garbage, if enough facts have become durable since the last time, or at once."""
         if self._facts >= self._collect_after or at_once:
             self._facts = 0
             garbage = self._found()
@@ -56,7 +53,7 @@ class GarbageCollector:
                 self._durable.add("", [garbage])
 
     def collected(self, garbage: GarbageCollection) -> Iterator[Instruction]:
-        """Return what is to be done once it is durable that something is garbage."""
+        """Return the instructions that follow from a durable `GarbageCollection`."""
         yield CollectGarbage()
         self._program.forget(garbage)
         yield from self._acknowledged(garbage)
@@ -75,17 +72,17 @@ class GarbageCollector:
 
     def _found(self) -> GarbageCollection:
         """Return all garbage, and drop it from memory."""
-        states, choices, messages = {}, {}, {}
+        states, determinants, messages = {}, {}, {}
         for name, p in self._processors.items():
             for edge in p.outputs:
                 needless = self._monitor.needless(edge.name)
                 messages[edge.name] = maximal_of(needless)
-                sent = p.sent[edge.name]  # in order of time, so that what stays is not looked at
+                sent = p.sent[edge.name]  # in order of time, so that the scan ends at the first that stays
                 for time in [*takewhile(needless.contains, sent)]:
                     del sent[time]
             states[name] = maximal_of(self._monitor.collectable(name))
             settled = self._monitor.settled(name)
             if isinstance(p, ArrivalOrdered):
                 settled = p.order.prefix(p.order.within(settled))
-            choices[name] = maximal_of(settled)
-        return GarbageCollection(states, choices, messages)
+            determinants[name] = maximal_of(settled)
+        return GarbageCollection(states, determinants, messages)

@@ -17,26 +17,6 @@ from typing import Any
 from boatlift.storage.records.facts import Fact
 from boatlift.times import AnyFrontier
 
-__all__ = [
-    "Acknowledge",
-    "AppendLog",
-    "Cancel",
-    "CollectGarbage",
-    "CommitSink",
-    "Execute",
-    "Finish",
-    "Instruction",
-    "Message",
-    "Persist",
-    "PollSource",
-    "Prepare",
-    "ProbeRows",
-    "ReopenSink",
-    "Restore",
-    "SetTimer",
-    "StepInput",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -61,7 +41,7 @@ class StepInput:
     Attributes:
         time: The time of the step, in the processor's domain.
         inputs: The messages.
-        determinant: The recorded outcome of the step's choice; None if the step has to choose.
+        determinant: The step's recorded determinant; None if the step is executed for the first time, or has none.
         place: In a sequence domain, the step's place in the order of arrival: the number of messages taken before. None
             in other domains.
         cursor: The source's cursor after the last of these messages, if the step is computed from everything that the
@@ -76,7 +56,7 @@ class StepInput:
 
     @property
     def number(self) -> Any:
-        """The step's number outside of the machine: its time; in a sequence domain its place in the order."""
+        """The step's number in the log and for users: its time; in a sequence domain its place in the order."""
         return self.time if self.place is None else self.place
 
 

@@ -1,21 +1,38 @@
-"""Invariants of the machine between two events; checked in tests, and in production on request."""
+"""Invariants of the machine between two events, and its last transitions for the message of a broken one."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from boatlift.errors import InternalError
 from boatlift.recovery import Kind
-from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.endpoints import SinkProcessor
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkProcessor
 
 if TYPE_CHECKING:
     from boatlift.runtime.machine.machine import StateMachine
 
-__all__ = ["check"]
+
+class TransitionLog:
+    """A bounded list of transitions.
+
+    Args:
+        length: The number of transitions that are kept.
+    """
+
+    def __init__(self, length: int = 40) -> None:
+        self._lines: deque[tuple[str, object]] = deque(maxlen=length)
+
+    def add(self, kind: str, what: object) -> None:
+        """Append a transition."""
+        self._lines.append((kind, what))
+
+    def __str__(self) -> str:
+        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self._lines)
 
 
 def check(machine: StateMachine, touched: Iterable[str]) -> None:
@@ -38,21 +55,21 @@ def check(machine: StateMachine, touched: Iterable[str]) -> None:
                 "INTERNAL", f"{p.name} has done {p.done}, but {completed} is reported; {machine.transitions}"
             )
         if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkProcessor) else p.done):
-            raise InternalError("INTERNAL", f"{p.name} is stable beyond what it has done; {machine.transitions}")
+            raise InternalError("INTERNAL", f"{p.name} is stable beyond its done times; {machine.transitions}")
 
 
 def _of(p: MachineProcessor) -> list[tuple[bool, str]]:
     late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
-    facts = [(not late, f"was handed again what it had taken: {late}")]
+    facts = [(not late, f"was handed messages again that it had taken: {late}")]
     if p.running and not p.rebuild:
         facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
     if isinstance(p, ArrivalOrdered):
-        facts.append((p.done == p.order.prefix(p.count), "has not done what it took"))
+        facts.append((p.done == p.order.prefix(p.count), "has not done the messages that it took"))
     if isinstance(p, BatchEpochs):
         facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
     if isinstance(p, SinkProcessor):
         facts += [
-            (p.held <= p.done, "holds what it has not been handed"),
-            (not any(map(p.held.contains, p.staged)), "is to place what it holds"),
+            (p.held <= p.done, "holds times that it has not been handed"),
+            (not any(map(p.held.contains, p.staged)), "is to place times that it holds"),
         ]
     return facts

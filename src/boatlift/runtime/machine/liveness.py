@@ -1,32 +1,123 @@
-"""Liveness: what is done when nothing is under way."""
+"""Liveness chooses the next action when no answer is outstanding; backpressure holds sources back.
+
+Backpressure (design, section 6): every message that waits is a run in scratch. The number of waiting messages limits
+the duration of a stop and of a recovery. Their bytes are counted once for each reader, those of a batch's open epoch
+included. Messages that were taken are not counted, though their runs stay until no recovery can need them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from boatlift.errors import InternalError
-from boatlift.runtime.machine.backpressure import Backpressure
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
+from boatlift.runtime.machine.invariants import TransitionLog
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.sink import SinkProcessor
-from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.runtime.machine.step_facts import everything_of, state_of
-from boatlift.runtime.machine.transition_log import TransitionLog
 
-__all__ = ["Liveness"]
+
+class Backpressure:
+    """Counts the messages behind each source, and finds the sources that a processor waits for.
+
+    Each source is limited by its own messages only: so a source whose rows must wait does not stop the others.
+
+    Args:
+        processors: All processors, with their neighbours.
+        most: A source with so many messages behind it is crowded.
+        most_bytes: A source with so many bytes of messages behind it is full.
+        size_of: A payload to the bytes of its rows in scratch.
+    """
+
+    def __init__(
+        self,
+        processors: Mapping[str, MachineProcessor],
+        most: int,
+        most_bytes: float,
+        size_of: Callable[[Any], int],
+    ) -> None:
+        self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
+        self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceProcessor)}
+        edges = {source: list(self._edges(source)) for source in self._behind}
+        self._queues = {
+            source: [p.waiting[edge] for p, edge in each if not isinstance(p, BatchEpochs)]
+            for source, each in edges.items()
+        }
+        self._all_queues = {source: [p.waiting[edge] for p, edge in each] for source, each in edges.items()}
+        self._sinks = {
+            source: [p for name in behind if isinstance(p := processors[name], SinkProcessor)]
+            for source, behind in self._behind.items()
+        }
+
+    def above(self, processor: str) -> set[str]:
+        """Return the sources upstream of a processor."""
+        return {source for source, behind in self._behind.items() if processor in behind}
+
+    def entangled(self, processor: str, among: Collection[str]) -> set[str]:
+        """Return the sources, of some, that are upstream of a processor or share a reader with an upstream source."""
+        found = self.above(processor).intersection(among)
+        behind = set[str]().union(*(self._behind[name] for name in found))
+        while more := {name for name in among if name not in found and behind & self._behind[name]}:
+            found |= more
+            behind = behind.union(*(self._behind[name] for name in more))
+        return found
+
+    def crowded(self, source: str) -> bool:
+        """Return whether the most messages wait behind a source.
+
+        Messages for a batch do not count: its open epoch may wait for long.
+        """
+        queued = sum(map(len, self._queues[source]))
+        return queued + sum(len(sink.staged) for sink in self._sinks[source]) >= self._most
+
+    def full(self, source: str) -> bool:
+        """Return whether the most bytes of messages wait behind a source."""
+        return self.bytes_behind(source) >= self._most_bytes
+
+    def bytes_behind(self, source: str) -> int:
+        """Return the bytes of the messages that wait behind a source, a batch's open epoch included."""
+        queued = sum(queue.size for queue in self._all_queues[source])
+        staged = (m.payload for sink in self._sinks[source] for step in sink.staged.values() for m in step)
+        return queued + sum(map(self._size_of, staged))
+
+    def needed(self) -> set[str]:
+        """Return the sources whose input the open epoch of a batch needs before it can end."""
+        batches = (p for p in self._processors.values() if isinstance(p, BatchEpochs) and p.waits_for_input)
+        return set().union(*(self.above(batch.name) for batch in batches))
+
+    def wanted(self) -> set[str]:
+        """Return the sources whose input some waiting message needs, however crowded they are."""
+        wanted: set[str] = set()
+        for sender in (sender for p in self._processors.values() for sender in p.missing_senders()):
+            wanted |= {sender.name} if isinstance(sender, SourceProcessor) else self.above(sender.name)
+        return wanted
+
+    def _edges(self, source: str) -> Iterator[tuple[MachineProcessor, str]]:
+        """Return the edges on which messages of a source may wait, each with the processor that takes them."""
+        behind = self._behind[source]
+        for p in map(self._processors.__getitem__, behind):
+            yield from ((p, edge.name) for edge, sender in p.senders if sender.name in {source, *behind})
+
+    def _reach(self, p: MachineProcessor, reached: set[str]) -> set[str]:
+        for _, receiver in p.receivers:
+            if receiver.name not in reached:
+                reached.add(receiver.name)
+                self._reach(receiver, reached)
+        return reached
 
 
 class Liveness:
-    """Finds the next thing to do when no answer is on its way to the machine.
+    """Chooses the next action when no answer is outstanding, so that a dataflow never stalls.
 
-    A sink is unblocked, a batch ends, a source goes on, or the run is over.
+    A sink is unblocked, a batch ends, a source is polled, or the run is over.
 
     Args:
         processors, durable, backpressure, garbage: Of the machine.
-        awaited: Return whether a client waits until its rows are stable.
-        transitions: Shown if nothing can be done.
+        awaited: Returns whether a client waits until its rows are stable.
+        transitions: Shown if there is no action.
     """
 
     def __init__(
@@ -45,38 +136,39 @@ class Liveness:
 
     @property
     def quiet(self) -> bool:
-        """Return whether nothing is under way that an answer would end."""
+        """True while no answer is outstanding."""
         return self._durable.idle and not any(p.busy for p in self._processors.values())
 
     def settle(self, advance: Callable[[], None], *, stopping: bool) -> bool:
-        """Act while nothing moves by itself, in this order, until something is under way again.
+        """Take the first of these actions that leads to an outstanding answer.
 
-        Facts that hold sinks back are made durable. Then batches take the input there is, if no more can come, and
-        sources go on beyond the bound of backpressure, if a processor needs their input. Then the dataflow rests, or
-        the run is over.
+        1. Facts that hold sinks back are made durable.
+        2. Batches take the input there is, if no more can come; sources are polled beyond the limits of backpressure,
+           if a processor needs their input.
+        3. The dataflow waits for input, or the run is over.
 
         Args:
-            advance: Advance all processors, with haste.
+            advance: Advances all processors, with `hasten`.
             stopping: A stop was requested.
 
         Returns:
             Whether the run is over.
 
         Raises:
-            InternalError: nothing can be done, though work is left.
+            InternalError: there is no action, though work is left.
         """
         if any(sink.waits for sink in self._sinks):
             for p in self._processors.values():
                 self._durable.add(p.name, everything_of(p, self._durable))
         if self._durable.idle:
             advance()
-        return self.quiet and self._rest(stopping=stopping)
+        return self.quiet and self._wait_or_end(stopping=stopping)
 
     def may_go_on(self, source: SourceProcessor, *, hasten: bool) -> bool:
-        """Return whether a source may be polled: little waits behind it.
+        """Return whether a source may be polled: it is neither crowded nor full.
 
-        When nothing else moves, a source that a processor needs may be polled, too; for the open epoch of a batch also
-        beyond the bound on bytes, if not beyond that on messages.
+        With `hasten`, a source that a processor needs may be polled, too; for the open epoch of a batch a full source,
+        but no crowded one.
         """
         pressure = self._backpressure
         crowded = pressure.crowded(source.name)
@@ -85,15 +177,12 @@ class Liveness:
         return hasten and (source.name in pressure.wanted() or (not crowded and source.name in pressure.needed()))
 
     def gives_no_more(self, p: MachineProcessor) -> bool:
-        """Return whether no further input will reach a processor, as sources stand."""
+        """Return whether no further input will reach a processor from the sources."""
         above = self._backpressure.above(p.name)
         return self._exhausted() or all(source.ended for source in self._sources if source.name in above)
 
     def _exhausted(self) -> bool:
-        """Return whether no source will give more.
-
-        Each source has ended, or is crowded with input that waits for a source that has ended.
-        """
+        """Return whether each source has ended, or is crowded with input that waits for an ended source."""
         others = [source.name for source in self._sources if not source.ended]
         wanted = self._backpressure.wanted() if others else set()
         return len(others) < len(self._sources) and all(
@@ -101,11 +190,11 @@ class Liveness:
         )
 
     def _is_held_up(self, sink: SinkProcessor) -> bool:
-        """Return whether a sink has to wait until some reader of a source that keeps no rows has taken its times.
+        """Return whether a sink must wait until the readers of a source that keeps no rows have taken its times.
 
-        Until then the source has to give these times again after a failure, and it cannot. A reader may wait for
-        another source, or for the end of a batch's epoch, as long as that takes. The times of a source that shares a
-        reader with such a source are not fixed before, either.
+        Until then a failure would need these times from the source again, which cannot repeat them. A reader may wait
+        for another source, or for the end of a batch's epoch. The times of a source that shares a reader with such a
+        source are not fixed earlier, either.
         """
         unkept = {source.name: source for source in self._sources if source.vertex.keeps_no_rows}
         return any(
@@ -114,17 +203,17 @@ class Liveness:
             for edge, reader in unkept[name].receivers
         )
 
-    def _rest(self, *, stopping: bool) -> bool:
-        """Wait for sources; or make states durable and collect garbage, if the run is over, or a client waits for that.
+    def _wait_or_end(self, *, stopping: bool) -> bool:
+        """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that.
 
         Returns:
-            Whether the run is over, and nothing is left to do.
+            Whether the run is over, and everything is durable.
         """
-        ended = self._exhausted() and not any(p.expects for p in self._processors.values())
+        ended = self._exhausted() and not any(p.expects_probe for p in self._processors.values())
         over = stopping or ended
         stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]
         waits = any(source.idle for source in self._sources) or any(
-            isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects) for p in self._processors.values()
+            isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects_probe) for p in self._processors.values()
         )
         if stuck or not (stopping or waits):
             raise InternalError(

@@ -1,9 +1,9 @@
-"""The state machine: events in, instructions out. No I/O, no clock, no chance.
+"""The state machine: events in, instructions out. No I/O, no clock, no randomness.
 
-It drives any number of processors, each in its time domain and with its policy. There is no barrier: a processor goes
-on as soon as its input is complete. A sink is handed a time once no failure can take it back any more (design, section
-4, question 3). Garbage is collected, and inputs are acknowledged. After a failure of some processors, those go back
-that must, and the others go on.
+It drives any number of processors, each in its time domain and with its policy. There is no global barrier: a processor
+advances as soon as its input is complete. A sink is handed a time once no failure can undo it (design, section 4,
+question 3). Garbage is collected, and inputs are acknowledged. After a failure of some processors, only the processors
+that must are rolled back.
 """
 
 from __future__ import annotations
@@ -17,37 +17,31 @@ from boatlift.dataflow import Eager
 from boatlift.errors import DivergedError, InternalError
 from boatlift.recovery import Kind, Monitor
 from boatlift.runtime.machine import events, instructions, step_facts
-from boatlift.runtime.machine.backpressure import Backpressure
 from boatlift.runtime.machine.build import build
-from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.durable_facts import DurableFacts, ReleaseGate
 from boatlift.runtime.machine.garbage import GarbageCollector
-from boatlift.runtime.machine.invariants import check
+from boatlift.runtime.machine.invariants import TransitionLog, check
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
+from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
-from boatlift.runtime.machine.kinds.sink import SinkProcessor
-from boatlift.runtime.machine.kinds.source import SourceProcessor
-from boatlift.runtime.machine.liveness import Liveness
+from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.runtime.machine.recover import carry_out
-from boatlift.runtime.machine.release_gate import ReleaseGate
 from boatlift.runtime.machine.step_orders import StepOrders
-from boatlift.runtime.machine.transition_log import TransitionLog
 from boatlift.storage.records.facts import GarbageCollection, LoopEnd, StepDigest
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, frontier_of
-
-__all__ = ["StateMachine"]
 
 
 class StateMachine:
     """Drives processors, from their durable facts on.
 
     Args:
-        program: Graph and durabilities; the records of choices in it belong to this machine from now on.
-        records: The durable facts; they belong to this machine from now on.
+        program: Graph and durabilities; this machine owns its arrival orders and epoch boundaries from now on.
+        records: The durable facts; this machine owns them from now on.
         held: Sink to the times that it holds, once no earlier owner can change them any more.
-        collect_after: Garbage is looked for after so many durable facts.
+        collect_after: The durable facts from one garbage collection to the next.
         messages_ahead: A source is not polled while so many messages wait behind it.
         checked: Check the invariants after every transition.
         steps_per_job: As `StepOrders`; must return at once.
@@ -58,7 +52,7 @@ class StateMachine:
         size_of: A payload to the bytes of its rows in scratch.
 
     Raises:
-        DataError: `[NO_CONSISTENT_FRONTIER]` the content of the sinks cannot come from the durable facts.
+        DataError: `[NO_CONSISTENT_FRONTIER]` the sinks' content contradicts the durable facts.
     """
 
     def __init__(
@@ -108,10 +102,10 @@ class StateMachine:
         return self._next()
 
     def handle(self, event: events.Event) -> list[instructions.Instruction]:
-        """Take in one event, and return the instructions that follow from it.
+        """Handle one event, and return the instructions that follow from it.
 
         Raises:
-            DivergedError: `[DIVERGED]` a step that was executed before has given another result.
+            DivergedError: `[DIVERGED]` a replayed step has another result.
             InternalError: the event does not fit the instructions, or an invariant is broken.
         """
         self.transitions.add("event", event)
@@ -163,7 +157,7 @@ class StateMachine:
         return self._next()
 
     def payloads(self) -> Iterator[Any]:
-        """Return all payloads that any processor may still need: their runs must not be deleted."""
+        """Return all payloads that any processor may need: their runs must not be deleted."""
         for p in self.processors.values():
             yield from p.payloads()
         yield from self.durable.payloads()
@@ -174,7 +168,7 @@ class StateMachine:
         return MachineProgress(self.processors, self.durable)
 
     def _current(self, name: str, incarnation: int) -> MachineProcessor | None:
-        """Return the processor if an answer is to its present incarnation; else None: the answer is void."""
+        """Return the processor if an answer is for its present incarnation; else None: the answer is void."""
         processor = self.processors[name]
         if incarnation > processor.incarnation:
             raise InternalError(
@@ -191,7 +185,7 @@ class StateMachine:
         self._close(end, event.positions)
 
     def _close(self, source: SourceProcessor, positions: Any) -> None:
-        """Close the next epoch of a source, and record it; positions of None: without input."""
+        """Close the next epoch of a source, and record it; positions are None if the epoch has no input."""
         step = Step(source.following, (), source.following)
         self._send_epoch(source, step, positions)
         sent = dict.fromkeys(source.sent, positions)
@@ -246,7 +240,7 @@ class StateMachine:
         self._report_done(p)
 
     def _report_done(self, p: MachineProcessor) -> None:
-        if p.vertex.kind is not Kind.SINK:  # a sink reports what it holds
+        if p.vertex.kind is not Kind.SINK:  # a sink reports the times that it holds
             self.monitor.completed(p.name, p.done)
         self._moved.add(p.name)
         self._moved.update(receiver.name for _, receiver in p.receivers)
@@ -295,11 +289,11 @@ class StateMachine:
         self._moved = set(self.processors)
 
     def _next(self) -> list[instructions.Instruction]:
-        """Advance whatever can be advanced, and return the instructions of this transition."""
+        """Advance all processors that can advance, and return the instructions of this transition."""
         if self._failed and not any(sink.asked for sink in self.sinks):
             self._recover(frozenset(self._failed))
         if not self._failed and not self.finished:
-            self._moved.update(source.name for source in self.sources if not source.closing)  # less may wait now
+            self._moved.update(source.name for source in self.sources if not source.busy)  # less may wait now
             self._advance_all(hasten=False)
             self._garbage.collect()
             if self._liveness.quiet and self._liveness.settle(self._hasten, stopping=self._stopping):
@@ -335,7 +329,7 @@ class StateMachine:
         if p.rebuild and not p.running:
             self._outbox.append(self._steps.rebuild(p))
         while not (p.running or p.rebuild or (self._stops_at_once and p.stops_at_once)):
-            over = hasten and not (self._stopping or p.expects) and self._liveness.gives_no_more(p)
+            over = hasten and not (self._stopping or p.expects_probe) and self._liveness.gives_no_more(p)
             upcoming = p.upcoming(self._steps.determinants(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
@@ -354,7 +348,7 @@ class StateMachine:
     def _advance_source(self, source: SourceProcessor, *, hasten: bool) -> None:
         """Send the recorded epochs of a source again, then poll it, as long as backpressure allows.
 
-        A source that has nothing catches up with its partners at once: an epoch without input fills no queue.
+        A source without input catches up with its partners at once: an epoch without input fills no queue.
         """
         while (may_go_on := self._liveness.may_go_on(source, hasten=hasten)) or source.lags:
             step = next(source.upcoming(self._steps.determinants(source), hasten=hasten), None)
@@ -364,19 +358,19 @@ class StateMachine:
                 self._close(source, None)
             else:
                 early = source.gathers and source.underway and not hasten
-                waits = source.closing or source.idle or self._stopping or early
+                waits = source.busy or source.idle or self._stopping or early
                 if step is None and may_go_on and not waits:
                     self._outbox.append(source.poll())
                 return
 
     def _has_nothing(self, source: SourceProcessor) -> bool:
-        """Return whether a source has no input for its next epoch, as far as it has told, or is not asked any more."""
+        """Return whether a source has no input for its next epoch by its last answer, or is not polled any more."""
         if self._stopping:
-            return not (source.closing or self._stops_at_once)
-        return source.idle or (source.closing and source.resting)
+            return not (source.busy or self._stops_at_once)
+        return source.idle or (source.busy and source.resting)
 
     def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
-        """Execute a step, unless its messages are known."""
+        """Execute a step, unless its messages are durable."""
         if isinstance(p, SinkProcessor):
             self._did(p, step, {}, None)
         elif (known := self._steps.known(p, step)) is not None:
@@ -389,10 +383,7 @@ class StateMachine:
         self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
 
     def _pass_over(self, p: MachineProcessor, over: AnyFrontier) -> None:
-        """Record times that are over with nothing to do.
-
-        The absence of their messages is then known, as a message would be.
-        """
+        """Record times that ended without a step: it is then known that they have no message."""
         if over <= p.done:
             return
         for last in p.iterations_ended(over):
@@ -408,7 +399,7 @@ class StateMachine:
         self._report_done(p)
 
     def _commit(self, sink: SinkProcessor) -> None:
-        """Hand a sink the times that may leave."""
+        """Hand a sink the times that may be released."""
         if sink.busy or not sink.waits:
             return
         limit = self._gate.limit(sink.name)

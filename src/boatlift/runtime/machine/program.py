@@ -1,25 +1,108 @@
-"""What a machine drives.
-
-A program is the graph, the durability of each processor, and the records of choices that projections look up.
-"""
+"""A program for the machine: the graph, the durability of each processor, and the recorded determinants."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
+from boatlift.dataflow.policies import InFlight
 from boatlift.errors import InternalError, InvalidError
-from boatlift.recovery import Edge, Kind, RecoveryGraph
-from boatlift.runtime.machine.durability import Durability
+from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.storage.records.facts import GarbageCollection
 from boatlift.times import ArrivalOrder, EpochBoundaries, Sequence, epochs_cut, frontier_of, last_epoch
 
-__all__ = ["Program"]
+
+@dataclass(frozen=True, slots=True)
+class Durability:
+    """A policy, and whether determinants are recorded: the two are independent.
+
+    Attributes:
+        policy: The processor's policy.
+        recorded: The processor's determinants become durable. Those of a source always do. If the end of a batch's
+            epoch is not recorded ahead, it counts once the messages of the epoch are durable.
+        messages: The processor's messages become durable, whatever the policy.
+        with_state: The processor's messages become durable together with each checkpoint, whatever the policy: a sink
+            needs them to take one step after the other.
+    """
+
+    policy: Policy = Ephemeral()  # noqa: RUF009 - immutable
+    recorded: bool = True
+    messages: bool = False
+    with_state: bool = False
+
+    @property
+    def state_every(self) -> int | None:
+        """The number of steps from one checkpoint to the next; None: there are none by the number of steps."""
+        match self.policy:
+            case Lazy(every):
+                return every
+            case Eager():
+                return 1
+            case _:
+                return None
+
+    @property
+    def state_after(self) -> int | None:
+        """The milliseconds from a step to the checkpoint that has it; None: there are none by the clock."""
+        seconds = self.policy.seconds if isinstance(self.policy, Lazy) else None
+        return None if seconds is None else round(1000 * seconds)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """True if the state becomes durable at intervals."""
+        return self.state_every is not None or self.state_after is not None
+
+    @property
+    def in_flight(self) -> InFlight:
+        """The messages that become durable with a checkpoint, as `Lazy` has them."""
+        return self.policy.in_flight if isinstance(self.policy, Lazy) else False
+
+    @property
+    def keeps_messages(self) -> bool:
+        return self.messages or isinstance(self.policy, Batch | Eager)
+
+    @property
+    def keeps_inputs(self) -> bool:
+        """True if inputs become durable, in place of the state or of a batch's messages."""
+        return isinstance(self.policy, History)
+
+    @property
+    def batch(self) -> Batch | None:
+        """The conditions that end a batch's epochs; None if the policy is not a batch's."""
+        return batch_of(self.policy)
+
+    def check(self, vertex: Vertex, *, coarse: bool) -> None:
+        """Refuse a durability that a processor cannot have.
+
+        Raises:
+            InvalidError: `[BAD_POLICY]`.
+        """
+        name, policy = vertex.name, type(self.policy).__name__
+        if vertex.kind is Kind.STATEFUL and isinstance(self.policy, Ephemeral | Batch):
+            raise InvalidError("BAD_POLICY", f"{name} keeps state, which {policy} cannot: use Lazy, Eager or History")
+        if vertex.kind is Kind.STATELESS and isinstance(vertex.domain, Sequence) and not self.recorded:
+            raise InvalidError(
+                "BAD_POLICY", f"{name} keeps no state, so the order in which it takes its inputs must be recorded"
+            )
+        if self.keeps_inputs and vertex.chooses and not self.recorded:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"{name} has determinants that are not recorded: replaying its inputs would give other results; record "
+                "them, or use a policy that keeps its messages",
+            )
+        if coarse and self.batch is None:
+            raise InvalidError(
+                "BAD_POLICY",
+                f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}",
+            )
+        if self.keeps_inputs and self.batch is not None and not coarse:
+            raise InvalidError("BAD_POLICY", f"{name} has no epochs of its own that could end: use History()")
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program for one machine: the records of choices grow with the machine that drives it.
+    """A program for one machine; its arrival orders and epoch boundaries grow with that machine.
 
     Attributes:
         graph: Processors and edges.
@@ -28,8 +111,8 @@ class Program:
         cuts: Each batch to the ends of its epochs, empty yet.
 
     Raises:
-        InvalidError: `[BAD_POLICY]` a processor cannot have its durability; `[BAD_PROJECTION]` a batch takes from a
-            processor whose times are no epochs.
+        InvalidError: `[BAD_POLICY]` a processor cannot have its durability; `[BAD_PROJECTION]` a batch reads a
+            processor whose times are not epochs.
     """
 
     graph: RecoveryGraph
@@ -42,7 +125,8 @@ class Program:
             self.durability(name).check(vertex, coarse=vertex.coarse)
             if vertex.coarse != (name in self.cuts) or isinstance(vertex.domain, Sequence) != (name in self.orders):
                 raise InternalError(
-                    "INTERNAL", f"{name} lacks the record of its choices, or has one that it does not need"
+                    "INTERNAL",
+                    f"{name} lacks its arrival order or its epoch boundaries, or has one that it does not need",
                 )
             for edge in self.graph.inputs[name] if vertex.coarse else ():
                 if epochs_cut(edge.projection) is None:
@@ -53,18 +137,18 @@ class Program:
                     )
 
     def forget(self, garbage: GarbageCollection) -> None:
-        """Forget the choices that are garbage: arrival orders, and ends of epochs."""
+        """Forget the determinants that are garbage: arrival orders, and ends of epochs."""
         for name, order in self.orders.items():
             order.forget(order.within(frontier_of(order.domain, garbage.choices[name])))
         for name, cuts in self.cuts.items():
             cuts.forget(last_epoch(garbage.choices[name]) + 1)
 
     def logs(self, edge: Edge) -> bool:
-        """Return whether each message on an edge becomes durable: as one of its sender, or as history of its receiver.
+        """Return whether each message on an edge becomes durable: as its sender's message, or its receiver's history.
 
-        The history of a processor without state are the messages that it is sent, as if their senders kept them: so it
-        is restored to any frontier, and no sender goes back for it. A source sends the same again from its positions,
-        which are durable anyway, unless it keeps no rows.
+        The history of a stateless processor is its input messages, as if their senders kept them: so it is restored to
+        any frontier, and no sender rolls back for it. A source that keeps its rows repeats its messages from its
+        positions, which are durable anyway.
         """
         sender, receiver = self.graph.vertices[edge.source], self.graph.vertices[edge.target]
         history = self.durability(edge.target).keeps_inputs and receiver.kind is Kind.STATELESS
@@ -72,5 +156,4 @@ class Program:
         return self.durability(edge.source).keeps_messages or (history and not read_again)
 
     def durability(self, processor: str) -> Durability:
-        """Return a processor's durability."""
         return self.durabilities.get(processor, Durability())

@@ -1,35 +1,26 @@
-"""Where a dataflow is, for people: read-only."""
+"""The progress of a machine, for people: read-only."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
+from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.kinds.source import SourceProcessor
 from boatlift.times import last_epoch, last_number, maximal_of
-
-__all__ = ["MachineProgress"]
 
 
 class MachineProgress:
-    """A read-only view of a machine, to be shown to people, or compared with a log before the first step.
-
-    No decision follows from it.
-
-    Args:
-        processors, durable: Of the machine.
-    """
+    """A read-only view of a machine, to be shown to people, or compared with a log before the first step."""
 
     def __init__(self, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:
         self._processors, self._durable = processors, durable
 
     def done(self, processor: str) -> int:
-        """Return the last step that a processor has executed, or that a sink holds ready; -1 for none."""
+        """Return the last step that a processor has executed, or that is staged for a sink; -1 for none."""
         return last_number(maximal_of(self._processors[processor].done))
 
     def has_state(self, processor: str) -> bool:
-        """Return whether a processor has a state."""
         return self._processors[processor].state is not None
 
     def behind(self, processor: str) -> int:
@@ -54,8 +45,16 @@ class MachineProgress:
         return 0 if p.running else sum(map(len, p.waiting.values()))
 
     def steps_to_go(self) -> int:
-        """Return the steps of the processor that has most of them to execute without further input."""
-        return max(map(_steps_to_go, self._processors.values()), default=0)
+        """Return the most steps that any processor can execute without further input."""
+        # Messages in a batch's open epoch become a step only when the epoch ends, perhaps never. At a union only
+        # complete times count: the others need input of another source.
+        return max(
+            (
+                len(p.running) if p.vertex.coarse else sum(1 for _ in p.upcoming({}, hasten=False))
+                for p in self._processors.values()
+            ),
+            default=0,
+        )
 
     def repeating(self) -> list[str]:
         """Return the processors that have recorded results of steps that they will execute again."""
@@ -63,7 +62,7 @@ class MachineProgress:
         return [
             name
             for name, p in self._processors.items()
-            if not isinstance(p, SourceProcessor)  # the results of a source say what was read of it
+            if not isinstance(p, SourceProcessor)  # the results of a source are digests of its rows
             if p.rebuild or last_epoch(results.get(name, ())) > last_number(maximal_of(p.done))
         ]
 
@@ -79,11 +78,3 @@ class MachineProgress:
             )
             for name, p in self._processors.items()
         )
-
-
-def _steps_to_go(p: MachineProcessor) -> int:
-    # Messages in a batch's open epoch may wait for ever: they become a step only when the epoch ends.
-    if p.vertex.coarse:
-        return len(p.running)
-    # Of the messages that wait at a union, the times that are complete count: the others need input of another source.
-    return sum(1 for _ in p.upcoming({}, hasten=False))

@@ -1,7 +1,4 @@
-"""Carries out a recovery plan (Falkirk Wheel §3.6).
-
-S'(p) = S(p, f(p)), and each queue is what its sender still has of it.
-"""
+"""Carries out a recovery plan (Falkirk Wheel §3.6): S'(p) = S(p, f(p)), and senders refill the queues."""
 
 from __future__ import annotations
 
@@ -17,13 +14,11 @@ from boatlift.storage.records.facts import LoggedInput
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, frontier_of, last_of, read_frontier
 
-__all__ = ["carry_out"]
-
 
 def carry_out(
     plan: RecoveryPlan, processors: Mapping[str, MachineProcessor], records: LiveRecords
 ) -> list[Instruction]:
-    """Take every processor to its frontier in the plan, and put back on each edge the messages that its sender has.
+    """Roll every processor back to its frontier in the plan, and refill each edge's queue from its sender.
 
     Args:
         plan: Frontiers and queues.
@@ -33,14 +28,14 @@ def carry_out(
     Returns:
         The steps to cancel, and the states that are restored.
     """
-    ordered = [instruction for p in processors.values() for instruction in _take_back(plan, p, records)]
+    ordered = [instruction for p in processors.values() for instruction in _roll_back(plan, p, records)]
     for p in processors.values():
         p.clear()
         for edge, sender in p.senders:
             durable = records.sent.get(edge.name, {})
             for time in plan.queues[edge.name]:
                 in_memory = sender.sent[edge.name]
-                logged = durable.get(time)  # None for a round after the last of its loop: no message was sent
+                logged = durable.get(time)  # None for an iteration after the last of its loop: no message was sent
                 payload = in_memory.get(time, None if logged is None else logged.message)
                 p.put(edge, time, payload)
         if not all(p.has(message) for step in p.prepared for message in step.inputs):
@@ -48,28 +43,28 @@ def carry_out(
     return ordered
 
 
-def _take_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) -> Iterator[Instruction]:
+def _roll_back(plan: RecoveryPlan, p: MachineProcessor, records: LiveRecords) -> Iterator[Instruction]:
     fixed = {edge.name: plan.fixed(edge.source) for edge in p.inputs}
     part = plan.processors[p.name]
     frontier = part.restore
-    p.kept.clear()  # what was on its way may be cut
+    p.kept.clear()  # messages that were being written may be truncated
     if isinstance(p, BatchEpochs):
         p.cuts.cut(last_of(part.fixed) + 1)
     if part.stays:
-        if not all(p.stands(step, fixed) for step in p.running):
+        if not all(p.is_fixed(step, fixed) for step in p.running):
             yield Cancel(p.name, p.incarnation)
             p.cancel_steps()
-        elif not all(p.stands(step, fixed) for step in p.prepared):
+        elif not all(p.is_fixed(step, fixed) for step in p.prepared):
             p.prepared = ()
         return
     if p.running:
         yield Cancel(p.name, p.incarnation)
-    p.go_back(frontier)
+    p.roll_back(frontier)
     for edge, sent in p.sent.items():
         p.sent[edge] = {} if p.name in plan.failed else {t: m for t, m in sent.items() if frontier.contains(t)}
     if p.name in plan.failed:
         p.states.clear()
-    if not p.drop_back(frontier):
+    if not p.restore_from_memory(frontier):
         yield from _restore(p, frontier, records)
 
 

@@ -1,4 +1,4 @@
-"""Which steps a processor is ordered to execute, to prepare, or to repeat."""
+"""Orders of steps: to execute, to prepare, or to rebuild a state."""
 
 from __future__ import annotations
 
@@ -8,49 +8,44 @@ from typing import Any
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
-from boatlift.runtime.machine.kinds.arrival import ArrivalOrdered
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.step_facts import messages_known
 from boatlift.storage.records.facts import Determinant
 
-__all__ = ["StepOrders"]
-
 AT_ONCE = 16
-"""One `Execute` has at most so many steps: this bounds how long a stop waits, and what a failure costs."""
+"""The most steps of one `Execute`: this limits the duration of a stop, and the cost of a failure."""
 
 
 class StepOrders:
     """Forms `Execute` and `Prepare` out of steps.
 
     Args:
-        durable: The recorded choices and messages.
-        steps_per_job: Returns how many of the steps that a processor could execute next are better executed as one
-            run: 1 or more, from the first on.
+        durable: The recorded determinants and messages.
+        steps_per_job: Returns how many of a processor's next steps, from the first on, are better executed as one job:
+            1 or more.
     """
 
     def __init__(self, durable: DurableFacts, steps_per_job: Callable[[str, Sequence[StepInput]], int]) -> None:
         self._durable, self._steps_per_job = durable, steps_per_job
 
     def determinants(self, p: MachineProcessor) -> Mapping[Any, Determinant]:
-        """Return a processor's recorded choices."""
+        """Return a processor's recorded determinants."""
         return self._durable.records.determinants.get(p.name, {})
 
     def known(self, p: MachineProcessor, step: Step) -> dict[str, Any] | None:
-        """Return the messages of a step if they are durable and the step leaves nothing else.
-
-        The result is None if the step must be executed.
-        """
+        """Return the messages of a step, as `messages_known` does."""
         return messages_known(p, step, self._durable.records)
 
     def execute(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> Execute:
-        """Order a step, with some of those that come after it if that is better."""
+        """Order a step, with some of the steps after it if that is better."""
         prepared, p.prepared = p.prepared, ()
         steps = prepared if prepared and prepared[0] == step else self._run_of(p, chain([step], upcoming))
         p.running.extend(steps)
         return Execute(p.name, p.incarnation, self._inputs(p, steps), p.state)
 
     def prepare(self, p: MachineProcessor) -> Prepare | None:
-        """Announce the steps that come after those under way; None if none is known."""
+        """Announce the steps after those under way; None if none is known."""
         upcoming = p.upcoming(self.determinants(p), hasten=False)
         p.prepared = self._run_of(p, islice(upcoming, len(p.running), None))
         return Prepare(p.name, p.incarnation, self._inputs(p, p.prepared)) if p.prepared else None
@@ -66,7 +61,7 @@ class StepOrders:
         return Execute(p.name, p.incarnation, (step,), p.state, again=True)
 
     def _run_of(self, p: MachineProcessor, upcoming: Iterator[Step]) -> tuple[Step, ...]:
-        """Return the first of some steps, with those that are better executed with it."""
+        """Return the first of some steps, with the steps that are better executed with it."""
         steps = tuple(islice(takewhile(lambda step: self.known(p, step) is None, upcoming), AT_ONCE))
         return steps[: self._steps_per_job(p.name, self._inputs(p, steps))] if len(steps) > 1 else steps
 

@@ -1,1 +1,1 @@
-"""The kinds of processors that the machine drives."""
+"""The kinds of processors that the machine drives: first `processor`, then `endpoints`, `ordered`, `batch`."""

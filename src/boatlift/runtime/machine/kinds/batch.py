@@ -1,28 +1,95 @@
-"""Batches: an epoch of a batch covers many epochs of its input, and its end is a choice (`EpochBoundaries`)."""
+"""Batches: an epoch of a batch covers many epochs of its input, and its end is a determinant (`EpochBoundaries`)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from boatlift.dataflow import Batch
 from boatlift.recovery import Edge, Vertex
-from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.events import ProbeFailed, RowProbe, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import Message, ProbeRows, SetTimer
-from boatlift.runtime.machine.kinds.open_epoch import OpenEpoch
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
+from boatlift.runtime.machine.program import Durability
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import IDENTITY, LAST, AnyFrontier, EpochBoundaries, Frontier, Projection, epochs_cut, last_of
 
-__all__ = ["BatchEpochs"]
+
+@dataclass(slots=True)
+class OpenEpoch:
+    """The open epoch of a batch: counts, clocks and probes of the messages that wait for its end.
+
+    Attributes:
+        steps: The number of messages.
+        began, until: The earliest and the latest clock of a message, in milliseconds; None and 0 if no message has a
+            clock.
+        first: The last period of event time that the rows of the first message with any period reach; None if no
+            message has one.
+        last: The last period that any rows reach.
+        ends: Whether the policy's condition holds for a message.
+        rows: The number of rows.
+    """
+
+    steps: int = 0
+    began: int | None = None
+    until: int = 0
+    first: int | None = None
+    last: int | None = None
+    ends: bool = False
+    rows: int = 0
+
+    def note(self, clock: int | None, probe: RowProbe | None = None) -> None:
+        """Take in the next message.
+
+        Args:
+            clock: Its clock, in milliseconds.
+            probe: The result of its probe, if the policy probes rows.
+        """
+        self.steps += 1
+        if clock is not None:
+            self.began = clock if self.began is None else min(clock, self.began)
+            self.until = max(clock, self.until)
+        if probe is not None:
+            self._note_rows(probe)
+
+    def _note_rows(self, probe: RowProbe) -> None:
+        self.ends = self.ends or probe.ends
+        self.rows += probe.rows
+        if probe.period is not None:
+            self.first = probe.period if self.first is None else self.first
+            self.last = probe.period if self.last is None else max(probe.period, self.last)
+
+    def is_full(self, policy: Batch) -> bool:
+        """Return whether the epoch has the most rows that the policy allows."""
+        return policy.rows is not None and self.rows >= policy.rows
+
+    def satisfies(self, policy: Batch, *, lasted: bool) -> bool:
+        """Return whether the epoch may end.
+
+        An epoch may end when it is full; or when it has the steps and the duration of the policy, and its rows satisfy
+        the policy's conditions.
+
+        Args:
+            policy: The batch's policy.
+            lasted: The epoch has lasted long enough by the clock, though not by its messages.
+        """
+        if self.is_full(policy) or policy.is_bound_alone:
+            return self.is_full(policy)
+        milliseconds = 0 if self.began is None else self.until - self.began
+        return (
+            self.steps >= (policy.epochs or 1)
+            and (lasted or milliseconds >= 1000 * policy.seconds)
+            and (policy.event_time is None or (self.first is not None and (self.last or 0) > self.first))
+            and (policy.when is None or self.ends)
+        )
 
 
 class BatchEpochs(MachineProcessor):
-    """Takes all input epochs that are complete, once the policy is satisfied, as one epoch of its own.
+    """Takes all complete input epochs as one epoch of its own, once the policy is satisfied.
 
-    Facts about the open epoch are in memory only, and a later incarnation finds them out anew. Only the ends of epochs
-    are recorded.
+    Facts about the open epoch are in memory only; a later incarnation collects them again. Only the ends of epochs are
+    recorded.
 
     Args:
         vertex, durability, inputs, outputs: As `MachineProcessor`.
@@ -30,8 +97,8 @@ class BatchEpochs(MachineProcessor):
         clock_of: A payload to its clock in milliseconds; None if it has none.
 
     Attributes:
-        cuts: The ends of its epochs: those of earlier epochs, and those that are to be repeated.
-        lasted: The open epoch has lasted as long as the policy wants.
+        cuts: The ends of its epochs: of earlier epochs, and of epochs to repeat.
+        lasted: The open epoch has lasted as long as the policy asks for.
         unprobed: The messages that wait and were not probed, in arrival order; empty if the policy probes no rows.
     """
 
@@ -45,7 +112,8 @@ class BatchEpochs(MachineProcessor):
         clock_of: Callable[[Any], int | None],
     ) -> None:
         super().__init__(vertex, durability, inputs, outputs)
-        self.cuts, self._clock_of = boundaries, clock_of
+        assert durability.batch is not None  # or `Durability.check` refuses it
+        self.cuts, self._clock_of, self._policy = boundaries, clock_of, durability.batch
         # `Program` has checked that the sender's times are epochs.
         self._epochs: dict[str, Projection] = {edge.name: epochs_cut(edge.projection) or IDENTITY for edge in inputs}
         self._probes: dict[tuple[str, Any], RowProbe] = {}
@@ -55,19 +123,11 @@ class BatchEpochs(MachineProcessor):
         self.lasted, self._open = False, OpenEpoch()
 
     @property
-    def _policy(self) -> Batch:
-        policy = self.durability.batch
-        assert policy is not None  # or `Durability.check` refuses it
-        return policy
-
-    @property
     def stops_at_once(self) -> bool:
-        """Return True: an epoch of a batch may take long, so none begins after a stop was requested."""
-        return True
+        return True  # an epoch of a batch may take long
 
     @property
-    def expects(self) -> bool:
-        """Return whether a probe is still to be answered."""
+    def expects_probe(self) -> bool:
         return bool(self.unprobed)
 
     def put(self, edge: Edge, time: Any, payload: Any) -> None:
@@ -81,7 +141,7 @@ class BatchEpochs(MachineProcessor):
             self._open.note(self._clock_of(payload))
 
     def questions(self) -> Iterator[SetTimer | ProbeRows]:
-        """Return the instructions that find out when the open epoch ends, each once: a timer, and the next probe."""
+        """Return the instructions that tell when the open epoch ends, each once: a timer, and the next probe."""
         deadline = self._deadline
         if deadline is not None and deadline != self._timer:
             self._timer = deadline
@@ -110,7 +170,7 @@ class BatchEpochs(MachineProcessor):
 
     @property
     def waits_for_input(self) -> bool:
-        """Return whether the open epoch needs further steps before it can end, whatever the clock says."""
+        """True if the open epoch needs further steps before it can end, whatever the clock says."""
         if self.running or self.unprobed:
             return False
         number = last_of(self.done) + 1
@@ -122,18 +182,18 @@ class BatchEpochs(MachineProcessor):
 
     @property
     def waits_for_clock(self) -> bool:
-        """Return whether a clock has still to say that the open epoch has lasted long enough."""
+        """True if the open epoch has not lasted long enough by the clock."""
         return self._deadline is not None
 
     @property
     def _deadline(self) -> int | None:
-        """When the open epoch has lasted long enough; None if no clock has to tell."""
+        """The time at which the open epoch has lasted long enough; None if the clock does not matter."""
         if self.running or self.lasted or self._open.began is None or not self._policy.seconds:
             return None
         return self._open.began + round(1000 * self._policy.seconds)
 
     def clear(self) -> None:
-        """Drop all messages that wait, and all that is known of them: other messages may come in their place."""
+        """Drop all messages that wait, and all facts about them: other messages may come in their place."""
         super().clear()
         self._probes.clear()
         self.unprobed.clear()
@@ -162,22 +222,16 @@ class BatchEpochs(MachineProcessor):
 
     @property
     def _complete(self) -> int:
-        """The last input epoch of which every message has come."""
+        """The last complete input epoch."""
         return min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
 
     def _probed_up_to(self, complete: int) -> int:
-        """Return the input epoch before the first that was not probed.
-
-        An epoch ends no later than with the step that ends it. After a recovery messages come in any order.
-        """
+        """Return the input epoch before the first unprobed one; after a recovery messages come in any order."""
         epochs = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
         return min(epochs, default=complete + 1) - 1
 
     def _first_end(self, end: int) -> int:
-        """Return the first input epoch, up to one, that fills the open epoch, or whose rows end it; else that one.
-
-        Later input epochs belong to the next epoch.
-        """
+        """Return the first input epoch, up to `end`, that fills the open epoch or ends it by its rows; else `end`."""
         taken = OpenEpoch()
         for epoch, message in self._waiting_up_to(end):
             taken.note(self._clock_of(message.payload), self._probes[message.edge, message.time])
@@ -196,12 +250,8 @@ class BatchEpochs(MachineProcessor):
         ]
         return [(epoch, message) for _, epoch, message in sorted(messages, key=lambda each: each[:2])]
 
-    def lacks(self) -> list[MachineProcessor]:
-        """Return no sender: an open epoch waits for input as long as it takes.
-
-        Receivers of the batch name its senders.
-        """
-        return []
+    def missing_senders(self) -> list[MachineProcessor]:
+        return []  # an open epoch waits for input as long as it takes; receivers of the batch name its senders
 
     def take(self, step: Step) -> None:
         """Record that an epoch is done, and its end; messages that came meanwhile belong to the next epoch."""
@@ -219,10 +269,8 @@ class BatchEpochs(MachineProcessor):
         self.done = Frontier.up_to(step.time)
 
     def cancel_steps(self) -> None:
-        """Begin another incarnation, which asks its questions anew."""
         super().cancel_steps()
         self.lasted, self._timer, self._probing = False, None, None
 
-    def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
-        """Return whether all input epochs up to the step's end are fixed."""
+    def is_fixed(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
         return all(self._epochs[edge.name](fixed[edge.name]).contains(step.taken) for edge in self.inputs)

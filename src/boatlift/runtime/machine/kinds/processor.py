@@ -1,4 +1,4 @@
-"""A processor as the machine knows it: where it is, which messages wait, and which steps come next."""
+"""A processor as the machine knows it: its position, the messages that wait, and the steps that come next."""
 
 from __future__ import annotations
 
@@ -9,16 +9,51 @@ from dataclasses import dataclass
 from typing import Any
 
 from boatlift.recovery import Edge, Kind, Vertex
-from boatlift.runtime.machine.durability import Durability
 from boatlift.runtime.machine.instructions import Message, SetTimer
-from boatlift.runtime.machine.kinds.queue import MessageQueue
+from boatlift.runtime.machine.program import Durability
 from boatlift.storage.records.facts import Determinant, LoggedInput
 from boatlift.times import LAST, NO_ITERATION, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
-__all__ = ["Held", "MachineProcessor", "Step"]
+
+class MessageQueue(dict[Any, Any]):
+    """Sender's time to payload, in the order in which messages came.
+
+    Law: `size` is the sum of the sizes of all payloads in the queue. It is kept up to date message by message, because
+    an open epoch of a batch may hold many.
+
+    Args:
+        size_of: A payload to the bytes of its rows in scratch.
+
+    Attributes:
+        size: In bytes.
+    """
+
+    __slots__ = ("_size_of", "size")
+
+    def __init__(self, size_of: Callable[[Any], int]) -> None:
+        super().__init__()
+        self._size_of = size_of
+        self.size = 0
+
+    def add(self, time: Any, payload: Any) -> None:
+        """Add a message, unless one of its time is there."""
+        if time not in self:
+            self[time] = payload
+            self.size += self._size_of(payload)
+
+    def remove(self, time: Any) -> None:
+        """Remove the message of a time, if there is one."""
+        if time in self:
+            self.size -= self._size_of(self.pop(time))
+
+    def clear(self) -> None:
+        """Remove all messages."""
+        super().clear()
+        self.size = 0
+
 
 HELD_STATES = 8
-"""A processor that has not failed can go back so many steps without a restore."""
+"""A processor that has not failed can roll back so many steps without a restore."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,8 +63,8 @@ class Step:
     Attributes:
         time: Its time, in the processor's domain.
         inputs: Its messages.
-        key: The key of its recorded choices: the time; in a sequence domain the number of the event.
-        taken: The choice of its input: in a sequence domain the edge, of a batch the last input epoch; else None.
+        key: The key of its determinants: the time; in a sequence domain the number of the event.
+        taken: The determinant of its input: in a sequence domain the edge, of a batch the last input epoch; else None.
     """
 
     time: Any
@@ -40,9 +75,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A state in memory that a processor can go back to, unless it has failed.
-
-    States are immutable, so this costs nothing.
+    """A state in memory that a processor can roll back to, unless it has failed. States are immutable.
 
     Attributes:
         frontier: The times that the processor had done.
@@ -57,31 +90,31 @@ class Held:
 
 
 class MachineProcessor(ABC):
-    """One processor; all of this is in memory.
+    """One processor, in memory.
 
     Laws:
-        * Every message that waits has a time outside `done`. A message that arrives with a time inside is dropped: it
-          came before.
-        * `done` grows only within times that are complete.
+        * Every message that waits has a time outside `done`. A message with a time inside was taken before, and is
+          dropped.
+        * `done` grows only within complete times.
 
     Attributes:
-        incarnation: Counts how often the processor was taken back, or its steps were cancelled.
-        done: The times that were executed, or were over with nothing to execute.
+        incarnation: Counts the rollbacks of the processor, and the cancellations of its steps.
+        done: The times that were executed, or ended without a step.
         running: The steps under way, in order.
         prepared: The steps announced by `Prepare`.
         waiting: Input edge to sender's time to payload.
-        sent: Output edge to own time to payload, of all messages that a receiver may need again. None stands for a time
-            without a message: that is known, and is as good as a message.
+        sent: Output edge to own time to payload, of all messages that a receiver may need again; None for a time known
+            to have no message.
         state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
         replayed: The number of steps that this incarnation has executed again.
-        unsaved_since: The clock of the first of these that has one, in milliseconds; None if there is none. It is no
-            earlier than the last checkpoint by the clock was due: else each step of a replay would have one of its own.
-        intervals: Output edge to the steps by which its readers may be behind, as `intervals_of` has them.
-        logged: The output edges each of whose messages becomes durable (`Program.logs`).
+        unsaved_since: The first clock of an unsaved step, in milliseconds; None if none has one. It is no earlier than
+            the deadline of the last checkpoint by the clock: else each step of a replay would have a checkpoint.
+        intervals: Output edge to the steps by which its readers may lag (`intervals_of`).
+        logged: The output edges whose messages all become durable (`Program.logs`).
         kept: Output edge to the time of the last message that a checkpoint has kept, perhaps not durably yet.
-        unrecorded: The choices since then, if they are not recorded step by step.
-        rebuild: Logged inputs that are still to be executed again to rebuild the state.
+        unrecorded: The determinants of unsaved steps, if they are not recorded step by step.
+        rebuild: Logged inputs that must be executed again to rebuild the state.
         states: The last states, in rising order; the present one is the last.
     """
 
@@ -89,7 +122,7 @@ class MachineProcessor(ABC):
         self, vertex: Vertex, durability: Durability, inputs: tuple[Edge, ...], outputs: tuple[Edge, ...]
     ) -> None:
         self.vertex, self.durability, self.inputs, self.outputs = vertex, durability, inputs, outputs
-        self.name = vertex.name
+        self.name, self.stateless = vertex.name, vertex.kind is Kind.STATELESS
         self.incarnation = 0
         self.done: AnyFrontier = frontier_of(vertex.domain)
         self.running: deque[Step] = deque()
@@ -121,7 +154,7 @@ class MachineProcessor(ABC):
         self.waiting = {edge.name: MessageQueue(size_of) for edge in self.inputs}
 
     def payloads(self) -> Iterator[Any]:
-        """Return the payloads of all states and messages that the processor, or a receiver, may still need."""
+        """Return the payloads of all states and messages that the processor, or a receiver, may need."""
         yield self.state
         yield from (held.state for held in self.states)
         for messages in (*self.sent.values(), *self.waiting.values()):
@@ -130,27 +163,18 @@ class MachineProcessor(ABC):
         yield from (payload for taken in self.rebuild for _, _, payload in taken.messages)
 
     @property
-    def stateless(self) -> bool:
-        """Return whether the processor keeps no state."""
-        return self.vertex.kind is Kind.STATELESS
-
-    @property
     def busy(self) -> bool:
-        """Return whether an answer is still to come."""
+        """True while an answer is outstanding."""
         return bool(self.running)
 
-    def is_taking(self, edge: Edge) -> bool:
-        """Return whether a step under way takes a message of an edge."""
-        return any(message.edge == edge.name for step in self.running for message in step.inputs)
-
     @property
-    def expects(self) -> bool:
-        """Return whether an answer is still to come that does not count as busy: of a probe."""
+    def expects_probe(self) -> bool:
+        """True while the answer to a probe is outstanding, which does not count as busy."""
         return False
 
     @property
     def stops_at_once(self) -> bool:
-        """Return whether no further step begins once a stop was requested: the processor takes from a source."""
+        """True if no further step begins once a stop was requested: the processor reads a source."""
         return (
             any(sender.vertex.kind is Kind.SOURCE for _, sender in self.senders) and self.vertex.kind is not Kind.SINK
         )
@@ -168,7 +192,7 @@ class MachineProcessor(ABC):
     def put(self, edge: Edge, time: Any, payload: Any) -> None:
         """Let a message wait, unless it was taken before.
 
-        A payload of None, no message, has a place only in a sequence.
+        A payload of None means no message, which has a place only in a sequence.
         """
         if payload is not None and not self.came_before(edge, time):
             self.waiting[edge.name].add(time, payload)
@@ -183,16 +207,16 @@ class MachineProcessor(ABC):
         """Return the steps that the processor could execute now, one after the other.
 
         Args:
-            determinants: The recorded choices, which are repeated.
-            hasten: No further input will come: a batch takes what there is.
+            determinants: The recorded determinants, which are repeated.
+            hasten: No further input will come: a batch takes the input there is.
         """
 
     @abstractmethod
     def take(self, step: Step) -> None:
         """Record that a step is done."""
 
-    def stands(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
-        """Return whether a step would come again as it is: with the same messages, and no others.
+    def is_fixed(self, step: Step, fixed: Mapping[str, AnyFrontier]) -> bool:
+        """Return whether a step would be the same again: with these messages, and no others.
 
         Args:
             step: A step under way.
@@ -200,18 +224,18 @@ class MachineProcessor(ABC):
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
 
-    def lacks(self) -> list[MachineProcessor]:
-        """Return the senders that must go on before the waiting messages can be taken, if nothing is under way."""
+    def missing_senders(self) -> list[MachineProcessor]:
+        """Return the senders that must advance before the waiting messages can be taken, if no step is under way."""
         return [sender for _, sender in self.senders] if any(self.waiting.values()) else []
 
     def over(self) -> AnyFrontier:
-        """Return the times done, with those that are over with nothing to do, if no step comes next."""
+        """Return the times that are done, or ended without a step, if no step comes next."""
         return self.done
 
     def iterations_ended(self, done: AnyFrontier) -> list[LoopTime]:
-        """Return the last round of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
+        """Return the last iteration of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
 
-        The last round of a loop that no message entered is (e, NO_ITERATION).
+        The last iteration of a loop that no message entered is (e, NO_ITERATION).
         """
         domain, last = self.vertex.domain, next(iter(done.maximal), None)
         if not isinstance(domain, Loop) or last is None:
@@ -230,11 +254,9 @@ class MachineProcessor(ABC):
         return ended
 
     def empty_times(self, done: AnyFrontier) -> list[Any]:
-        """Return the times among these at which the processor sends nothing.
+        """Return the times among these without a message: epochs, and iterations up to a known one.
 
-        Epochs, and rounds up to one that is known.
-
-        `iterations_ended` has the last round of a loop.
+        `iterations_ended` has the last iteration of a loop.
         """
         if isinstance(done, EpochFrontier) and isinstance(self.done, EpochFrontier):
             return list(range(self.done.last + 1, done.last + 1))
@@ -249,7 +271,7 @@ class MachineProcessor(ABC):
         """Keep the present state in memory."""
         self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
 
-    def go_back(self, frontier: AnyFrontier) -> None:
+    def roll_back(self, frontier: AnyFrontier) -> None:
         """Begin another incarnation at a frontier, without a state."""
         self.cancel_steps()
         self.done, self.state, self.unsaved, self.unsaved_since = frontier, None, 0, None
@@ -257,8 +279,8 @@ class MachineProcessor(ABC):
         self.unrecorded.clear()
         self.rebuild.clear()
 
-    def drop_back(self, frontier: AnyFrontier) -> bool:
-        """Take up the state in memory of the frontier that the processor has just gone back to.
+    def restore_from_memory(self, frontier: AnyFrontier) -> bool:
+        """Take up the state in memory of the frontier that the processor was rolled back to.
 
         Returns:
             Whether there is one.
@@ -280,7 +302,7 @@ class MachineProcessor(ABC):
         self._checkpoint_timer = None
 
     def since(self, clocks: Iterable[int | None]) -> None:
-        """Take note of the clocks of a step that was done, for a checkpoint by the clock."""
+        """Note the clocks of a step, for a checkpoint by the clock."""
         if self.unsaved and self.unsaved_since is None:
             known = [clock for clock in clocks if clock is not None]
             self.unsaved_since = max(*known, self._last_due) if known else None
@@ -293,7 +315,7 @@ class MachineProcessor(ABC):
             yield SetTimer(self.name, self.incarnation, deadline)
 
     def becomes_due(self, deadline: int) -> bool:
-        """Return whether a checkpoint is due at a deadline that has passed, and take note of the deadline if so."""
+        """Return whether a checkpoint is due at a deadline that has passed, and note the deadline if so."""
         due = self._checkpoint_due is not None and self._checkpoint_due <= deadline
         self._last_due = deadline if due else self._last_due
         return due
@@ -306,4 +328,4 @@ class MachineProcessor(ABC):
     def forget(self, step: Step) -> None:
         """Drop the messages that a step took."""
         for message in step.inputs:
-            self.waiting[message.edge].remove(message.time)  # a sender that was taken back may have sent it again
+            self.waiting[message.edge].remove(message.time)  # a sender that was rolled back may have sent it again

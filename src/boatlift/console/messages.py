@@ -1,8 +1,10 @@
-"""Arguments that the command line's parser refuses, as errors of Boatlift."""
+"""Lines on standard error: notices, warnings, and errors for arguments that the parser refuses."""
 
 from __future__ import annotations
 
+import logging
 import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -17,7 +19,29 @@ from cyclopts import (
 
 from boatlift.errors import InvalidError
 
-__all__ = ["refused_arguments"]
+
+def notice(text: str, *, quiet: bool = False) -> None:
+    """Write a line about the present action, unless `quiet` is set."""
+    if not quiet:
+        print(f"boatlift: {text}", file=sys.stderr, flush=True)
+
+
+def print_warnings() -> None:
+    """Write warnings as lines of the command line, unless logging is set up already."""
+    root = logging.getLogger()
+    if not root.handlers:
+        handler = _Lines()
+        handler.setFormatter(logging.Formatter("boatlift: %(message)s"))
+        root.addHandler(handler)
+
+
+class _Lines(logging.Handler):
+    """A handler that looks up standard error at each warning, because a live table may replace it."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        print(self.format(record), file=sys.stderr, flush=True)
+
 
 _RENAMED = {"--not-resident": "--short-jobs"}
 

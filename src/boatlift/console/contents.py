@@ -1,0 +1,192 @@
+"""Printed contents of a store: `boatlift log`, `checkpoints`, `gc`, `bad-rows`, `verify` and `explain`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import deque
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from boatlift.console.tables import moment, print_json, show, table
+from boatlift.dataflow import Sink
+from boatlift.errors import InvalidError
+from boatlift.runtime.inspect.bad_rows import rows_set_aside
+from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, verification_of
+from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN, RollbackCost, Upkeep, explanation_of, monitor_from_log
+from boatlift.runtime.inspect.opening import log_at, store_at
+
+LINE = 200
+"""On a terminal a record is cut after so many characters; elsewhere, and with --json, it is whole."""
+
+
+def show_log(
+    path: Path, *, tail: int | None = None, since: str | None = None, processor: str | None = None, as_json: bool
+) -> None:
+    """Print the records that the log still has, one a line.
+
+    Args:
+        path: The store's folder.
+        tail: Only so many of the last records; None: all.
+        since: Only records written since then, an ISO 8601 time, in UTC unless it has an offset; None: all.
+        processor: Only records that name this processor; None: all.
+        as_json: Print JSON.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the store's program has no such processor, or `since` is no time.
+    """
+    if tail is not None and tail < 1:
+        raise InvalidError("BAD_OPTION", f"--tail {tail}: give the number of records to show, at least 1")
+    log = log_at(path)
+    if processor is not None:
+        known = monitor_from_log(log.history)[0].graph.vertices
+        if processor not in known:
+            raise InvalidError(
+                "BAD_OPTION", f"{log.dataflow} has no processor {processor}: choose from {', '.join(known)}"
+            )
+    records = log_records(log, 0 if since is None else _milliseconds(since), processor)
+    for line in records if tail is None else deque(records, tail):
+        if as_json:
+            print(json.dumps(line.as_json()))
+        else:
+            print(f"{line.object:>6}  {moment(line.written_at):<23}  {line.record:<10} {_cut(line.fields)}")
+
+
+def _milliseconds(text: str) -> int:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise InvalidError("BAD_OPTION", f"--since {text}: write a time such as 2026-11-26T10:04 (UTC)") from error
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _cut(fields: Mapping[str, Any]) -> str:
+    text = "  ".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items())
+    return text if len(text) <= LINE or not sys.stdout.isatty() else f"{text[: LINE - 1]}…"
+
+
+def show_checkpoints(path: Path, *, as_json: bool) -> None:
+    """Print the checkpoints that a rollback can choose from."""
+    checkpoints = checkpoints_of(log_at(path))
+    if as_json:
+        print_json({"checkpoints": checkpoints})
+        return
+    rows = table("processor", "step", "runs", "rows", "bytes", "new bytes since the one before")
+    for each in checkpoints:
+        counts = (each.step, each.files, each.rows, each.bytes, each.new_bytes)
+        rows.add_row(each.processor, *(f"{count:,}" for count in counts))
+    show(rows)
+
+
+def show_kept(path: Path, *, as_json: bool) -> None:
+    """Print the kept data of a store, and the processors that may need them."""
+    kept = kept_in(store_at(path), log_at(path))
+    if as_json:
+        print_json({"kept": kept})
+        return
+    rows = table("kept", "of", "steps", "runs", "bytes", "for which processor")
+    for each in kept:
+        rows.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
+    show(rows)
+    size = sum(each.size for each in kept)
+    print(f"{size:,} bytes in all; the log has the positions, determinants and digests")
+
+
+def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
+    """Print the bad rows that are set aside."""
+    found = rows_set_aside(path, source)
+    if as_json:
+        for bad in found:
+            row = {
+                "source": bad.source,
+                "step": bad.step,
+                "place": bad.place,
+                "letter": json.loads(bad.dead_letter),
+            }
+            print(json.dumps(row, ensure_ascii=False))
+        return
+    rows = table("source", "step", "place", "row", "reason")
+    for bad in found:
+        dead_letter = json.loads(bad.dead_letter)
+        text = dead_letter.get("text", dead_letter.get("value"))
+        rows.add_row(bad.source, f"{bad.step:,}", bad.place, "" if text is None else text, dead_letter["reason"])
+    show(rows)
+
+
+DAMAGED = 5
+"""The exit status if something is damaged: that of `DataError`."""
+
+
+def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
+    """Check a store and sinks, print the outcome, and return the exit status."""
+    outcome = verification_of(path, sinks)
+    if as_json:
+        print_json(outcome)
+    else:
+        print(*outcome.findings, sep="\n", end="\n" if outcome.findings else "")
+        checked = ", ".join(["the store", *(f"sink {name}" for name in outcome.sinks)])
+        print(f"everything verifies: {checked}" if outcome.ok else f"{len(outcome.faults)} faults")
+    return 0 if outcome.ok else DAMAGED
+
+
+HEADINGS = (
+    "processor",
+    "rolled back to",
+    "steps executed again",
+    "of these with the same result",
+    "rows",
+    "seconds",
+)
+
+
+def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> None:
+    """Print the cost of a failure, then each processor's kept state, and the cost of its last steps.
+
+    Args:
+        path: The store.
+        failed: The processors that fail; all of them if none is named.
+        as_json: Print JSON.
+    """
+    explanation = explanation_of(log_at(path), frozenset(failed))
+    if as_json:
+        print_json(explanation)
+        return
+    failing = "everything" if explanation.everything_fails else ", ".join(explanation.failed)
+    print(f"If {failing} failed now, as far as the log knows:\n")
+    _show_costs(explanation.processors)
+    print("\nWhere each processor resumes from:")
+    for cost in explanation.processors.values():
+        print(f"  {cost.does}")
+    for line in explanation.queues:
+        print(f"  {line}")
+    print()
+    _show_upkeep(explanation.upkeep)
+
+
+def _show_costs(processors: Mapping[str, RollbackCost]) -> None:
+    costs = {name: cost for name, cost in processors.items() if cost.steps}
+    if not costs:
+        print("Nothing is executed again.")
+        return
+    rows = table(*HEADINGS, title="The cost of the rollback, by the recorded cost of the steps")
+    for name, cost in costs.items():
+        counts = (f"{count:,}" for count in (cost.steps, cost.repeated, cost.rows))
+        rows.add_row(name, cost.rolled_back_to, *counts, f"{cost.seconds:.1f}")
+    show(rows)
+    print(EXECUTED_AGAIN)
+
+
+def _show_upkeep(upkeep: Mapping[str, Upkeep]) -> None:
+    rows = table(
+        "processor", "part of its state", "runs", "rows", "bytes", "rows a step", "ms a step", title="Kept state"
+    )
+    for name, each in upkeep.items():
+        cost = (f"{each.rows:,}", f"{each.milliseconds:,.0f}") if each.steps else ("", "")
+        if not each.state:
+            rows.add_row(name, "none" if each.checkpoint < 0 else "empty", "", "", "", *cost)
+        for number, kept in enumerate(each.state):
+            counts = (f"{count:,}" for count in (kept.files, kept.rows, kept.bytes))
+            rows.add_row(name if number == 0 else "", kept.part or "all", *counts, *(cost if number == 0 else ("", "")))
+    show(rows)

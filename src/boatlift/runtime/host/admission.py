@@ -1,0 +1,158 @@
+"""Checks before a run has any effect: the store and its owner, the places of sources and sinks, the environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from boatlift.dataflow import Plan, SinkContext
+from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
+from boatlift.runtime.host.overrides import last_done, refuse_set_aside, refuse_skip
+from boatlift.runtime.host.ownership import Life, life_of
+from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records.division import units_in
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Admitted, Record
+
+
+def check_store(
+    planned: Plan,
+    path: Path,
+    skip: Collection[tuple[str, int | str]],
+    set_aside: Collection[str] = (),
+    *,
+    take_over: bool = False,
+) -> None:
+    """Raise the errors that a run of a program on a store would raise, without a Spark session or a running process.
+
+    Args:
+        planned: The program.
+        path: The store's folder; it need not exist.
+        skip: The steps and rows that the user asks to skip.
+        set_aside: The sources whose bad rows the user asks to set aside.
+        take_over: Whether the store may have an owner that is running on this host.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a step cannot be skipped, or rows cannot be set aside; `[STORE_IN_USE]`.
+        DataError: the log cannot be read, or belongs to another dataflow.
+        UnavailableError: `[STORE_FAILED]` the folder cannot be read.
+        BoatliftError: a source or a sink has no place; see `check_places`.
+    """
+    try:
+        log = Log.open(LocalStore.open(path, create=False), planned.dataflow)
+        history = log.history
+    except InvalidError as error:
+        if error.condition != "STORE_NOT_FOUND":
+            raise
+        log, history = None, None
+    if log is not None and not take_over:
+        _refuse_running_owner(log)
+    check_places(planned, "" if log is None else log.store_id, history)
+    for source in {*set_aside, *(name for name, what in skip if isinstance(what, str))}:
+        refuse_set_aside(planned, source)
+    asked = {(name, what) for name, what in skip if isinstance(what, int)}
+    if history is None:
+        units = set[str]()
+    else:
+        asked, units = asked - history.decided("skipped"), set(units_in(history.program))
+    for unit, time in asked:
+        if unit in {*planned.units, *planned.sinks} or unit not in units:  # else Spark has to read a view's query first
+            refuse_skip(planned, unit, time, -1 if history is None else last_done(planned, unit, history))
+
+
+def _refuse_running_owner(log: Log) -> None:
+    owner = log.last_claim()
+    if owner is not None and not log.history.stopped and life_of(owner) is Life.RUNNING:
+        since = datetime.fromtimestamp(owner.at / 1000, UTC)
+        raise InvalidError(
+            "STORE_IN_USE",
+            f"process {owner.pid} of this host has run {log.dataflow} on this store since {since:%Y-%m-%d %H:%M:%S} "
+            f"UTC: stop it (kill -TERM {owner.pid}), or take the store over from it with --take-over",
+        )
+
+
+def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:
+    """Raise if a place can never serve its source or its sink; one error names all such places.
+
+    A source that has taken input already is not checked: its place was there, and may come back.
+
+    Args:
+        planned: The program.
+        store: The id of the store; "" before its first run.
+        history: The log; None before the first run.
+
+    Raises:
+        BoatliftError: `[NO_INPUT]`, `[NO_TOPIC]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_OF_ANOTHER_DATAFLOW]`, or another
+            error that no retry can repair.
+    """
+    checks: list[Callable[[], None]] = []
+    for name, source in planned.sources.items():
+        check_source = source.source.capabilities.preflight
+        if check_source is not None and (history is None or history.last_closed(name) < 0):
+            checks.append(check_source)
+    for name, sink in planned.sinks.items():
+        check_sink = sink.sink.capabilities.preflight
+        if check_sink is not None:
+            context = SinkContext(planned.dataflow, name, store, 0, pa.schema([]), changes=False)
+            checks.append(partial(check_sink, context))
+    if not checks:
+        return
+    faults: list[BoatliftError] = []
+    with ThreadPoolExecutor(len(checks)) as pool:
+        for checked in [pool.submit(check) for check in checks]:
+            try:
+                checked.result()
+            except UnavailableError:
+                pass  # the run retries, and reports that the place cannot be reached
+            except BoatliftError as error:
+                faults.append(error)
+    if faults:
+        first, *others = faults
+        messages = (each.message if each.condition == first.condition else str(each) for each in others)
+        raise type(first)(first.condition, "; ".join([first.message, *messages])) from first
+
+
+def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]) -> list[Record]:
+    """Accept this process's environment, unless it has changed and steps must be replayed.
+
+    Steps are replayed under the versions and settings under which they were executed, or not at all. After a clean
+    stop, recorded input beyond a checkpoint was never executed. But a unit that keeps no state, or logs only its
+    inputs, executes its steps again even then.
+
+    Args:
+        progress: The recovered machine.
+        history: The log, with the claim of this process.
+        now: The environment of this process.
+
+    Returns:
+        The records that must be durable before the run has any effect.
+
+    Raises:
+        DataError: `[ENVIRONMENT_CHANGED]`.
+    """
+    changed = sorted(key for key in {*history.environment, *now} if history.environment.get(key) != now.get(key))
+    if not changed:
+        return []
+    again = progress.repeating()
+    if again or (not history.resumed and progress.has_recorded_input()):
+        first = (
+            f"run {' and '.join(again)} once under the recorded environment by `Lazy(every=1)`, which keeps its "
+            f"state, to a clean stop"
+            if again and history.resumed
+            else "run once under the recorded environment with --available-now"
+        )
+        raise DataError(
+            "ENVIRONMENT_CHANGED",
+            f"recorded steps{' of ' + ', '.join(again) if again else ''} must be replayed, but "
+            + ", ".join(f"{key} was {history.environment.get(key)} and is {now.get(key)}" for key in changed)
+            + f": {first}, then change it",
+        )
+    return [Admitted()]

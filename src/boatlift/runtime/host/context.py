@@ -1,0 +1,101 @@
+"""The parts of a host that its handlers share, and the registration of handlers by instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar, get_args
+
+from boatlift.dataflow import Plan
+from boatlift.errors import InvalidError
+from boatlift.runtime.engine import Engine
+from boatlift.runtime.host.event_loop import EventQueue, Workers
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.machine.instructions import Instruction
+from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.storage.log import Log
+
+BYTES_IN_FLIGHT = 16 * 2**30
+"""The default limit of data in flight."""
+
+Handlers = Mapping[type[Any], Callable[[Any], None]]
+"""Each kind of instruction to its handler: called on the host's own thread, it returns at once."""
+
+_Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """The options of one run; none of them belongs to the program.
+
+    Attributes:
+        available_now: Finish once every source has nothing new.
+        accept_released: If a replay differs from a step that a sink holds (`[DIVERGED]`), record the difference and
+            keep the sink's step. Later steps are computed from the replay.
+        skip: Steps that yield nothing, whatever their input, each with its unit; steps that an at-least-once sink is
+            not handed, each with the sink; the places of bad rows that are set aside, each with the source. The log
+            records all of them.
+        set_aside: Sources whose bad rows are kept in the store, each with its place and the reason; steps go on without
+            them. The log records that, for this run and all later ones.
+        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
+            for whichever reader, unless the open epoch of a batch cannot end without it.
+        on_progress: Called with each `Progress`, on the host's own thread.
+        long_running: Whether small steps in quick succession may share a long-running Spark job.
+    """
+
+    available_now: bool = False
+    accept_released: bool = False
+    skip: Collection[tuple[str, int | str]] = ()
+    set_aside: Collection[str] = ()
+    bytes_in_flight: int = BYTES_IN_FLIGHT
+    on_progress: Callable[[Progress], None] = lambda _progress: None
+    long_running: bool = True
+
+    def __post_init__(self) -> None:
+        given: object = self.bytes_in_flight
+        if isinstance(given, bool) or not (isinstance(given, int) and given >= 1):
+            raise InvalidError("BAD_OPTION", f"bytes_in_flight={given!r}: it must be a number of bytes, at least 1")
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """The parts that every handler may use.
+
+    Attributes:
+        engine: Executes steps, polls sources, and calls sinks.
+        plan: The dataflow, in units.
+        log: The log that this process owns.
+        queue, workers: Where answers go, and the threads that blocking calls run on.
+        progress: A read-only view of the machine.
+        options: Of the run.
+    """
+
+    engine: Engine
+    plan: Plan
+    log: Log
+    queue: EventQueue
+    workers: Workers
+    progress: MachineProgress
+    options: RunOptions
+
+
+def handles(instruction: type[Any]) -> Callable[[_Method], _Method]:
+    """Mark a method as the handler of a kind of instruction."""
+
+    def marked(method: _Method) -> _Method:
+        method.__dict__["instruction"] = instruction
+        return method
+
+    return marked
+
+
+def handlers_of(*parts: object) -> Handlers:
+    """Return the marked methods of some objects; every kind of instruction must have one."""
+    methods = [(part, method) for part in parts for method in vars(type(part)).values()]
+    handlers = {
+        method.__dict__["instruction"]: method.__get__(part)
+        for part, method in methods
+        if "instruction" in getattr(method, "__dict__", ())
+    }
+    assert handlers.keys() == set(get_args(Instruction)), "an instruction has no handler"
+    return handlers

@@ -1,0 +1,115 @@
+"""The loop of a host, the queue of answers that drives it, and the threads that the answers come from."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from heapq import heappop, heappush
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+from boatlift.runtime.machine import StateMachine, events
+from boatlift.runtime.machine.instructions import Instruction
+
+Answer = Callable[[], Iterable[events.Event]]
+"""The outcome of an instruction: called on the host's own thread, it returns the machine's next events."""
+
+
+class EventQueue:
+    """A queue of answers. Any thread puts answers in; the host's own thread takes them out, and sets alarms."""
+
+    def __init__(self) -> None:
+        self._ready: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        self._alarms: list[tuple[float, int, Answer]] = []
+        self._numbers = count()
+
+    def put(self, answer: Answer | BaseException) -> None:
+        """Append an answer, or an error, which `next` raises at its place in the queue."""
+        self._ready.put(answer)
+
+    def after(self, seconds: float, answer: Answer) -> None:
+        """Append an answer some seconds from now, unless the run has ended by then."""
+        heappush(self._alarms, (time.monotonic() + seconds, next(self._numbers), answer))
+
+    def next(self) -> Answer:
+        """Wait for the next answer and return it; raise the next error."""
+        wait = max(0.0, self._alarms[0][0] - time.monotonic()) if self._alarms else None
+        try:
+            answer = self._ready.get(timeout=wait)
+        except queue.Empty:
+            return heappop(self._alarms)[2]
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class Workers:
+    """A pool of threads for calls that block; the end of its `with` block waits for calls under way, and drops others.
+
+    Args:
+        queue: Takes answers and errors.
+        threads: The number of threads.
+    """
+
+    def __init__(self, queue: EventQueue, threads: int) -> None:
+        self._queue = queue
+        self._pool = ThreadPoolExecutor(max_workers=threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
+        """Call a function on a thread, and put its answer, or its error, into the queue."""
+        self.run(lambda: self._queue.put(function(*arguments)))
+
+    def submit_after(self, seconds: float, function: Callable[..., Answer], *arguments: Any) -> None:
+        """Call a function on a thread some seconds from now. The host's own thread calls this."""
+
+        def begin() -> Iterable[events.Event]:
+            self.submit(function, *arguments)
+            return ()
+
+        if seconds:
+            self._queue.after(seconds, begin)
+        else:
+            begin()
+
+    def run(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
+        """Call a function without an answer on a thread; its error is put into the queue."""
+        return self._pool.submit(self._attempt, function, *arguments)
+
+    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            function(*arguments)
+        except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
+            self._queue.put(error)
+
+
+def run_loop(
+    machine: StateMachine,
+    queue: EventQueue,
+    handlers: Mapping[type[Any], Callable[[Any], None]],
+    first: Iterable[Instruction],
+    is_over: Callable[[], bool],
+) -> None:
+    """Hand instructions to their handlers, and answers to the machine, until the run is over.
+
+    An answer may yield several events. The instructions of one event are carried out before the next event is handled.
+    """
+
+    def carry_out(instructions: Iterable[Instruction]) -> None:
+        for instruction in instructions:
+            handlers[type(instruction)](instruction)
+
+    carry_out(first)
+    while not is_over():
+        for event in queue.next()():
+            carry_out(machine.handle(event))

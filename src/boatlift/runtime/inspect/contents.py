@@ -1,0 +1,255 @@
+"""The contents of a store: the log's records, checkpoints, kept data with its readers; and whether all bytes verify.
+
+Nothing is deleted here: the process that runs the dataflow does that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from boatlift.dataflow import Sink
+from boatlift.errors import Finding
+from boatlift.recovery import RecoveryGraph
+from boatlift.runtime.inspect.opening import store_at
+from boatlift.runtime.recorded_program import recorded_program
+from boatlift.storage.input_log import INPUT
+from boatlift.storage.input_objects import COMPACTED
+from boatlift.storage.log import Log
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import RunRef
+from boatlift.storage.remembered_keys import KEYS_FOLDER
+from boatlift.storage.store import Store
+from boatlift.storage.verify import verify
+from boatlift.times import Maximal, last_number
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A record of the log, and its place.
+
+    Attributes:
+        object: The number of the log object that holds it.
+        written_at: When that object was written, in milliseconds since 1970; None if unknown.
+        record: The record's tag (docs/formats/log.md).
+        fields: The record's fields as JSON values, those at their defaults left out.
+    """
+
+    object: int
+    written_at: int | None
+    record: str
+    fields: Mapping[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Return one flat object: the place, the tag, and the record's own fields beside them."""
+        return {"object": self.object, "written_at": self.written_at, "record": self.record, **self.fields}
+
+
+def log_records(log: Log, since: int = 0, processor: str | None = None) -> Iterator[LogLine]:
+    """Return the records that the log still has, oldest first.
+
+    Args:
+        log: The log.
+        since: Only objects written then or later, in milliseconds since 1970; 0: all.
+        processor: Only records that name this processor, alone or at an end of an edge; None: all.
+
+    Raises:
+        DataError: an object of the log cannot be read.
+    """
+    for group in log.groups():
+        for record in group.records:
+            if group.header.at >= since and (processor is None or _names(record, processor)):
+                fields = msgspec.to_builtins(record)
+                yield LogLine(group.header.number, group.header.at or None, fields.pop("type"), fields)
+
+
+def _names(value: Any, processor: str) -> bool:
+    match value:
+        case str():
+            return processor == value or processor in value.split("->")
+        case msgspec.Struct():
+            return any(_names(getattr(value, field), processor) for field in value.__struct_fields__)
+        case dict():
+            return any(_names(each, processor) for each in (*value, *value.values()))
+        case list() | tuple():
+            return any(_names(each, processor) for each in value)
+        case _:
+            return False
+
+
+class CheckpointReport(msgspec.Struct, frozen=True):
+    """A checkpoint: the state of a processor at a frontier.
+
+    Attributes:
+        processor: The processor.
+        frontier: The frontier, by its maximal times.
+        runs: The runs that hold the state.
+        step: The last step of the frontier, -1 for none.
+        files: The number of different files that hold them.
+        rows: The rows of all runs.
+        bytes: The bytes of all runs.
+        new_bytes: The bytes of the runs that the processor's checkpoint before it does not name.
+    """
+
+    processor: str
+    frontier: Maximal
+    runs: list[RunRef]
+    step: int
+    files: int
+    rows: int
+    bytes: int
+    new_bytes: int
+
+
+def checkpoints_of(log: Log) -> list[CheckpointReport]:
+    """Return the live checkpoints, by processor, oldest first."""
+    reports = []
+    for states in log.history.live_records.states.values():
+        before: frozenset[str] = frozenset()
+        for state in states.values():
+            runs = list(runs_of(state.payload))
+            sizes = {run.name: run.size for run in runs}
+            report = CheckpointReport(
+                processor=state.processor,
+                frontier=state.frontier,
+                runs=runs,
+                step=last_number(state.frontier),
+                files=len(sizes),
+                rows=sum(run.rows for run in runs),
+                bytes=sum(sizes.values()),
+                new_bytes=sum(size for name, size in sizes.items() if name not in before),
+            )
+            reports.append(report)
+            before = frozenset(sizes)
+    return reports
+
+
+_PUSH_FOLDERS = (INPUT, COMPACTED, KEYS_FOLDER)
+
+_LOG_FOLDERS = {
+    "log": "every owner: to recover from",
+    "facts": "the log: live facts, written once",
+    "names": "sources: to know the names that they have taken",
+}
+"""The folders of a store that belong to the log, and the reader of each."""
+
+
+class KeptReport(msgspec.Struct, frozen=True):
+    """One kind of data that is kept for one processor or edge.
+
+    Attributes:
+        what: `positions`, `pushes`, `choices` (determinants of units), `state`, `messages`, `inputs`; `log`, `facts` or
+            `names` for the log's objects; or `nothing` for objects that no record names.
+        whose: The processor, or the edge; a dash if the data belong to all.
+        times: The number of times with such data.
+        runs: The number of runs that no report before it names; for `pushes` and the log, the number of objects.
+        size: The bytes of these.
+        why: The processor that may need them, and the reason.
+    """
+
+    what: str
+    whose: str
+    times: int
+    runs: int
+    size: int
+    why: str
+
+
+def kept_in(store: Store, log: Log) -> list[KeptReport]:
+    """Return all kept data of a store: by processor, senders first; by edge; of the log; then the unnamed runs.
+
+    Raises:
+        DataError: `[CORRUPT]` the log records no program.
+    """
+    graph, live = recorded_program(log.history.program).graph, log.history.live_records
+    tally = _Tally(store)
+    reports = []
+    for name in graph.order:
+        readers = " and ".join(edge.target for edge in graph.outputs[name])
+        if determinants := live.determinants.get(name):
+            source = not graph.inputs[name]
+            why = f"{readers}: to read the same again" if source else f"{name}: to repeat its determinants"
+            reports.append(KeptReport("positions" if source else "choices", name, len(determinants), 0, 0, why))
+        if pushed := [each for folder in _PUSH_FOLDERS for each in store.list(f"{folder}{name}/")]:
+            why = f"{readers}; and to recognise keys"
+            reports.append(KeptReport("pushes", name, 0, len(pushed), tally.size_of(pushed), why))
+        if states := live.states.get(name):
+            why = f"{name}: to roll back to" + (", certainly the last of them" if len(states) > 1 else "")
+            runs = tally.new_runs(state.payload for state in states.values())
+            reports.append(KeptReport("state", name, len(states), *runs, why))
+        if taken := live.taken.get(name):
+            runs = tally.new_runs(payload for each in taken.values() for _, _, payload in each.messages)
+            reports.append(KeptReport("inputs", name, len(taken), *runs, f"{name}: to rebuild its state from"))
+    for edge in graph.edges.values():
+        if sent := live.sent.get(edge.name):
+            runs = tally.new_runs(each.message for each in sent.values())
+            reports.append(KeptReport("messages", edge.name, len(sent), *runs, _readers_of(graph, edge.target)))
+    for what, why in _LOG_FOLDERS.items():
+        if objects := [*store.list(f"{what}/")]:
+            reports.append(KeptReport(what, "-", 0, len(objects), tally.size_of(objects), why))
+    if garbage := tally.unnamed_runs():
+        why = "no processor: the next process that runs the dataflow deletes them"
+        reports.append(KeptReport("nothing", "-", 0, len(garbage), tally.size_of(garbage), why))
+    return reports
+
+
+class _Tally:
+    """The runs of a store that some report has named."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._named: set[str] = set()
+
+    def new_runs(self, payloads: Iterable[Any]) -> tuple[int, int]:
+        """Return the number and the bytes of the runs in payloads that are named for the first time."""
+        sizes = {run.name: run.size for each in payloads for run in runs_of(each) if run.name not in self._named}
+        self._named.update(sizes)
+        return len(sizes), sum(sizes.values())
+
+    def unnamed_runs(self) -> list[str]:
+        return [name for name in self._store.list("runs/") if name not in self._named]
+
+    def size_of(self, names: Iterable[str]) -> int:
+        return sum(self._store.size(name) or 0 for name in names)
+
+
+def _readers_of(graph: RecoveryGraph, receiver: str) -> str:
+    """Return the processors that may need messages: the receiver, or its readers if it keeps nothing."""
+    readers = [edge.target for edge in graph.outputs[receiver]]
+    return f"{receiver}, if it rolls back" + (f", or {' or '.join(readers)} after it" if readers else "")
+
+
+class Verification(msgspec.Struct, frozen=True):
+    """The outcome of a check.
+
+    Attributes:
+        ok: True if nothing is damaged.
+        store: The store's folder.
+        sinks: The names of the sinks that were checked.
+        findings: All findings of the check, notes included.
+    """
+
+    ok: bool
+    store: str
+    sinks: list[str]
+    findings: list[Finding]
+
+    @property
+    def faults(self) -> list[Finding]:
+        """The findings that are errors."""
+        return [finding for finding in self.findings if finding.is_error]
+
+
+def verification_of(path: Path, sinks: Mapping[str, Sink]) -> Verification:
+    """Check every durable byte of a store, and all that these sinks keep checksums of.
+
+    Raises:
+        DataError: `[STORE_NOT_FOUND]` the folder holds no store.
+    """
+    findings = list(verify(store_at(path)))
+    for sink in sinks.values():
+        findings += sink.verify()
+    ok = not any(finding.is_error for finding in findings)
+    return Verification(ok, str(path), sorted(sinks), findings)
