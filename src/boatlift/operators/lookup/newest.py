@@ -1,7 +1,7 @@
-"""Of rows that came one message after the other, those that hold now: one for each key.
+"""The rows of a table that hold now, one for each key, from its messages in order.
 
-A message is a set of changes: a row with weight −1 held until now, one with +1 holds from now on. So of a key what the
-last message says counts, and in that the row that holds.
+A message is a set of changes: a row with weight −1 held until now, a row with +1 holds from now on. So the last message
+with a key decides, by its row with +1.
 """
 
 from __future__ import annotations
@@ -14,17 +14,15 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError
 
-__all__ = ["looked_up", "newest_rows"]
-
 
 def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *, all_known: bool) -> pa.Table:
-    """Return the last rows of each key.
+    """Return the latest row of each key.
 
     Args:
-        messages: The rows of each, in the order in which they came; those without `_weight` all hold.
+        messages: The rows of each message, in order of arrival; all rows of a message without `_weight` hold.
         keys: The columns by which rows are found.
         what: The table, for messages.
-        all_known: Nothing came before these: rows that only say that a key is gone are not needed.
+        all_known: Whether no message came before these, so that deletions are not needed.
 
     Returns:
         The rows, in the messages' schema.
@@ -53,13 +51,13 @@ def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *,
 
 
 def looked_up(rows: pa.Table, table: pa.Table, keys: Sequence[str], prefix: str) -> pa.Table:
-    """Return rows with the columns of the table's row of the same key; NULLs if there is none. NULL equals no key.
+    """Return rows with the columns of the table's row of the same key, or NULLs. NULL equals no key.
 
     Args:
         rows: Some rows.
         table: At most one row a key.
         keys: The key columns, in both.
-        prefix: What the new columns begin with.
+        prefix: The prefix of the new columns.
     """
     wanted = rows.select(keys).append_column("_row", pa.array(np.arange(rows.num_rows)))
     there = table.select(keys).append_column("_at", pa.array(np.arange(table.num_rows)))

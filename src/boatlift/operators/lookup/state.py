@@ -1,4 +1,4 @@
-"""The state of a lookup: of each table the messages that make it up."""
+"""The state of a lookup: the messages of each table."""
 
 from __future__ import annotations
 
@@ -9,14 +9,12 @@ from boatlift.operators.lookup.operator import Table
 from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["runs_of_table", "with_message"]
-
 PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
 """Writes several messages as one run; the flag says that they are the whole table."""
 
 
 def runs_of_table(state: Any, table: str) -> list[list[RunRef]]:
-    """Return the messages that make up a table, in order of arrival, each as its runs."""
+    """Return the messages of a table, in order of arrival, each as its runs."""
     if state is None:
         return []
     payload = payload_of(state)
@@ -30,15 +28,15 @@ def with_message(
 ) -> dict[str, Any]:
     """Return the state after a message of a table.
 
-    Messages are put together as one counts in binary: one is never put to another that is more than twice as large. So
-    a row is copied as often as the logarithm of the table's size, and there are never many.
+    Messages are merged like binary digits: a message is never merged into one of more than twice its size. So a row is
+    copied as often as the logarithm of the table's size, and a table has few messages.
 
     Args:
         state: The state before; None at the start.
         tables: All tables of the lookup.
         changed: The table that the message is for.
         message: The payload of the message.
-        whole: Whether the message takes the place of all before it; else it is changes.
+        whole: Whether the message replaces all before it; else it is changes.
         put_together: Writes several messages as one run.
     """
     kept = {table.name: runs_of_table(state, table.name) for table in tables}

@@ -1,4 +1,4 @@
-"""The steps of a unit with a lookup: a table's message goes into the state, and rows get the tables' columns."""
+"""The steps of a lookup: a table's message changes the state, and rows get the tables' columns."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LookupSteps"]
-
 
 class LookupSteps(Steps):
     """Steps of a lookup, each of one message, in the order in which messages arrive.
@@ -30,20 +28,18 @@ class LookupSteps(Steps):
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
+        lookup: The operator.
     """
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, lookup: Lookup) -> None:
         self._unit, self._jobs = unit, jobs
-        keeper = unit.unit.keeper
-        assert isinstance(keeper, Lookup)
-        self._tables = {edge_name(table.upstream, unit.name): table for table in keeper.tables}
+        self._tables = {edge_name(table.upstream, unit.name): table for table in lookup.tables}
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many messages of tables come first: these need no job."""
         return max(1, sum(1 for _ in takewhile(lambda take: self._table_of(take) is not None, takes)))
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         table = self._table_of(take)
         if table is None:
             return self._jobs.step(self._unit, take, partial(self._look_up, take, state), state)

@@ -1,8 +1,7 @@
-"""Looking up the newest rows of tables, inside the tasks.
+"""The tasks of a lookup, which add the columns of the latest rows of tables.
 
-A table is a few runs: what came last, and what that was added to. A worker puts them together once and keeps the
-result, so that a message with one row costs little. So a table must fit into a worker's memory, as one that Spark
-broadcasts must.
+A table is a few runs. A worker merges them once and keeps the result, so that a message with one row costs little. So a
+table must fit into a worker's memory, like a table that Spark broadcasts.
 """
 
 from __future__ import annotations
@@ -21,23 +20,21 @@ from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LookupTable", "LookupTask", "put_together"]
-
 Messages = tuple[tuple[str, ...], ...]
 
 TABLES_KEPT = 16
-"""A worker keeps so many tables put together."""
+"""The most merged tables that a worker keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A table as it is when a message comes.
+    """A table at the arrival of a message.
 
     Attributes:
-        name: The lookup's name for the table; the result's columns begin with it.
+        name: The lookup's name for the table, and the prefix of its columns in the result.
         keys: The columns by which rows are found.
         columns: The table's columns, the keys among them.
-        messages: The files of each message that makes up the table, in order of arrival.
+        messages: The files of each message of the table, in order of arrival.
     """
 
     name: str
@@ -77,7 +74,7 @@ def put_together(
     *,
     first: bool,
 ) -> RunRef:
-    """Write the rows of several messages that still count as one run.
+    """Write the rows of several messages that still hold as one run.
 
     Args:
         messages: The messages, in order of arrival.
@@ -118,7 +115,7 @@ def _read(place: str) -> pa.Table:
 
 @lru_cache(maxsize=TABLES_KEPT)
 def _newest_of(messages: Messages, keys: tuple[str, ...], name: str) -> pa.Table:
-    # Run names are never used twice, so what was put together of them stays what it is.
+    # Run names are never used twice, so the merged rows of some runs stay the same.
     return newest_rows([_message(files) for files in messages], keys, name, all_known=True)
 
 
