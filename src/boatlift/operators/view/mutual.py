@@ -47,7 +47,7 @@ def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructTy
         wanted, found = (", ".join(map(" ".join, columns)) for columns in (declared, given))
         raise InvalidError(
             "SCHEMA_MISMATCH",
-            f"{what} goes round with {wanted}, and gives {found}: select these columns, with casts, or declare others",
+            f"{what} iterates over {wanted}, and gives {found}: select these columns, with casts, or declare others",
         )
 
 
