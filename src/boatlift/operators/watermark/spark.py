@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
@@ -11,14 +12,56 @@ from pyspark.sql.types import TimestampType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.errors import InvalidError
+from boatlift.kernels.step_state import NO_WATERMARK, StepTime
 from boatlift.operators.watermark.operator import LateRows, Watermark
-from boatlift.operators.watermark.steps import WatermarkSteps
+from boatlift.operators.watermark.task import LATE, WatermarkTask, watermark_after
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.planner import LastStage, StepPlan
+from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.column_rules import refuse_maps
-from boatlift.storage.records.payloads import StepClock
+from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, to_json
+
+
+class WatermarkSteps(JobSteps):
+    """Steps with the watermark, and the number of late rows, as state.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+        operator: The operator.
+    """
+
+    reads_runs: ClassVar[bool] = True
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, operator: Watermark | LateRows) -> None:
+        super().__init__(unit, jobs)
+        self._operator = operator
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        recorded = RunsPayload(()) if state is None else payload_of(state)
+        assert isinstance(recorded, RunsPayload)
+        before = NO_WATERMARK if recorded.bounds is None else recorded.bounds[1]
+        clock, seed = clock_of(take)
+        times = [StepTime(before, before, seed, clock)]
+        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
+        after = watermark_after(before, receipts, self._operator.lateness_ms)
+        late = recorded.report.get(LATE, 0) + sum(receipt.report[LATE] for receipt in receipts)
+        kept = to_json(RunsPayload((), bounds=(before, after), report={LATE: late}))
+        return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
+
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        planner = self._jobs.planner
+        task = WatermarkTask(planner.stage_task(self._unit), self._operator.column, self._operator.emits_late)
+        return planner.staged(self._unit, frame, task, last_stage)
+
+    def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
+        del weight
+        return StepPlan(self._small(frame), self._jobs.planner.parameters(number, state=True))
 
 
 @dataclass(frozen=True, kw_only=True)
