@@ -45,4 +45,4 @@ def test_the_recorded_program_is_that_of_yesterday(
         name: {key: value for key, value in about.items() if key not in HASHES}
         for name, about in program.identity.items()
     }
-    assert found == RECORDED
+    assert json.loads(json.dumps(found)) == RECORDED

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import CodeType, FunctionType, MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from boatlift.api.grouped import Grouped
 from boatlift.api.options import checked_name
@@ -19,6 +19,9 @@ from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.processors import Processor, SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import DeadLetters, ValidRows
+
+if TYPE_CHECKING:
+    from boatlift.api.dataflow import Dataflow
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +140,7 @@ class ProcessorGraph:
         self._processors[name] = processor
         if beside is not None:
             self._beside[name] = beside
-        return Stream(self, name)
+        return Stream(cast("Dataflow", self), name)
 
     @contextmanager
     def adding(self, name: str) -> Iterator[None]:

@@ -118,7 +118,8 @@ class SparkEngine:
         self._input_logs.open(beginning)
 
     def _steps_of(self, unit: CompiledUnit) -> Steps:
-        match unit.decisive:
+        decisive: object = unit.decisive
+        match decisive:
             case HasSteps() as own:
                 return own.steps(unit, self._jobs)
             case CompiledKeyed(kernel=kernel):

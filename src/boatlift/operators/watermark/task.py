@@ -78,7 +78,7 @@ def watermark_after(before: int, receipts: Iterable[TaskReceipt], lateness: int)
         receipts: The receipts of the step's tasks.
         lateness: The allowed lateness, in milliseconds.
     """
-    latest = [receipt.report[LATEST] for receipt in receipts]
+    latest: list[int | None] = [receipt.report[LATEST] for receipt in receipts]
     return max([before, *(each - lateness for each in latest if each is not None)])
 
 
