@@ -129,7 +129,7 @@ def test_two_branches_of_one_source_are_two_units_and_one_step(
     rows = flow.source("rows", bl.files("rows", format="parquet", schema="k LONG, v LONG", max_files_per_step=1))
     left = rows.transform("left", lambda df: df.where("v > 1"))
     right = rows.transform("right", lambda df: df.where("v % 2 = 0").selectExpr("k AS key", "'t' AS text"))
-    made = flow.add(Balance("balance", left.name, right.name, bl.Lazy(every=2)))
+    made = flow.add(Balance("balance", (left.name, right.name), bl.Lazy(every=2)))
     made.sink("out", bl.parquet("out"))
     planned = plan(flow)
     assert {name: unit.reads for name, unit in planned.units.items()} == {

@@ -23,7 +23,10 @@ def dataflow(order_by: Any = ("v DESC",), n: Any = 2) -> bl.Dataflow:
 
 def write(number: int, values: list[int | None]) -> None:
     Path("rows").mkdir(exist_ok=True)
-    pq.write_table(pa.table({"k": ["a"] * len(values), "v": pa.array(values, pa.int64())}), f"rows/{number}.parquet")
+    pq.write_table(
+        pa.table({"k": pa.array(["a"] * len(values), pa.string()), "v": pa.array(values, pa.int64())}),
+        f"rows/{number}.parquet",
+    )
 
 
 def changes(step: int) -> set[tuple[int | None, int]]:
