@@ -12,7 +12,7 @@ import msgspec
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
 
 
@@ -148,22 +148,12 @@ class Operator(ABC):
         """
         return None
 
-    def refuse_old_rows(self, rows: Rows, condition: str, remedy: str) -> None:
-        """Refuse an input with changes or whole tables.
+    def refuse_tables(self, rows: Rows, remedy: str) -> None:
+        """Refuse an input with whole tables.
 
         Args:
             rows: The kind of the input's rows.
-            condition: The error's condition.
-            remedy: The advice at the end of the message.
-
-        Raises:
-            InvalidError: the condition.
-        """
-        if rows.kind is not RowKind.APPEND:
-            raise InvalidError(condition, not_all_new(self.name, rows, remedy))
-
-    def refuse_tables(self, rows: Rows, remedy: str) -> None:
-        """Refuse an input with whole tables.
+            remedy: The end of the message, after "which gives".
 
         Raises:
             InvalidError: `[BAD_RECOMPUTATION]`.

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +34,6 @@ class Changes(Operator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "NOT_NEW_ROWS", "let it read a source")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError("NOT_NEW_ROWS", not_all_new(self.name, taken, "let it read a source"))
         return Rows(self.name, RowKind.CHANGES, taken.source_times)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.operator import KeyedOperator
-from boatlift.dataflow.rows import Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 from boatlift.operators.custom.contract import StatefulOperator
 
 if TYPE_CHECKING:
@@ -41,5 +42,8 @@ class Custom(KeyedOperator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "BAD_PROCESSOR", "process the rows before the aggregate or the view")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_PROCESSOR", not_all_new(self.name, taken, "process the rows before the aggregate or the view")
+            )
         return Rows(self.name, source_times=taken.source_times)

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from boatlift.dataflow.operator import KeyedOperator
-from boatlift.dataflow.rows import Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,5 +36,8 @@ class Duplicates(KeyedOperator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "NOT_NEW_ROWS", "write SELECT DISTINCT as a view, with flow.sql")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "NOT_NEW_ROWS", not_all_new(self.name, taken, "write SELECT DISTINCT as a view, with flow.sql")
+            )
         return Rows(self.name, source_times=taken.source_times, unique=self.keys if self.within_ms is None else None)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Batch, batch_of
-from boatlift.dataflow.rows import Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +29,8 @@ class Gather(Operator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "BAD_RECOMPUTATION", "let it read a stream of new rows before that")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_RECOMPUTATION", not_all_new(self.name, taken, "let it read a stream of new rows before that")
+            )
         return Rows(self.name, source_times=False)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import KeyedOperator
-from boatlift.dataflow.rows import Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +78,10 @@ class Process(KeyedOperator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         taken = inputs[0]
-        self.refuse_old_rows(taken, "BAD_PROCESSOR", "process the rows before the aggregate or the view")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_PROCESSOR", not_all_new(self.name, taken, "process the rows before the aggregate or the view")
+            )
         return Rows(self.name, source_times=taken.source_times)
 
     def describe(self) -> Json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.policies import Batch, batch_of
-from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -52,7 +52,10 @@ class Recompute(Operator):
                 "deterministic transforms of one, so that it cannot be read again: recompute from one of these, or use "
                 "over='batch'",
             )
-        self.refuse_old_rows(taken, "BAD_RECOMPUTATION", "let it read a stream of new rows before that")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_RECOMPUTATION", not_all_new(self.name, taken, "let it read a stream of new rows before that")
+            )
         return Rows(self.name, RowKind.TABLE, source_times=False)
 
     def describe(self) -> Json:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.rows import Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
+from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -33,5 +34,8 @@ class Reduce(Operator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "BAD_REDUCTION", "keep the aggregate as state, with agg(…)")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_REDUCTION", not_all_new(self.name, taken, "keep the aggregate as state, with agg(…)")
+            )
         return Rows(self.name, source_times=taken.source_times)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.rows import Rows, one_order
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new, one_order
 from boatlift.errors import InvalidError
 
 
@@ -22,7 +22,10 @@ class Union(Operator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         for taken in inputs:
-            self.refuse_old_rows(taken, "BAD_UNION", "unite the streams of new rows before it")
+            if taken.kind is not RowKind.APPEND:
+                raise InvalidError(
+                    "BAD_UNION", not_all_new(self.name, taken, "unite the streams of new rows before it")
+                )
             if not taken.source_times:
                 raise InvalidError(
                     "BAD_UNION",

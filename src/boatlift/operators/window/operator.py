@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
-from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ class WindowAggregate(KeyedOperator):
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         (taken,) = inputs
-        self.refuse_old_rows(taken, "BAD_WINDOW", "group by the columns window_start and window_end instead")
+        if taken.kind is not RowKind.APPEND:
+            raise InvalidError(
+                "BAD_WINDOW", not_all_new(self.name, taken, "group by the columns window_start and window_end instead")
+            )
         kind = RowKind.APPEND if self.final else RowKind.CHANGES
         return Rows(self.name, kind, taken.source_times, unique=(WINDOW_START, *self.keys))
 
