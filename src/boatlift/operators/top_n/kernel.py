@@ -17,15 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.kernels.appended import output_of
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
-from boatlift.kernels.network.negative import refuse_negative
+from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
+from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.operators.top_n.operator import PUSHED_OUT
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.order import Order, order_codes
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.column import fits_codes
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered, merge_rows

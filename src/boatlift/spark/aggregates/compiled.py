@@ -87,7 +87,6 @@ class CompiledUntil:
     """Rows that are kept until a time.
 
     Attributes:
-        rows: The layout of the kernel's rows.
         by_key: The rows, divided by all their columns.
         taken: The input of the kernel.
     """
