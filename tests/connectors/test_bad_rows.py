@@ -304,7 +304,7 @@ def test_options_and_calls_that_make_no_sense_are_refused() -> None:
     sorted_out = flow.source("others", source, bad_rows="dead_letters")
     with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] worse: bad is no source"):
         sorted_out.bad_rows("bad").bad_rows("worse")
-    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] more keeps the number of letters"):
+    with pytest.raises(InvalidError, match=r"\[BAD_POLICY\] more keeps the number of dead letters"):
         sorted_out.bad_rows("more", policy=bl.Ephemeral())  # type: ignore[arg-type]
     with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] late: lateness is"):
         flow.source("late", source, bad_rows="dead_letters", lateness={})

@@ -13,8 +13,6 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
-from boatlift.runtime.inspect.opening import log_at
-from boatlift.runtime.inspect.status import status_of
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.source_laws import drain
 from support.dying import DiesError, dying_at
@@ -141,5 +139,5 @@ def test_each_message_is_a_row_or_a_dead_letter_after_any_crash(
         assert (row["key"], row["value"]) == (b"k%d" % offset, value)
         assert row["timestamp"] == datetime.fromtimestamp(1_700_000_000 + offset / 1000, UTC)
         assert row["reason"].startswith(f"[BAD_ROW] {reason}")
-    status = status_of(log_at(Path("store")))
+    status = bl.status("store")
     assert status.bad_rows["bad"].rows == len(BAD)

@@ -15,8 +15,6 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.console.status import show_status
 from boatlift.dataflow import plan
-from boatlift.runtime.inspect.opening import log_at
-from boatlift.runtime.inspect.status import status_of
 from support.commands import begun, boatlift
 from support.dying import DiesError, dying_at
 from support.waiting import until
@@ -100,7 +98,7 @@ def test_each_line_is_a_row_or_a_letter(spark: SparkSession, kind: str) -> None:
     write(kind)
     run(spark, kind)
     right(kind)
-    status = status_of(log_at(Path("store")))
+    status = bl.status("store")
     assert status.bad_rows.keys() == {"bad"}
     assert (status.bad_rows["bad"].step, status.bad_rows["bad"].rows) == (FILES - 1, 2 * (FILES - 1))
     told = io.StringIO()
@@ -118,7 +116,7 @@ def test_what_dies_gives_the_same_letters_again(spark: SparkSession, at: tuple[s
     run(spark, "csv")
     assert dead_letters()[: len(before)] == before
     right("csv")
-    assert status_of(log_at(Path("store"))).bad_rows["bad"].rows == 2 * (FILES - 1), "each is counted once"
+    assert bl.status("store").bad_rows["bad"].rows == 2 * (FILES - 1), "each is counted once"
 
 
 PROGRAM = """

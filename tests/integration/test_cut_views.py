@@ -18,7 +18,6 @@ from boatlift.dataflow import plan
 from boatlift.runtime.host.admission import check_store
 from boatlift.runtime.inspect.opening import log_at
 from boatlift.runtime.inspect.source_steps import is_of_a_query
-from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.records.division import units_in
 from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
@@ -78,7 +77,7 @@ def test_watermarks_of_a_view_are_a_lateness_and_duplicates_within_it(spark: Spa
     timely, _, bounds = judged(steps, 3 * MINUTE)
     found = [Counter((row["name"], row["at"]) for row in rows) for rows in steps_of("out/once")]
     assert found == first_rows(timely, bounds, 3 * MINUTE)
-    assert status_of(log_at(Path("store"))).event_times.keys() == {"counts_watermark", "once_watermark"}
+    assert bl.status("store").event_times.keys() == {"counts_watermark", "once_watermark"}
 
 
 def _rest(steps: list[list[Fields]], half: int) -> list[Path]:

@@ -15,8 +15,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.runtime.inspect.opening import log_at
-from boatlift.runtime.inspect.status import status_of
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
@@ -73,7 +71,7 @@ def test_rows_windows_and_duplicates_are_those_of_plain_python(spark: SparkSessi
         ended = windows_of(expected, bounds, length, MINUTE)
         assert found == ended
         assert sum(map(len, found)) > 10
-    status = status_of(log_at(Path("store")))
+    status = bl.status("store")
     assert status.event_times.keys() == {"timely", "late"}
     times = status.event_times["timely"]
     assert times.late == sum(map(len, late))

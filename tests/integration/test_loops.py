@@ -210,7 +210,7 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
     def without_end(have: DataFrame, edges: DataFrame) -> DataFrame:
         return edges.select("a", "b").union(have.selectExpr("a", "b + 1"))
 
-    refused("SCHEMA_MISMATCH", "l goes round with a bigint, b bigint, and gives a bigint:", other_columns)
+    refused("SCHEMA_MISMATCH", "l iterates over a bigint, b bigint, and gives a bigint:", other_columns)
     refused("NOT_INCREMENTAL", "LIMIT over the rows of its loop", a_limit)
     refused("NOT_INCREMENTAL", "the expression .*SQRT.*compute it before the loop", an_expression)
     refused("NOT_INCREMENTAL", "INNER JOIN on nothing", no_key)
@@ -224,7 +224,7 @@ def test_refusals_of_loops(spark: SparkSession) -> None:
     edges_of(flow)
     flow.iterate("l", {"x": narrow}, output={"x": "a LONG"})["x"].sink("out", bl.parquet("out"))
     with pytest.raises(
-        bl.BoatliftError, match=r"\[SCHEMA_MISMATCH\] the body of x goes round with a bigint, and gives v"
+        bl.BoatliftError, match=r"\[SCHEMA_MISMATCH\] the body of x iterates over a bigint, and gives v"
     ):
         bl.run(flow, "refused-store", available_now=True, spark=spark)
     with pytest.raises(bl.BoatliftError, match=r"\[BAD_VIEW\] l has one body"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,46 +16,27 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 import boatlift as bl
 from boatlift.api.registry import ON_SPARK
-from boatlift.dataflow import Operator, Policy, RowKind, Rows, plan
+from boatlift.dataflow import RowKind, Rows, plan
+from boatlift.dataflow.operator import KeyedOperator
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import StepState
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
-from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.compile.operator import Columns, Kit
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs import planner
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.keyed_steps import KeyedSteps
 from boatlift.storage.local import LocalStore
 
 COUNT = AggregateColumn("count_all", None, "n", None, pa.int64())
 
 
 @dataclass(frozen=True, slots=True)
-class Balance(Operator):
+class Balance(KeyedOperator):
     """How many rows of a key are on the left less those on the right, where the key has another name."""
 
-    kind: ClassVar[str] = "balance"
-
-    name: str
-    left: str
-    right: str
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        return (self.left, self.right)
-
-    @property
-    def keeps_state(self) -> bool:
-        return True
-
-    @property
-    def ends_job(self) -> bool:
-        return True
+    kind = "balance"
 
     def fuses(self, read: int) -> bool:
         return read in (0, 1)
@@ -87,22 +68,17 @@ class BalanceKernel(AggregateKernel):
         return AggregateKernel.step(self, {ROWS_INPUT: rows}, state, upserts=upserts)
 
 
-class BalanceOnSpark(SparkOperator[Balance]):
-    def compile(self, operator: Balance, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-        left, right = inputs
-        assert (left.names, right.names) == (["k", "v"], ["key", "text"])
-        return CompiledKeyed(
-            columns=Columns(operator.name, StructType([left.schema["k"], StructField("n", LongType())]), changes=True),
-            kernel=BalanceKernel(Layout((("k", pa.int64()),), (COUNT,), weighted=True), operator.name),
-            inputs=(
-                KeyedInput((F.col("k"),), ("k",), StructType([left.schema["k"]])),
-                KeyedInput((F.col("key"), F.col("text")), ("key",), right.schema),
-            ),
-        )
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
-        assert isinstance(unit.top, CompiledKeyed)
-        return KeyedSteps(unit, jobs, unit.top.kernel)
+def compile_balance(operator: Balance, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+    left, right = inputs
+    assert (left.names, right.names) == (["k", "v"], ["key", "text"])
+    return CompiledKeyed(
+        columns=Columns(operator.name, StructType([left.schema["k"], StructField("n", LongType())]), changes=True),
+        kernel=BalanceKernel(Layout((("k", pa.int64()),), (COUNT,), weighted=True), operator.name),
+        inputs=(
+            KeyedInput((F.col("k"),), ("k",), StructType([left.schema["k"]])),
+            KeyedInput((F.col("key"), F.col("text")), ("key",), right.schema),
+        ),
+    )
 
 
 def write(source: str, number: int, columns: Mapping[str, Any]) -> None:
@@ -126,9 +102,9 @@ def test_two_inputs_of_other_columns_are_one_step(
         for name, schema in (("left", "k LONG, v LONG"), ("right", "key LONG, raw LONG"))
     )
     texts = right.transform("texts", lambda df: df.select("key", F.lit("t").alias("text")))
-    made = flow.add(Balance("balance", left.name, texts.name, bl.Lazy(every=2)))
+    made = flow.add(Balance("balance", (left.name, texts.name), bl.Lazy(every=2)))
     made.sink("out", bl.parquet("out"))
-    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance.kind: BalanceOnSpark()})
+    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance: compile_balance})
     store = LocalStore.open(Path("store"), create=True)
     Host(SparkEngine(spark, plan(flow), registry), store, RunOptions(available_now=True)).run()
     found = [
@@ -153,14 +129,14 @@ def test_two_branches_of_one_source_are_two_units_and_one_step(
     rows = flow.source("rows", bl.files("rows", format="parquet", schema="k LONG, v LONG", max_files_per_step=1))
     left = rows.transform("left", lambda df: df.where("v > 1"))
     right = rows.transform("right", lambda df: df.where("v % 2 = 0").selectExpr("k AS key", "'t' AS text"))
-    made = flow.add(Balance("balance", left.name, right.name, bl.Lazy(every=2)))
+    made = flow.add(Balance("balance", (left.name, right.name), bl.Lazy(every=2)))
     made.sink("out", bl.parquet("out"))
     planned = plan(flow)
     assert {name: unit.reads for name, unit in planned.units.items()} == {
         "right": ("rows",),
         "balance": ("rows", "right"),
     }
-    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance.kind: BalanceOnSpark()})
+    registry = replace(ON_SPARK, operators={**ON_SPARK.operators, Balance: compile_balance})
     store = LocalStore.open(Path("store"), create=True)
     Host(SparkEngine(spark, planned, registry), store, RunOptions(available_now=True)).run()
     found = [

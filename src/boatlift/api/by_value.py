@@ -1,4 +1,4 @@
-"""The user's modules whose functions tasks get by value."""
+"""The user's modules whose functions go to tasks by value."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from boatlift.connectors.deliver.sink import DeliveringSink
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.processors import SinkSpec, SourceSpec
 
-__all__ = ["pickle_by_value"]
-
 
 def pickle_by_value(flow: Dataflow) -> None:
-    """Let tasks get the functions of a dataflow by value where they could not import the module.
+    """Pickle the functions of a dataflow by value where tasks could not import the module.
 
-    Such a module has a function, an operator or a connector of the dataflow, and holds what only a Spark session can
-    make: a dataflow, a Column, a DataFrame. All other modules are imported by tasks, so that what a module loads once
-    is loaded once.
+    Such a module has a function, an operator or a connector of the dataflow, and an object of a Spark session: a
+    dataflow, a Column, a DataFrame. Tasks import all other modules, so that each loads its data once.
     """
     from pyspark import cloudpickle
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,7 +31,7 @@ def pickle_by_value(flow: Dataflow) -> None:
 
 
 def _given(flow: Dataflow) -> Iterator[Any]:
-    """Iterate over what the user gave to a dataflow and tasks may call."""
+    """Yield the user's functions and objects that tasks may call."""
     for processor in flow.processors.values():
         match processor:
             case SourceSpec():

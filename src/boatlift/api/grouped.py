@@ -16,6 +16,7 @@ from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.operator import Custom
 from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
 from boatlift.operators.reduce.operator import Reduce
+from boatlift.operators.top_n.operator import TopN
 from boatlift.operators.window.operator import Window, WindowAggregate
 
 if TYPE_CHECKING:
@@ -26,12 +27,10 @@ if TYPE_CHECKING:
     from boatlift.api.streams import Stream
     from boatlift.operators.process.batch import KeyedBatch, Processed
 
-__all__ = ["Grouped", "aggregated", "columns_named"]
-
 
 @dataclass(frozen=True, slots=True)
 class Grouped:
-    """A stream grouped by key columns."""
+    """A stream grouped by key columns. Names, policies and errors are as for the methods of `Stream`."""
 
     stream: Stream
     keys: tuple[str, ...]
@@ -53,11 +52,14 @@ class Grouped:
             name: The processor's name.
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
             emit: `"final"`: of windows (`group_by(bl.window(…))`) each row comes once, when its window has ended by the
-                lateness of the stream (`Stream.lateness`): new rows, for a sink that appends.
-            policy: What a crash may cost; `Lazy()` if not given.
+                watermark of the stream (`Stream.with_watermark`): new rows, for a sink that appends.
+            policy: The cost of a crash.
 
         Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_WINDOW]`.
+            InvalidError: `[BAD_WINDOW]` and as for `Stream`.
+
+        Examples:
+            >>> delays = flights.group_by("origin").agg("delays", F.avg("arr_delay").alias("delay"))
         """
         if emit not in ("changes", "final"):
             raise InvalidError("BAD_OPTION", f"{name}: emit is {emit!r}: choose 'changes' or 'final'")
@@ -70,7 +72,7 @@ class Grouped:
         _check_aggregates(name, "agg", columns)
         chosen = policy_of_state(name, policy, "state")
         made = WindowAggregate(
-            checked_name(name), self.stream.name, self.window, self.keys, columns, emit == "final", chosen
+            checked_name(name), (self.stream.name,), chosen, self.window, self.keys, columns, emit == "final"
         )
         return self.stream.dataflow.add(made)
 
@@ -82,13 +84,43 @@ class Grouped:
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
             policy: As for `transform`.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> batches = flights.group_by("origin").reduce("batches", F.count("*").alias("n"))
         """
         self._without_window(name, "reduce")
         _check_aggregates(name, "reduce", columns)
         chosen = policy_without_state(name, policy, Ephemeral())
-        return self.stream.dataflow.add(Reduce(checked_name(name), self.stream.name, self.keys, columns, chosen))
+        return self.stream.dataflow.add(Reduce(checked_name(name), (self.stream.name,), chosen, self.keys, columns))
+
+    def top_n(
+        self, name: str, n: int, *, order_by: Sequence[str], policy: Lazy | Eager | History | None = None
+    ) -> Stream:
+        """Keep the first rows of each key in an order, as changes.
+
+        Of new rows the state is the first rows alone; of changes it is all rows, because a row behind may move up.
+        `boatlift status` shows how many rows were pushed out by others.
+
+        Args:
+            name: The processor's name.
+            n: The number of rows of each key.
+            order_by: The columns of the order, each with `ASC` or `DESC` behind it or neither, as in
+                `["arr_delay DESC", "at"]`. NULL comes first in ascending order, and last in descending order. Rows that
+                are equal in all of them are ordered by their content.
+            policy: The cost of a crash.
+
+        Raises:
+            InvalidError: `[BAD_WINDOW]` and as for `Stream`.
+
+        Examples:
+            >>> worst = flights.group_by("origin").top_n("worst", 3, order_by=["arr_delay DESC", "at"])
+        """
+        self._without_window(name, "top_n")
+        offered: object = n
+        if not isinstance(offered, int) or isinstance(offered, bool) or n < 1:
+            raise InvalidError("BAD_OPTION", f"{name}: n is {n!r}: write a whole number from 1 on")
+        order = columns_named(self.stream.name, "order_by", tuple(order_by))
+        chosen = policy_of_state(name, policy, "rows")
+        return self.stream.dataflow.add(TopN(checked_name(name), (self.stream.name,), chosen, self.keys, n, order))
 
     def process(
         self,
@@ -109,30 +141,33 @@ class Grouped:
         Args:
             name: The processor's name.
             function: Takes `key` (a Row), `rows` (Rows in the order of `order_by`), `state` and `context`, and yields
-                new rows as tuples, dicts or Rows. `state` has an attribute for each column; what the function sets is
-                kept. `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and
-                `timer`: the time of the timer for which the function is called, without rows; None for rows. The
-                function must depend on these alone, so that a replay gives the same.
+                new rows as tuples, dicts or Rows. `state` has an attribute for each column, which the function may set.
+                `context` has the step's `now`, `random`, `set_timer(at)`, `clear_timer(at)`, and `timer`: the time of
+                the timer for which the function is called, without rows; None for rows. The function must depend on
+                these alone, so that a replay has the same result.
             output: The columns of new rows, as in `"user STRING, n LONG"`.
             state: The columns of the state, alike; empty: there is none. A later version of the program may have
                 further ones.
-            defaults: The values that columns of the state have at first, and in states that were written before they
-                were declared; None for others.
+            defaults: The first values of columns of the state, which states written before the columns were declared
+                have too; None for others.
             order_by: The columns by which the rows of a key are sorted. Rows that are equal in them, and all rows if
                 none are named, are ordered by their content.
             timers: Whether the function sets timers. A timer fires at the first step whose time has passed its own,
-                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`). `"event"`: the time is
-                event time; a timer fires once no row before its time can come (`Stream.lateness`), and `context.bound`
-                is that time.
-            calls: Whether the function asks the outside by `context.call(function, …)`. The answers are recorded before
-                a sink sees the step, and a replay has them again.
-            deterministic: False: the function asks the outside otherwise, or draws from its own clock and chance. Its
-                rows are never made again: they become durable together with a checkpoint of the state, and are seen by
-                no sink before. `Eager()` does that at each step.
-            policy: What a crash may cost; `Lazy()` if not given.
+                also at a tick, if the dataflow has them (`bl.Dataflow(…, tick="1 second")`). `"event"`: a timer fires
+                when the watermark (`Stream.with_watermark`) has passed its time, and `context.bound` is the watermark.
+            calls: Whether the function asks external systems by `context.call(function, …)`. The answers are recorded
+                before a sink sees the step, and a replay has them again.
+            deterministic: False: the function asks external systems otherwise, or has a clock or random numbers of its
+                own. Its rows are never made again: they become durable together with a checkpoint of the state, and no
+                sink sees them before. `Eager()` does that at each step.
+            policy: The cost of a crash.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> def number(key, rows, state, context):
+            ...     state.n = (state.n or 0) + len(rows)
+            ...     yield key.origin, state.n
+            >>> output = "origin STRING, n INT"
+            >>> counts = flights.group_by("origin").process("counts", number, state="n INT", output=output)
         """
         repeats = _repeats(name, deterministic)
         kind = _Kind(ProcessForm.BY_KEY, _timers(name, timers), repeats, _calls(name, calls, repeats=repeats))
@@ -160,8 +195,10 @@ class Grouped:
                 key's rows, state and timers alone.
             output, state, defaults, order_by, timers, calls, deterministic, policy: As for `process`.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> def size(batch: bl.KeyedBatch) -> bl.Processed:
+            ...     return bl.Processed(pa.table({"n": np.diff(batch.offsets)}))
+            >>> sizes = flights.group_by("origin").process_arrow("sizes", size, output="n LONG")
         """
         repeats = _repeats(name, deterministic)
         kind = _Kind(ProcessForm.ARROW, _timers(name, timers), repeats, _calls(name, calls, repeats=repeats))
@@ -181,22 +218,25 @@ class Grouped:
     ) -> Stream:
         """Run PySpark's `StatefulProcessor` over Rows, as `transformWithState` of Structured Streaming does.
 
-        Its calls have the order that they have there: the rows of each key, then the timers that are due, then `close`.
-        `docs/processors.md` says what differs.
+        Its calls have the same order: the rows of each key, then the timers that are due, then `close`.
+        `docs/processors.md` lists the differences.
 
         Args:
             name: The processor's name.
             processor: An object of a class that derives from `pyspark.sql.streaming.StatefulProcessor`.
             output: The columns of new rows.
             time_mode: `"None"`; `"ProcessingTime"`, with timers and times to live by the recorded clock of steps; or
-                `"EventTime"`, with timers by the bound of event time (`Stream.lateness`).
+                `"EventTime"`, with timers by the watermark (`Stream.with_watermark`).
             initial_state: Rows that `handleInitialState` takes before the rows of the first step: a DataFrame with the
                 columns of the key among its own, which may be grouped by them, as in Spark.
-            order_by, deterministic: As for `process`.
-            policy: What a crash may cost; `Lazy()` if not given.
+            order_by, deterministic, policy: As for `process`.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> class Sizes(StatefulProcessor):
+            ...     def init(self, handle): pass
+            ...     def handleInputRows(self, key, rows, timers): yield Row(n=sum(1 for _ in rows))
+            ...     def close(self): pass
+            >>> sizes = flights.group_by("origin").transform_with_state("sizes", Sizes(), output="n INT")
         """
         kind = _Kind(ProcessForm.ROWS, _time_mode(name, time_mode), _repeats(name, deterministic))
         begin = _frame_of(name, initial_state)
@@ -217,6 +257,14 @@ class Grouped:
         """Run PySpark's `StatefulProcessor` over pandas frames, as `transformWithStateInPandas` does.
 
         Arguments and errors as for `transform_with_state`.
+
+        Examples:
+            >>> class Sizes(StatefulProcessor):
+            ...     def init(self, handle): pass
+            ...     def handleInputRows(self, key, frames, timers): yield from frames
+            ...     def close(self): pass
+            >>> schema = "origin STRING, arr_delay INT, at TIMESTAMP"
+            >>> same = flights.group_by("origin").transform_with_state_in_pandas("same", Sizes(), output=schema)
         """
         kind = _Kind(ProcessForm.PANDAS, _time_mode(name, time_mode), _repeats(name, deterministic))
         begin = _frame_of(name, initial_state)
@@ -239,10 +287,19 @@ class Grouped:
                 it.
             output: The columns of new rows.
             order_by: The columns by which the rows of a key are sorted.
-            policy: What a crash may cost; `Lazy()` if not given.
+            policy: The cost of a crash.
 
         Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_WINDOW]`.
+            InvalidError: `[BAD_PROCESSOR]`, `[BAD_WINDOW]` and as for `Stream`.
+
+        Examples:
+            >>> class Total(bl.StatefulOperator):
+            ...     total = 0
+            ...     def process(self, rows): self.total += rows.num_rows; return pa.table({"n": [self.total]})
+            ...     def get_state(self): return b"%d" % self.total
+            ...     def set_state(self, state): self.total = int(state)
+            ...     get_delta, apply_delta = get_state, set_state
+            >>> totals = flights.group_by("origin").custom("totals", Total(), output="n LONG")
         """
         self._without_window(name, "custom")
         offered: object = operator
@@ -252,9 +309,9 @@ class Grouped:
                 f"the operator of {name} is {operator!r}: give an object of a class that derives from "
                 "bl.StatefulOperator",
             )
-        order = columns_named(self.stream, "order_by", tuple(order_by)) if order_by else ()
+        order = columns_named(self.stream.name, "order_by", tuple(order_by)) if order_by else ()
         chosen = policy_of_state(name, policy, "state")
-        made = Custom(checked_name(name), self.stream.name, self.keys, operator, output, order, chosen)
+        made = Custom(checked_name(name), (self.stream.name,), chosen, self.keys, operator, output, order)
         return self.stream.dataflow.add(made)
 
     def _process(
@@ -272,23 +329,23 @@ class Grouped:
         if kind.form in (ProcessForm.BY_KEY, ProcessForm.ARROW) and not callable(function):
             raise InvalidError("BAD_OPTION", f"{name}: {function!r} is no function")
         flow, (output, state) = self.stream.dataflow, declared
+        ticks = (flow.tick.name,) if kind.timers is not TimerTime.NONE and flow.has_ticks else ()
         return flow.add(
             Process(
                 name=checked_name(name),
-                upstream=self.stream.name,
+                reads=(self.stream.name, *ticks),
+                policy=_policy(name, policy, kind),
                 keys=self.keys,
                 function=function,
                 state=state,
                 output=output,
-                order_by=columns_named(self.stream, "order_by", tuple(order_by)) if order_by else (),
+                order_by=columns_named(self.stream.name, "order_by", tuple(order_by)) if order_by else (),
                 form=kind.form,
                 timers=kind.timers,
-                ticks=flow.tick.name if kind.timers is not TimerTime.NONE and flow.has_ticks else None,
-                policy=_policy(name, policy, kind),
-                repeats=kind.repeats,
                 defaults=_defaults(name, defaults),
                 initial_state=begin,
-                calls=kind.calls,
+                deterministic=kind.repeats,
+                records_answers=kind.calls,
             )
         )
 
@@ -306,7 +363,7 @@ class Grouped:
 
 
 class _Kind(NamedTuple):
-    """What a processor is."""
+    """The options of a processor that its policy depends on."""
 
     form: ProcessForm
     timers: TimerTime
@@ -391,14 +448,10 @@ def _timers(name: str, timers: object) -> TimerTime:
 def aggregated(
     stream: Stream, keys: tuple[str, ...], name: str, columns: tuple[Column, ...], policy: Lazy | Eager | History | None
 ) -> Stream:
-    """Return the aggregates of a stream; without keys those of all rows.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
-    """
+    """Return the aggregates of a stream; without keys those of all rows."""
     _check_aggregates(name, "agg", columns)
     chosen = policy_of_state(name, policy, "state")
-    return stream.dataflow.add(Aggregate(checked_name(name), stream.name, keys, columns, chosen))
+    return stream.dataflow.add(Aggregate(checked_name(name), (stream.name,), chosen, keys, columns))
 
 
 def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None:
@@ -406,8 +459,8 @@ def _check_aggregates(name: str, call: str, columns: tuple[Column, ...]) -> None
         raise InvalidError("BAD_OPTION", f"{name}: {call} needs at least one aggregate")
 
 
-def columns_named(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of columns that a call is given.
+def columns_named(stream: str, call: str, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the columns that a call names.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there are none, one is there twice, or one is no name.
@@ -415,7 +468,7 @@ def columns_named(stream: Stream, call: str, keys: tuple[str, ...]) -> tuple[str
     offered: tuple[object, ...] = keys
     for key in offered:
         if not isinstance(key, str):
-            raise column_advice(call, key, stream.name)
+            raise column_advice(call, key, stream)
     if not keys or len(set(keys)) != len(keys):
         raise InvalidError("BAD_OPTION", f"{call}{keys}: name at least one column, and each only once")
     return keys

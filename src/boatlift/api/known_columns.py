@@ -1,4 +1,4 @@
-"""The columns of streams, and queries over them, while a program is being written: where a session is there already."""
+"""The columns of streams, and queries over them, while a program is being written and a session is active."""
 
 from __future__ import annotations
 
@@ -17,22 +17,20 @@ if TYPE_CHECKING:
 
     from boatlift.api.dataflow import Dataflow
 
-__all__ = ["check_query", "columns_of"]
-
 _LOOK = "columns_of_"
-"""What the name of the sink begins with that stands behind a stream whose columns are asked for."""
+"""The begin of the name of the sink behind a stream whose columns are asked for."""
 
 
 def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
-    """Return the names of a stream's columns and their types, as Spark writes them: what comes before it is compiled.
+    """Return the names of a stream's columns and their types, as Spark writes them; its inputs are compiled for that.
 
     Args:
         flow: The dataflow.
         stream: The stream's name.
 
     Raises:
-        InvalidError: `[NO_SESSION]`; or what is wrong with a processor before it, as `bl.run` raises it.
-        UserCodeError: `[USER_CODE]` a function before it raised.
+        InvalidError: `[NO_SESSION]`; or an error of a processor before it, as `bl.run` raises it.
+        UserCodeError: `[USER_CODE]` a function of such a processor raised.
     """
     spark = begun_session()
     if spark is None:
@@ -61,7 +59,7 @@ def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
 
 
 def check_query(view: View, processors: Mapping[str, Processor]) -> None:
-    """Let Spark analyse a query in SQL as it is written, if there is a session, and if it reads sources and such views.
+    """Let Spark analyse a new query in SQL, if there is a session, and if it reads sources and such views.
 
     The columns of all other streams are known when they are compiled.
 
@@ -86,7 +84,7 @@ def check_query(view: View, processors: Mapping[str, Processor]) -> None:
 
     def analysed(processor: Processor) -> DataFrame:
         assert isinstance(processor, View), "_is_plain lets no other pass"
-        frames = {name: nodes.empty(schema_of(name)) for name in processor.streams}
+        frames = {name: nodes.empty(schema_of(name)) for name in processor.reads}
         return queried(processor.name, processor.query, frames, nodes)
 
     analysed(view)
@@ -96,9 +94,9 @@ def _is_plain(view: View, processors: Mapping[str, Processor]) -> bool:
     """Return whether a view is SQL over sources, and over such views."""
     return isinstance(view.query, str) and all(
         isinstance(read, SourceSpec) or (isinstance(read, View) and _is_plain(read, processors))
-        for read in (processors[name] for name in view.streams)
+        for read in (processors[name] for name in view.reads)
     )
 
 
 def _nothing(rows: object, step: int) -> None:
-    """Take rows; no step is ever run."""
+    """The function of a sink whose steps never run."""

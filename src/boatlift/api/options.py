@@ -1,4 +1,4 @@
-"""Checks of what a user gives to the methods of streams: names, columns, policies."""
+"""Checks of the arguments of streams' methods: names, columns, policies."""
 
 from __future__ import annotations
 
@@ -11,16 +11,6 @@ from boatlift.dataflow.period import lateness_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import LoopRows
-
-__all__ = [
-    "checked_name",
-    "lateness_of",
-    "loop_of",
-    "policy_of_batch",
-    "policy_of_state",
-    "policy_without_state",
-    "renamed",
-]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -40,7 +30,7 @@ def checked_name(name: str) -> str:
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse options by their old names, and say the new ones.
+    """Refuse options by their old names; the error has the new names.
 
     Args:
         names: Old name to new name.
@@ -62,7 +52,7 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
 
 def policy_without_state(name: str, policy: object, default: Policy) -> Policy:
-    """Return the policy of a processor that keeps no state.
+    """Return the policy of a processor without state.
 
     Raises:
         InvalidError: `[BAD_POLICY]`.
@@ -123,11 +113,11 @@ def loop_of(name: str, output: str | Mapping[str, str], max_iterations: object, 
     Args:
         name: The loop.
         output: Its columns, or those of each of its streams.
-        max_iterations: More rounds than this are refused.
-        keep_every: A period: so long after a step began its rounds are kept.
+        max_iterations: A step with more iterations fails.
+        keep_every: The period between the loop checkpoints of a step.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` the number of rounds is none, or the period is no period.
+        InvalidError: `[BAD_OPTION]` the number is less than 1, or the period is no period.
     """
     if not isinstance(max_iterations, int) or max_iterations < 1:
         raise InvalidError(
@@ -138,7 +128,7 @@ def loop_of(name: str, output: str | Mapping[str, str], max_iterations: object, 
 
 
 def lateness_of(name: str, given: object) -> tuple[str, str]:
-    """Return the column and the period of a lateness, as `Dataflow.source` takes it.
+    """Return the column and the period of the `lateness` of `Dataflow.source`.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.

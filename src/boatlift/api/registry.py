@@ -1,79 +1,102 @@
-"""The operators that Spark can execute, by their kinds."""
+"""The operators that Spark executes, and the operators in the place of a view whose query speaks of time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection
 
-from boatlift.api.cutting import cut_into_operators
 from boatlift.dataflow import Plan
-from boatlift.operators.aggregate.operator import Aggregate
-from boatlift.operators.aggregate.spark import AggregateOnSpark
-from boatlift.operators.bad_rows.operator import BadRows
-from boatlift.operators.bad_rows.spark import BadRowsOnSpark
-from boatlift.operators.changes.operator import Changes
-from boatlift.operators.changes.spark import ChangesOnSpark
-from boatlift.operators.custom.operator import Custom
-from boatlift.operators.custom.spark import CustomOnSpark
+from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.plan import replanned
+from boatlift.dataflow.policies import Ephemeral
+from boatlift.dataflow.processors import Processor
+from boatlift.dataflow.rows import RowKind
+from boatlift.errors import InvalidError
+from boatlift.operators import compilers
 from boatlift.operators.duplicates.operator import Duplicates
-from boatlift.operators.duplicates.spark import DuplicatesOnSpark
-from boatlift.operators.final.operator import Final
-from boatlift.operators.final.spark import FinalOnSpark
-from boatlift.operators.gather.operator import Gather
-from boatlift.operators.gather.spark import GatherOnSpark
-from boatlift.operators.lateness.operator import Watermark
-from boatlift.operators.lateness.spark import WatermarkOnSpark
-from boatlift.operators.lookup.operator import Lookup
-from boatlift.operators.lookup.spark import LookupOnSpark
-from boatlift.operators.merge.operator import Merge
-from boatlift.operators.merge.spark import MergeOnSpark
-from boatlift.operators.process.operator import Process
-from boatlift.operators.process.spark import ProcessOnSpark
 from boatlift.operators.recent.operator import Recent
-from boatlift.operators.recent.spark import RecentOnSpark
-from boatlift.operators.recompute.operator import Recompute
-from boatlift.operators.recompute.spark import RecomputeOnSpark
-from boatlift.operators.reduce.operator import Reduce
-from boatlift.operators.reduce.spark import ReduceOnSpark
 from boatlift.operators.transform.operator import Transform
-from boatlift.operators.transform.spark import TransformOnSpark
-from boatlift.operators.union.operator import Union
-from boatlift.operators.union.spark import UnionOnSpark
-from boatlift.operators.view.cuts import CutsFound
+from boatlift.operators.view.cuts import Cut, CutsFound, WatermarkCut, Within
 from boatlift.operators.view.operator import View
-from boatlift.operators.view.spark import ViewOnSpark
-from boatlift.operators.window.operator import WindowAggregate
-from boatlift.operators.window.spark import WindowsOnSpark
-from boatlift.spark.compile.operator import OtherOperators, SparkOperator
+from boatlift.operators.watermark.operator import Watermark
+from boatlift.spark.compile.operator import OtherOperators
 from boatlift.spark.compile.program import Registry
 
-__all__ = ["ON_SPARK"]
 
-_OPERATORS: Mapping[str, SparkOperator[Any]] = {
-    Aggregate.kind: AggregateOnSpark(),
-    BadRows.kind: BadRowsOnSpark(),
-    Changes.kind: ChangesOnSpark(),
-    Custom.kind: CustomOnSpark(),
-    Duplicates.kind: DuplicatesOnSpark(),
-    Final.kind: FinalOnSpark(),
-    Gather.kind: GatherOnSpark(),
-    Watermark.kind: WatermarkOnSpark(),
-    Lookup.kind: LookupOnSpark(),
-    Merge.kind: MergeOnSpark(),
-    Process.kind: ProcessOnSpark(),
-    Recent.kind: RecentOnSpark(),
-    Recompute.kind: RecomputeOnSpark(),
-    Reduce.kind: ReduceOnSpark(),
-    Transform.kind: TransformOnSpark(),
-    Union.kind: UnionOnSpark(),
-    View.kind: ViewOnSpark(),
-    WindowAggregate.kind: WindowsOnSpark(),
-}
+def _cut_into_operators(plan: Plan, found: OtherOperators) -> Plan:
+    """Return a plan with several operators in the place of a view; the last of them has its name."""
+    assert isinstance(found, CutsFound), "views alone ask for other operators"
+    view = plan.processors[found.view]
+    assert isinstance(view, View)
+    made = _Operators(plan, view, found).all()
+    processors: dict[str, Processor] = {}
+    if plan.ticks is not None and any(plan.ticks.name in each.reads for each in made):
+        processors[plan.ticks.name] = plan.ticks
+    for name, processor in plan.processors.items():
+        processors |= {each.name: each for each in made} if name == view.name else {name: processor}
+    return replanned(plan, processors)
 
 
-def _rewritten(plan: Plan, asked: OtherOperators) -> Plan:
-    assert isinstance(asked, CutsFound), "views alone ask for other operators"
-    return cut_into_operators(plan, asked)
+class _Operators:
+    def __init__(self, plan: Plan, view: View, found: CutsFound) -> None:
+        self._plan, self._view, self._found = plan, view, found
+        self._made: list[Operator] = []
+        self._of_cut: dict[str, str] = {}
+        self._new: set[str] = set()  # operators that give new rows
+
+    def all(self) -> list[Operator]:
+        for number, cut in enumerate(self._found.cuts):
+            below = self._named(cut.reads)[0] if cut.bare else self._below(number, cut)
+            self._of_cut[f"#{number}"] = self._operator(cut, below)
+        view, rest = self._view, self._found.rest
+        query = self._found.query.above(rest)
+        self._made.append(View(view.name, self._named(rest), view.policy, query, view.deterministic_code))
+        return self._made
+
+    def _named(self, reads: Collection[str]) -> tuple[str, ...]:
+        return tuple(self._of_cut.get(each, each) for each in reads)
+
+    def _is_new(self, name: str) -> bool:
+        return name in self._new or (name in self._plan.rows and self._plan.rows[name].kind is RowKind.APPEND)
+
+    def _below(self, number: int, cut: Cut) -> str:
+        """Add the operator of the rows below a cut; return its name."""
+        name, view = self._free("rows"), self._view
+        reads, query = self._named(cut.reads), self._found.query.below(number, cut.reads)
+        if cut.row_wise and not isinstance(query.query, str) and self._is_new(reads[0]):
+            self._made.append(Transform(name, reads[:1], Ephemeral(), query, vouched=bool(view.deterministic_code)))
+            self._new.add(name)
+        else:
+            self._made.append(View(name, reads, view.policy, query, view.deterministic_code))
+        return name
+
+    def _operator(self, cut: Cut, below: str) -> str:
+        """Add the operator of a cut over the rows of another; return its name."""
+        does, policy = cut.does, self._view.policy
+        if isinstance(does, WatermarkCut):
+            name = self._free("watermark")
+            made: Operator = Watermark(name, (below,), policy, does.column, does.milliseconds)
+        elif isinstance(does, Within):
+            name = self._free("within")
+            made = Duplicates(name, (below,), policy, does.keys, does.milliseconds)
+        else:
+            name, ticks = self._free("recent"), self._plan.ticks
+            reads = (below,) if ticks is None else (below, ticks.name)
+            made = Recent(name, reads, policy, does.column, does.period, does.inclusive)
+        if self._is_new(below) and not isinstance(made, Recent):
+            self._new.add(name)
+        self._made.append(made)
+        return name
+
+    def _free(self, role: str) -> str:
+        """Return a name for an operator of the view that no other processor has."""
+        taken = {*self._plan.processors, *(each.name for each in self._made)}
+        names = [f"{self._view.name}_{role}", *(f"{self._view.name}_{role}{number}" for number in range(2, 100))]
+        free = next((name for name in names if name not in taken), None)
+        if free is None:
+            raise InvalidError(
+                "BAD_VIEW", f"{self._view.name} says too often what depends on time: divide it into views"
+            )
+        return free
 
 
-ON_SPARK = Registry(_OPERATORS, _rewritten)
+ON_SPARK = Registry(compilers(), _cut_into_operators)

@@ -1,4 +1,4 @@
-"""`bl.plan` and `bl.status`: what the commands of the same names show, as data."""
+"""`bl.plan` and `bl.status`: the output of the commands of the same names, as data."""
 
 from __future__ import annotations
 
@@ -8,26 +8,30 @@ from typing import TYPE_CHECKING
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.dataflow import plan as planned
+from boatlift.operators import operators_with_status
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
 from boatlift.runtime.inspect.status import DataflowStatus, status_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["plan", "status"]
-
 
 def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
     """Return a dataflow's units, determinants and costs of failures, without running it.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> bl.plan(flow).units
+        {'flights:rows': ['flights:rows']}
 
     Args:
         flow: The dataflow; its transformations are compiled.
         spark: The session; if not given, the active one, or a new local one.
 
     Raises:
-        BoatliftError: What is wrong with the program, as `bl.run` raises it.
+        BoatliftError: An error of the program, as `bl.run` raises it.
     """
-    divided = planned(flow)  # raises what is wrong with the program before a JVM starts
+    divided = planned(flow)  # refuses a wrong program before a JVM starts
     from boatlift.api.registry import ON_SPARK
     from boatlift.api.running import session_of
     from boatlift.spark.compile.program import compile_program
@@ -44,7 +48,13 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
 
 
 def status(store: str | Path) -> DataflowStatus:
-    """Return how far each processor is, the steps that a failure now would execute again, and the last owner.
+    """Return the progress of each processor, the steps that a failure now would execute again, and the last owner.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> bl.run(flow, "store", available_now=True)
+        >>> bl.status("store").closed
+        {'flights': 0}
 
     Args:
         store: The folder of a dataflow's durable state; a process may run the dataflow meanwhile.
@@ -53,4 +63,4 @@ def status(store: str | Path) -> DataflowStatus:
         InvalidError: `[STORE_NOT_FOUND]`.
         DataError: The store's log cannot be read.
     """
-    return status_at(Path(store))
+    return status_at(Path(store), operators_with_status())

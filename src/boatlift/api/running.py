@@ -1,4 +1,4 @@
-"""`bl.run`: a dataflow, a store, go."""
+"""`bl.run` and `bl.start`: a dataflow runs on a store."""
 
 from __future__ import annotations
 
@@ -29,8 +29,6 @@ from boatlift.spark.session.session import check_session, session
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import Store
 
-__all__ = ["Running", "run", "run_plan", "session_of", "start"]
-
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = RunOptions()
@@ -50,34 +48,38 @@ def run(
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
-    """Run a dataflow until it is stopped, from where the store says it was.
+    """Run a dataflow until it is stopped, from the state of its store.
 
-    Ctrl-C and SIGTERM stop it cleanly: the steps that run are finished and everything is checkpointed. A second Ctrl-C
-    stops it at once; that costs a replay and loses nothing.
+    Ctrl-C and SIGTERM stop it cleanly: running steps are finished and everything is checkpointed. A second Ctrl-C stops
+    it at once; that costs a replay and loses nothing.
 
     Args:
         flow: The dataflow.
-        store: A folder, made if absent, that every executor sees; or a store.
+        store: A folder that every executor sees, made if absent; or a store.
         available_now: Stop when every source has nothing new.
-        accept_released: Let stand what sinks hold of a step that a replay now computes differently (`[DIVERGED]`), and
-            put that on the record; later steps are computed from the replay.
-        skip: Steps that fail whenever they are tried, each with its processor, as `("clean", 7)`: they yield nothing,
-            and that is put on the record. `boatlift look` shows the rows that such a step takes. Or steps that the
-            receiver of an at-least-once sink refuses, each with the sink: the sink is not handed them. Or single bad
-            rows, each with its source, as `("orders", "orders.csv:7")`: see `set_aside`.
-        set_aside: Sources whose rows that do not fit the declared columns are set aside, now and in later runs: the
-            store keeps each with its place and the reason (`boatlift bad-rows`), and that is put on the record.
-        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk, for
-            whichever processor, unless the open epoch of a batch cannot end without it.
-        long_running: Whether small steps that come quickly may share a long-running job. Such a job answers in
+        accept_released: Accept the rows that sinks hold of a step that a replay now computes differently
+            (`[DIVERGED]`), and record that; later steps are computed from the replay.
+        skip: Steps that fail at each try, each with its processor, as `("clean", 7)`: they have no rows, and that is
+            recorded. `boatlift look` shows the input of such a step. Or steps that the receiver of an at-least-once
+            sink refuses, each with the sink: the sink does not get them. Or single bad rows, each with its source, as
+            `("orders", "orders.csv:7")`: see `set_aside`.
+        set_aside: Sources whose bad rows are set aside, now and in later runs: the store keeps each row with its place
+            and the reason (`boatlift bad-rows`), and that is recorded.
+        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it on disk,
+            unless the open epoch of a batch cannot end without it.
+        long_running: Whether small steps in quick succession may share a long-running job. Such a job answers in
             milliseconds, and holds a slot of Spark's as long as steps come; results are the same without it.
-            `boatlift plan` says which units can have one.
+            `boatlift plan` shows the units that can have one.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
         BoatliftError: The cause of the end. The same call goes on from there.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> bl.run(flow, "store", available_now=True)
     """
     spark = session_of(flow, spark)
     options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
@@ -86,7 +88,7 @@ def run(
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
-    """Run a dataflow that is divided into units already; as `run`."""
+    """Run a dataflow that is already divided into units; as `run`."""
     with raising_jvm_died():
         host = _host(planned, store, spark, options)
         with _stopped_by_signals(host):
@@ -94,7 +96,7 @@ def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptio
 
 
 class Running:
-    """A dataflow that runs in the background of a notebook, as `start` returns it."""
+    """A dataflow that runs in the background of a notebook; `start` returns it."""
 
     def __init__(self, host: Host, name: str, store: str | Path | Store) -> None:
         self._host, self._name, self._store = host, name, store
@@ -123,7 +125,7 @@ class Running:
         return self._error
 
     def status(self) -> DataflowStatus:
-        """Return how far the dataflow is, as `bl.status` does.
+        """Return the status of the dataflow, as `bl.status` does.
 
         Raises:
             InvalidError: `[STORE_NOT_FOUND]` the run has not taken over its new store yet; `[BAD_OPTION]` the dataflow
@@ -174,6 +176,12 @@ def start(
     """Run a dataflow in the background; arguments as for `run`.
 
     An error that ends it is logged as it happens, which Python prints to standard error if logging is not set up.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
+        >>> running = bl.start(flow, "store", available_now=True)
+        >>> running.wait()
+        True
     """
     spark = session_of(flow, spark)
     options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
@@ -187,7 +195,7 @@ def _opened(store: str | Path | Store) -> Store:
 
 
 def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
-    """Return the session that a dataflow is to run on, with what steps need: the given one, the active one, a new one.
+    """Return the session of a dataflow, with the settings of steps: the given one, the active one, or a new one.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the session would break guarantees; or as `bl.session`.

@@ -1,4 +1,4 @@
-"""What a dataflow reads from the text of SQL, before there is a session: the streams in it, the views of a file."""
+"""The streams in the text of a query, and the views of a file of SQL, found without a session."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from os import PathLike
 from pathlib import Path
 
 from boatlift.errors import InvalidError
-
-__all__ = ["is_table_in", "views_of"]
 
 _NO_CODE = re.compile(r"--[^\n]*|/\*.*?\*/|'(?:[^'\\]|\\.|'')*'|\"(?:[^\"\\]|\\.)*\"", re.DOTALL)
 _NO_CODE_OR_NAME = re.compile(rf"{_NO_CODE.pattern}|`[^`]*`", re.DOTALL)
@@ -24,15 +22,15 @@ _TABLES_END = re.compile(
 
 
 def is_table_in(query: str, stream: str) -> bool:
-    """Return whether a name stands in a query where tables stand.
+    """Return whether a query has a stream as a table.
 
-    Tables stand behind FROM, JOIN and TABLE, and behind a comma in a FROM clause, at any depth of parentheses.
+    A table follows FROM, JOIN and TABLE, and a comma in a FROM clause, at any depth of parentheses.
     """
     return stream.lower() in _tables_of(_NO_CODE.sub(" ", query))
 
 
 def _tables_of(code: str) -> Iterator[str]:
-    """Return the names that stand where tables stand, in small letters; qualified names are left out."""
+    """Yield the names of tables, in small letters, without qualified ones."""
     clauses = [_Clause(call=False)]
     expected, before = False, ""
     tokens = [token.lower() for token in _TOKEN.findall(code)]
@@ -65,7 +63,7 @@ class _Clause:
     """The state of a level of parentheses.
 
     Attributes:
-        call: Whether it holds the arguments of a function: a FROM among these is no clause.
+        call: Whether it has the arguments of a function: a FROM among these is no clause.
         lists_tables: Whether a table may follow a comma.
     """
 

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from inspect import signature
 from typing import TYPE_CHECKING, Literal, NoReturn
 
+from boatlift.api.event_time import StreamInTime
 from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.known_columns import columns_of
 from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state, renamed
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
-from boatlift.dataflow.period import lateness_in, seconds_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.errors import InvalidError
-from boatlift.operators.bad_rows.operator import BadRows
 from boatlift.operators.changes.operator import Changes
-from boatlift.operators.duplicates.operator import Duplicates
-from boatlift.operators.final.operator import Final
 from boatlift.operators.gather.operator import Gather
-from boatlift.operators.lateness.operator import Watermark
 from boatlift.operators.lookup.operator import Lookup, Table
 from boatlift.operators.merge.operator import Merge
-from boatlift.operators.recent.operator import Recent
 from boatlift.operators.recompute.operator import Recompute
 from boatlift.operators.transform.operator import Transform
 from boatlift.operators.union.operator import Union
@@ -35,26 +30,28 @@ from boatlift.operators.window.operator import Window
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-    from boatlift.api.dataflow import Dataflow
-
-__all__ = ["Keyed", "Stream"]
-
 
 @dataclass(frozen=True, slots=True)
-class Stream:
-    """The output of a processor: new rows, changes of rows, or whole tables."""
+class Stream(StreamInTime):
+    """The output of a processor: new rows, changes of rows, or whole tables.
 
-    dataflow: Dataflow
-    name: str
+    A method that adds a processor takes the processor's `name`, and often a `policy`: the cost that a crash may have
+    (`docs/guide/policies.md`). Without state it is `Ephemeral()` if not given, with state `Lazy()`. Such a method
+    raises `InvalidError`: `[BAD_NAME]`, `[DUPLICATE_NAME]`, `[BAD_POLICY]`, and `[BAD_OPTION]` of other arguments.
+    """
 
     def columns(self) -> dict[str, str]:
         """Return the names of the columns and their types, as Spark writes them, where a session is active.
 
-        What comes before the stream is compiled for it, so that a mistake there is told here.
+        The processors before the stream are compiled for it, so that an error in them is raised here.
 
         Raises:
-            InvalidError: `[NO_SESSION]`; or what is wrong with the program, as `bl.run` raises it.
+            InvalidError: `[NO_SESSION]`; or an error of the program, as `bl.run` raises it.
             UserCodeError: `[USER_CODE]` a function raised.
+
+        Examples:
+            >>> flights.columns()
+            {'origin': 'string', 'arr_delay': 'int', 'at': 'timestamp'}
         """
         return columns_of(self.dataflow, self.name)
 
@@ -72,16 +69,15 @@ class Stream:
             name: The processor's name.
             function: Takes the DataFrame of a step and returns another one. It is called for every step, so it must
                 build the same plan each time; `bl.now()`, `bl.rand()` and `bl.uuid()` may be called inside it.
-            deterministic: True vouches that the Python UDFs in the function give the same value for the same arguments:
-                Spark takes that for granted of every UDF, so it cannot be checked. False says that the function asks
-                the outside (`bl.call`), or draws from Spark's own clock and chance: its rows are then made durable
-                before any of them is seen, and are never made again.
-            policy: What a crash may cost. `Ephemeral()` if not given. `Eager()` makes the rows durable, so that they
-                are never made again; it is the policy of every transform that is not deterministic. `History()` makes
-                the rows that the transform takes durable instead: what comes before it is not executed again for it.
+            deterministic: True vouches that the Python UDFs in the function give the same value for the same arguments;
+                Spark cannot check that. False: the function asks an external system (`bl.call`), or uses Spark's own
+                clock and random numbers. Its rows are then durable before any of them is seen, and never made again.
+            policy: `Eager()` makes the rows durable, so that they are never made again; every transform that is not
+                deterministic has it. `History()` makes the input of the transform durable instead: the processors
+                before it are not executed again for it.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> late = flights.transform("late", lambda df: df.where("arr_delay > 60").select("origin"))
         """
         if not (deterministic is None or deterministic is True or deterministic is False):
             raise InvalidError("BAD_OPTION", f"{name}: deterministic is {deterministic!r}: choose True or False")
@@ -92,7 +88,9 @@ class Stream:
                 "use Eager()",
             )
         chosen = policy_without_state(name, policy, Eager() if deterministic is False else Ephemeral())
-        return self.dataflow.add(Transform(checked_name(name), self.name, function, deterministic, chosen))
+        vouched, repeats = deterministic is True, deterministic is not False
+        made = Transform(checked_name(name), (self.name,), chosen, function, vouched, deterministic=repeats)
+        return self.dataflow.add(made)
 
     def changes(
         self, name: str, *, weight: str = "_weight", policy: Ephemeral | Eager | History | None = None
@@ -106,11 +104,11 @@ class Stream:
                 sinks of changes write it, is not passed on.
             policy: As for `transform`.
 
-        Raises:
-            InvalidError: `[BAD_POLICY]`.
+        Examples:
+            >>> signed = flights.changes("signed", weight="CASE WHEN arr_delay < 0 THEN -1 ELSE 1 END")
         """
         chosen = policy_without_state(name, policy, Ephemeral())
-        return self.dataflow.add(Changes(checked_name(name), self.name, weight, chosen))
+        return self.dataflow.add(Changes(checked_name(name), (self.name,), chosen, weight))
 
     def upserts(
         self,
@@ -129,183 +127,54 @@ class Stream:
             order: The order, in SQL over the columns, such as `"offset"` or `"updated_at"`. Rows may come in any order;
                 of rows that are last together, one is chosen by its content.
             deletes: In SQL, whether a row deletes its key, such as `"op = 'D'"` or `"value IS NULL"`.
-            policy: What a crash may cost; `Lazy()` if not given.
+            policy: The cost of a crash.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]` the key has no columns, `[BAD_NAME]`, `[BAD_POLICY]`.
+        Examples:
+            >>> latest = flights.upserts("latest", key=["origin"], order="at", deletes="arr_delay IS NULL")
         """
-        columns = columns_named(self, "upserts", tuple(key))
+        columns = columns_named(self.name, "upserts", tuple(key))
         query = newest_rows(columns, order, deletes)
         chosen = policy_of_state(name, policy, "rows")
-        return self.dataflow.add(View(checked_name(name), (self.name,), query, chosen))
-
-    def with_watermark(
-        self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None
-    ) -> Stream:
-        """Say how late rows can be; later ones are dropped and counted, and event time passes for what comes after.
-
-        The watermark after a step is the latest time of all rows so far, less `late_by`. A row is late if it is before
-        the watermark after the step before. Rows without a time are never late. Windows close, timers in event time
-        fire and state expires by the watermark.
-
-        Args:
-            name: The processor's name.
-            column: The column with the time of a row, a timestamp.
-            late_by: How late a row can be, as in `"10 minutes"`; `"0 seconds"` if rows come in order.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        columns_named(self, "with_watermark", (column,))
-        milliseconds = lateness_in(late_by, f"{name}: late_by")
-        chosen = policy_of_state(name, policy, "the bound of event time")
-        made = Watermark(checked_name(name), self.name, column, milliseconds, gives_late=False, policy=chosen)
-        return self.dataflow.add(made)
-
-    def lateness(self, name: str, column: str, late_by: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Return `with_watermark`, of which this is the old name."""
-        return self.with_watermark(name, column, late_by, policy=policy)
-
-    def late_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Return the rows that a stream with a watermark drops: for a sink that keeps them, or a look at them.
-
-        Args:
-            name: The processor's name.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` the stream is not that of `with_watermark`; `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        timely = self.dataflow.processors.get(self.name)
-        if not isinstance(timely, Watermark) or timely.gives_late:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{name}: {self.name} drops no late rows: call late_rows on what with_watermark(…) returns",
-            )
-        chosen = policy_of_state(name, policy, "the bound of event time")
-        return self.dataflow.add(replace(timely, name=checked_name(name), gives_late=True, policy=chosen), self.name)
-
-    def bad_rows(self, name: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Return the dead letters of a source: its rows that do not fit, each with its place and the reason.
-
-        Letters of files have the columns `file`, `offset`, `text` and `reason`; those of Kafka `topic`, `partition`,
-        `offset`, `timestamp`, `key`, `value` and `reason`.
-
-        Args:
-            name: The processor's name.
-            policy: What a crash may cost; `Lazy()` if not given. Letters are counted, and the number is state.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]` the stream is not that of a source with `bad_rows="dead_letters"`;
-                `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        processors = self.dataflow.processors
-        fitting = processors.get(self.name)
-        if isinstance(fitting, Watermark) and not fitting.gives_late:
-            fitting = processors.get(fitting.upstream)
-        if not isinstance(fitting, BadRows) or fitting.gives_dead_letters:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{name}: {self.name} is no source that sorts out bad rows: call bad_rows on what "
-                "flow.source(…, bad_rows='dead_letters') returns",
-            )
-        chosen = policy_of_state(name, policy, "the number of letters")
-        dead_letters = replace(fitting, name=checked_name(name), gives_dead_letters=True, policy=chosen)
-        return self.dataflow.add(dead_letters, self.name)
-
-    def final(self, name: str, at: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Hand on the rows of changes that can change no more, each once: new rows, for a sink that appends.
-
-        The stream is a view, an aggregate or windows over rows with a lateness. A row is final when the bound of event
-        time has reached its time, as the end of its window or of its session.
-
-        Args:
-            name: The processor's name.
-            at: The column with that time, a timestamp. A row without a time is never final.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        columns_named(self, "final", (at,))
-        chosen = policy_of_state(name, policy, "rows")
-        return self.dataflow.add(Final(checked_name(name), self.name, at, chosen))
-
-    def recent(self, name: str, column: str, period: str, *, policy: Lazy | Eager | History | None = None) -> Stream:
-        """Keep rows for as long as their time is less than a period ago: `WHERE column > now() - INTERVAL period`.
-
-        The rows are changes: a row comes with weight 1, and goes with weight −1 as the recorded clock of steps passes.
-        It goes also when nothing comes, if the dataflow has ticks (`bl.Dataflow(…, tick="1 second")`).
-
-        Args:
-            name: The processor's name.
-            column: The column with the time of a row, a timestamp. A row without a time never holds.
-            period: For how long a row is recent, as in `"1 hour"`.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        columns_named(self, "recent", (column,))
-        milliseconds = round(seconds_in(period, f"{name}: period") * 1000)
-        chosen, flow = policy_of_state(name, policy, "rows"), self.dataflow
-        ticks = flow.tick.name if flow.has_ticks else None
-        return flow.add(Recent(checked_name(name), self.name, column, milliseconds, ticks, chosen))
-
-    def drop_duplicates(
-        self,
-        name: str,
-        keys: Sequence[str],
-        *,
-        within: str | None = None,
-        policy: Lazy | Eager | History | None = None,
-    ) -> Stream:
-        """Hand on, of rows with equal keys, the first.
-
-        Args:
-            name: The processor's name.
-            keys: The columns in which duplicates are equal. NULL equals NULL.
-            within: How far the bound of event time must be beyond a row before another of its key is no duplicate, as
-                in `"10 minutes"`: the stream must say how late rows can be (`lateness`), and state goes as time passes.
-                Without it rows are duplicates for ever, and every key is kept.
-            policy: What a crash may cost; `Lazy()` if not given.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
-        """
-        columns = columns_named(self, "drop_duplicates", tuple(keys))
-        time = None if within is None else lateness_in(within, f"{name}: within")
-        chosen = policy_of_state(name, policy, "keys")
-        return self.dataflow.add(Duplicates(checked_name(name), self.name, columns, time, chosen))
+        return self.dataflow.add(View(checked_name(name), (self.name,), chosen, query))
 
     def group_by(self, *keys: str | Window) -> Grouped:
-        """Group by columns, and by windows of event time (`bl.window`). NULL is a key like any other."""
+        """Group by columns, and by windows of event time (`bl.window`). NULL is a key like any other.
+
+        Examples:
+            >>> worst = flights.group_by("origin").agg("worst", F.max("arr_delay").alias("arr_delay"))
+        """
         windows = [key for key in keys if isinstance(key, Window)]
         if len(windows) > 1:
             raise InvalidError("BAD_WINDOW", f"{self.name}.group_by: give one window; a second grouping can follow")
         columns = tuple(key for key in keys if not isinstance(key, Window))
-        named = columns_named(self, "group_by", columns) if columns or not windows else ()
+        named = columns_named(self.name, "group_by", columns) if columns or not windows else ()
         return Grouped(self, named, windows[0] if windows else None)
 
     def by(self, *keys: str) -> Keyed:
-        """Name the columns by which a lookup finds the rows of this stream, which holds one row of each key."""
-        return Keyed(self, columns_named(self, "by", keys))
+        """Name the columns by which a lookup finds the rows of this stream, which has one row of each key.
+
+        Examples:
+            >>> worst = flights.group_by("origin").agg("worst", F.max("arr_delay").alias("arr_delay"))
+            >>> joined = flights.lookup("joined", worst=worst.by("origin"))
+        """
+        return Keyed(self, columns_named(self.name, "by", keys))
 
     def lookup(self, name: str, *, policy: Lazy | Eager | History | None = None, **tables: Keyed) -> Stream:
-        """Look up the newest rows of other streams for each row of this one; no stream waits for another.
+        """Look up the latest rows of other streams for each row of this one; no stream waits for another.
 
-        The lookup takes its messages in arrival order. That order is recorded: after a crash it takes the same again.
+        The lookup takes its messages in arrival order. That order is recorded: a replay takes the same order.
 
         Args:
             name: The processor's name.
-            policy: What a crash may cost; `Lazy()` if not given.
+            policy: The cost of a crash.
             tables: The name of each table to the stream that is looked up, as in `live=delays.by("origin")`. A row gets
                 the columns of the row of `delays` that holds now and has the same origin, without the key, as
                 `live_delay`; NULLs if there is no such row. NULL equals no key.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`, `[BAD_NAME]`.
+        Examples:
+            >>> worst = flights.group_by("origin").agg("worst", F.max("arr_delay").alias("arr_delay"))
+            >>> flights.lookup("joined", so_far=worst.by("origin")).columns().keys()
+            dict_keys(['origin', 'arr_delay', 'at', 'so_far_arr_delay'])
         """
         flow = self.dataflow
         offered: Mapping[str, object] = tables
@@ -321,7 +190,7 @@ class Stream:
             )
         chosen = policy_of_state(name, policy, "tables")
         made = tuple(Table(checked_name(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
-        return flow.add(Lookup(checked_name(name), self.name, made, chosen))
+        return flow.add(Lookup(checked_name(name), tuple(reads), chosen, made))
 
     @renamed(max_rounds="max_iterations")
     def iterate(
@@ -339,11 +208,17 @@ class Stream:
 
         Args:
             name: The name of the loop.
-            body: A function over DataFrames: the rows of the round before, and this stream, whatever the names of
-                these two parameters are. Each further parameter is the name of a stream.
+            body: A function over DataFrames: the rows of the iteration before, and this stream, whatever the names of
+                these two parameters are. Each further parameter is named as a stream.
 
         Raises:
             InvalidError: as `Dataflow.iterate`.
+
+        Examples:
+            >>> def pairs(reached, legs):
+            ...     onward = reached.alias("r").join(legs.alias("l"), F.col("r.b") == F.col("l.a"))
+            ...     return legs.union(onward.select("r.a", "l.b")).distinct()
+            >>> reached = legs.iterate("reached", pairs, output="a STRING, b STRING")
         """
         if not callable(body):
             raise InvalidError("BAD_VIEW", f"{name} has several bodies: write flow.iterate({name!r}, …)")
@@ -353,16 +228,17 @@ class Stream:
     def union(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Unite this and other streams of the same columns, step by step.
 
-        The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes what each
-        has, also nothing. `merge` is for streams whose arrival order matters.
+        The sources of all streams have common steps: a step begins as soon as one of them has rows, and takes the rows
+        that each has by then. `merge` is for streams whose arrival order matters.
 
         Args:
             name: The processor's name.
             others: Streams of this dataflow.
             policy: As for `transform`.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> late = flights.transform("late", lambda df: df.where("arr_delay > 60"))
+            >>> twice = flights.union("twice", late)
         """
         streams = self._with(name, others)
         return self.dataflow.add(Union(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
@@ -370,16 +246,17 @@ class Stream:
     def merge(self, name: str, *others: Stream, policy: Ephemeral | Eager | History | None = None) -> Stream:
         """Merge this and other streams of the same columns in arrival order; no stream waits for another.
 
-        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: after a crash
-        the merge takes the same again.
+        A step of the merge has the rows of one step of one stream. The order of these steps is recorded: a replay takes
+        the same order.
 
         Args:
             name: The processor's name.
             others: Streams of this dataflow.
             policy: As for `transform`.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> late = flights.transform("late", lambda df: df.where("arr_delay > 60"))
+            >>> twice = flights.merge("twice", late)
         """
         streams = self._with(name, others)
         return self.dataflow.add(Merge(checked_name(name), streams, policy_without_state(name, policy, Ephemeral())))
@@ -406,19 +283,20 @@ class Stream:
 
         Args:
             name: The processor's name.
-            function: Takes a DataFrame and returns a DataFrame: joins, aggregates, windows, all that Spark has. It need
-                not be deterministic: its table is durable before any of it is seen, and is then never computed again.
+            function: Takes a DataFrame and returns a DataFrame: joins, aggregates, windows, all of Spark. It need not
+                be deterministic: its table is durable before any of it is seen, and is then never computed again.
             policy: The end of an epoch. `Batch()` if not given: an epoch ends once the one before is done and new rows
-                are there. `History(Batch(…))` makes the rows that it takes durable instead of its table, so that a
-                failure may cost the epochs that no reader has made durable.
+                are there. `History(Batch(…))` makes its input durable instead of its table, so that a failure may cost
+                the epochs that no reader has made durable.
             over: `everything`: the function takes all rows since the beginning, read again from the source; of
                 `bl.push(…, upsert=[…])` those that hold. `batch`: it takes the rows of its epoch, of any stream of new
                 rows.
-            deterministic: True vouches that the function gives the same table for the same rows, in whatever order and
-                parts they come. `History` needs that; a table that comes out otherwise stops the dataflow.
+            deterministic: True vouches that the function gives the same table for the same rows, in any order and any
+                division. `History` needs that; another table stops the dataflow.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> policy = bl.Batch(epochs=10)
+            >>> model = flights.recompute("model", lambda df: df.groupBy("origin").avg("arr_delay"), policy=policy)
         """
         if over not in ("everything", "batch"):
             raise InvalidError("BAD_OPTION", f"{name}: over is {over!r}: choose 'everything' or 'batch'")
@@ -434,7 +312,9 @@ class Stream:
         upserted = self.dataflow.upserts_of(self.name) if over == "everything" else None
         source, marks = (self.name, ()) if upserted is None else (upserted[0], (upserted[1].order, upserted[1].deletes))
         everything, vouched = over == "everything", deterministic is True
-        made = Recompute(checked_name(name), source, function, everything, chosen, marks=marks, vouched=vouched)
+        made = Recompute(
+            checked_name(name), (source,), chosen, function, marks, deterministic=vouched, rereads_source=everything
+        )
         return self.dataflow.add(made)
 
     def gather(self, name: str, *, policy: Batch | History | None = None) -> Stream:
@@ -447,15 +327,15 @@ class Stream:
             policy: The end of an epoch, as in `Batch(seconds=60)`. The rows of the epoch are durable by then.
                 `History(Batch(seconds=60))` makes each step's rows durable as they come, in place of the epoch's.
 
-        Raises:
-            InvalidError: `[BAD_POLICY]`.
+        Examples:
+            >>> minutes = flights.gather("minutes", policy=bl.Batch(seconds=60))
         """
         chosen = policy_of_batch(name, policy, Batch())
         if batch_of(chosen) == Batch():
             raise InvalidError(
                 "BAD_POLICY", f"{name} gathers until an epoch is over: say when, as in Batch(seconds=60)"
             )
-        return self.dataflow.add(Gather(checked_name(name), self.name, chosen))
+        return self.dataflow.add(Gather(checked_name(name), (self.name,), chosen))
 
     def agg(self, name: str, *columns: Column, policy: Lazy | Eager | History | None = None) -> Stream:
         """Keep aggregates of all rows, as `group_by(…).agg` keeps them by key.
@@ -465,18 +345,21 @@ class Stream:
         Args:
             name: The processor's name.
             columns: Spark's `count`, `sum`, `avg`, `min` and `max`, each with an `alias`.
-            policy: What a crash may cost; `Lazy()` if not given.
+            policy: The cost of a crash.
 
-        Raises:
-            InvalidError: `[BAD_OPTION]`, `[BAD_POLICY]`.
+        Examples:
+            >>> total = flights.agg("total", F.count("*").alias("flights"), F.max("arr_delay").alias("worst"))
         """
         return aggregated(self, (), name, columns, policy)
 
     def sink(self, name: str, sink: Sink) -> None:
-        """Hand every step to the outside, as the sink promises: all of Boatlift's own exactly once.
+        """Write every step to an external system; all of Boatlift's own sinks do so exactly once.
 
         A sink that takes the rows of many steps as one, as `bl.parquet(…, every="1 minute")`, stands behind a
-        gathering, which has the sink's name with `_gathered` behind it.
+        gathering named `NAME_gathered`.
+
+        Examples:
+            >>> flights.sink("copy", bl.parquet("copy"))
         """
         policy, before = sink.capabilities.gathers, self.name
         with self.dataflow.adding(name):

@@ -30,6 +30,9 @@ def generator(columns: Mapping[str, str], *, rows_per_step: int, steps: int | No
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> numbers = flow.source("numbers", bl.generator({"n": "id % 3"}, rows_per_step=2, steps=1))
     """
     if not columns:
         raise InvalidError("BAD_OPTION", "the generator has no columns: give {name: expression over id}")

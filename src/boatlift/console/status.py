@@ -26,7 +26,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
     """Print the progress of each processor, by the store."""
     status = status_at(path)
     if as_json:
-        print_json(status)
+        print_json(status.as_json())
         return
     print(f"{status.dataflow}: {STATES[status.state]}")
     print(f"store: {status.store}")
@@ -58,15 +58,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
         most = status.owner.bytes_in_flight if status.owner is not None else 0
         limit = f"; with {most:,} or more, sources are asked for no further step" if most else ""
         print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
-    for name, event_time in status.event_times.items():
-        bound = (
-            "no row with a time yet"
-            if event_time.bound is None
-            else f"no row to come is before {moment(event_time.bound)}"
-        )
-        print(f"{name}: {bound}; {event_time.late} rows were late up to step {event_time.step}, its newest checkpoint")
-    for name, bad in status.bad_rows.items():
-        print(f"{name}: {bad.rows} bad rows up to step {bad.step}, its newest checkpoint")
+    for numbers in status.numbers.values():
+        for name, own in numbers.items():
+            print(f"{name}: {own.in_words(moment)} up to step {own.step}, its newest checkpoint")
     if status.after_a_failure:
         print("\nIf everything failed now:")
     for line in status.after_a_failure:

@@ -4,90 +4,107 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar
 
+import msgspec
+
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import Rows
-
-__all__ = ["Operator", "Timing"]
+from boatlift.dataflow.rows import RowKind, Rows
+from boatlift.errors import InvalidError
 
 
 class Timing(Enum):
-    """Which times a processor has."""
+    """The times of a processor."""
 
     EPOCHS = "epochs"
-    """The times of its inputs: a step takes what all inputs have at one time, and waits for the last of them."""
+    """The times of its inputs: a step takes the rows of all inputs at one time, and waits for the last input."""
     ARRIVAL = "arrival order"
-    """One time for each message, in the order in which messages arrive; that order is a determinant."""
+    """One time for each message, in arrival order; that order is a determinant."""
     BATCH = "batch"
-    """Epochs of its own, each of which covers many times of its input; where an epoch ends is a determinant."""
+    """Epochs of its own, each over many times of its input; the end of an epoch is a determinant."""
 
 
+class OperatorStatus(msgspec.Struct, frozen=True):
+    """Numbers of an operator's own at its newest checkpoint, as `boatlift status` and `bl.status` show them.
+
+    Attributes:
+        step: The last step of the checkpoint.
+    """
+
+    step: int
+
+    def in_words(self, moment: Callable[[int], str]) -> str:
+        """Return the numbers in words, without the step.
+
+        Args:
+            moment: Formats a time in milliseconds since 1970.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
 class Operator(ABC):
-    """A processor that computes: a node of the dataflow, immutable, without Spark.
+    """A processor that computes: a vertex of the dataflow, immutable, without Spark.
 
-    An operator says how its rows flow, what recovery has to know of it, and how it may share a Spark job with its
-    neighbours. The Spark side compiles it.
+    A subclass has a `kind` and `rows`, and overrides the class attributes that differ. The Spark side compiles it.
 
     Laws:
-        * `reads`, `timing`, `keeps_state`, `deterministic`, `rows` and `describe` depend on the operator and its
-          arguments alone.
+        * All attributes, `rows` and `describe` depend on the operator's arguments alone.
         * `deterministic` is True only if executing a step again, with the same messages, state and determinants, gives
           the same rows.
         * Without `keeps_state`, the rows of a step depend on the messages of that step alone; with `rereads_source`, on
-          all rows that its source gave up to then.
+          all rows of the source up to that step.
         * Two operators of one kind give the same rows for the same messages if their `describe()`, the user's functions
           and the user's column expressions are equal.
 
     Attributes:
-        kind: The word for the operator in plans, errors and recorded identities.
         name: The processor's name.
-        policy: What a crash may cost.
+        reads: The names of its inputs, the main input first; each once.
+        policy: The cost that a crash may have.
+        deterministic: Whether executing a step again, with the same determinants, gives the same rows.
+        records_answers: Whether answers of external systems to its functions are determinants.
+        rereads_source: Whether each step reads all rows of its source, through the transforms before it.
+        kind: The word for the operator in plans, errors and recorded programs.
+        options: The names of the fields that `describe` shows.
+        timing: The times of its steps.
+        keeps_state: Whether a step depends on the steps before it.
+        ends_job: Whether the last stage of a job does its work, so that no other operator follows in that job.
+        status_key: The section of `boatlift status --json` for its own numbers; empty if it has none. An operator with
+            such numbers ends its job.
     """
 
-    __slots__ = ()
-
     kind: ClassVar[str]
-    name: str
-    policy: Policy
+    options: ClassVar[tuple[str, ...]] = ()
+    timing: ClassVar[Timing] = Timing.EPOCHS
+    keeps_state: ClassVar[bool] = False
+    ends_job: ClassVar[bool] = False
+    status_key: ClassVar[str] = ""
 
-    @property
-    @abstractmethod
-    def reads(self) -> tuple[str, ...]:
-        """The names of the processors that it reads, its main input first; each once."""
+    name: str
+    reads: tuple[str, ...]
+    policy: Policy
+    deterministic: bool = field(default=True, kw_only=True)
+    records_answers: bool = field(default=False, kw_only=True)
+    rereads_source: bool = field(default=False, kw_only=True)
 
     @abstractmethod
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return what its rows are.
+        """Return the kind of its rows.
 
         Args:
-            inputs: What the rows of `reads` are, in that order.
+            inputs: The kinds of the rows of `reads`, in that order.
 
         Raises:
-            InvalidError: an input's rows are not what the operator can take.
+            InvalidError: the operator cannot take an input's rows.
         """
 
     @property
-    def timing(self) -> Timing:
-        """Which times it has."""
-        return Timing.EPOCHS
-
-    @property
-    def keeps_state(self) -> bool:
-        """True if a step depends on the steps before it."""
-        return False
-
-    @property
-    def deterministic(self) -> bool:
-        """True if executing a step again, with the same determinants, gives the same rows."""
-        return True
-
-    @property
-    def records_answers(self) -> bool:
-        """True if what its functions ask of the outside are determinants: recorded, and given again at a replay."""
-        return False
+    def upstream(self) -> str:
+        """The main input."""
+        return self.reads[0]
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
@@ -95,27 +112,17 @@ class Operator(ABC):
         return ()
 
     @property
-    def ends_job(self) -> bool:
-        """True if its work is done by the last stage of a job, so that no other operator follows in that job."""
-        return False
-
-    @property
-    def rereads_source(self) -> bool:
-        """True if it reads all rows of its source again at each step, through the transforms before it."""
-        return False
-
-    @property
     def reads_weights(self) -> bool:
-        """True if a column `_weight` of its input is the user's: the name is reserved elsewhere."""
+        """Whether the user may name a column of its input `_weight`: the name is reserved elsewhere."""
         return False
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The names in `reads` whose newest rows it looks up: a step of theirs changes the state alone."""
+        """The inputs whose latest rows it looks up: a step of theirs changes the state alone."""
         return ()
 
     def fuses(self, read: int) -> bool:
-        """Return whether the operators before one of its inputs may be executed in its own job.
+        """Return whether the operators before an input may be executed in its own job.
 
         Args:
             read: The input's place in `reads`.
@@ -123,5 +130,41 @@ class Operator(ABC):
         return read == 0
 
     def describe(self) -> Json:
-        """Return its options: what a plan shows of it beside kind, policy and reads."""
-        return {}
+        """Return its options: a plan shows them beside kind, policy and reads, and a store records them.
+
+        An option with its default value is left out.
+        """
+        own = {each.name: each.default for each in fields(self)}
+        given = {name: getattr(self, name) for name in self.options if getattr(self, name) != own[name]}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+    @classmethod
+    def status(cls, step: int, state: Json) -> OperatorStatus | None:  # noqa: ARG003
+        """Return its own numbers at a checkpoint; None if there are none.
+
+        Args:
+            step: The last step of the checkpoint.
+            state: The payload of the state (`docs/formats/log.md`).
+        """
+        return None
+
+    def refuse_tables(self, rows: Rows, remedy: str) -> None:
+        """Refuse an input with whole tables.
+
+        Args:
+            rows: The kind of the input's rows.
+            remedy: The end of the message, after "which gives".
+
+        Raises:
+            InvalidError: `[BAD_RECOMPUTATION]`.
+        """
+        if rows.kind is RowKind.TABLE:
+            raise InvalidError("BAD_RECOMPUTATION", f"{self.name} takes from {self.upstream}, which gives {remedy}")
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedOperator(Operator):
+    """An operator whose state, by key, the tasks of the last stage update."""
+
+    keeps_state = True
+    ends_job = True

@@ -35,6 +35,8 @@ class StepOutput:
         replaced: Old rows (weight −1) of keys that get another row. Outputs that keep one row per key do not need them.
         rows: The number of rows in `replaced` and `batches`.
         digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
+        report: Counts of the operator's own. The state has their sums over all tasks and steps; `Operator.status` shows
+            them.
     """
 
     runs: Mapping[str, RunRef] = field(default_factory=dict)
@@ -42,6 +44,7 @@ class StepOutput:
     replaced: tuple[pa.RecordBatch, ...] = ()
     rows: int = 0
     digest: int = 0
+    report: Mapping[str, int] = field(default_factory=dict)
 
 
 class KeyedKernel(Protocol):

@@ -18,17 +18,21 @@ from boatlift.errors import BoatliftError, DataError, UserCodeError
 from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
+from boatlift.spark.compile.keyed import CompiledKeyed
+from boatlift.spark.compile.operator import Compiled
 from boatlift.spark.compile.program import Registry, compile_program
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.batch_steps import BatchSteps
 from boatlift.spark.jobs.diagnosis import first_line
 from boatlift.spark.jobs.input_logs import InputLogs
 from boatlift.spark.jobs.inputs import Inputs, Readings
 from boatlift.spark.jobs.jobs import JobGroup, Jobs, ScratchFiles
+from boatlift.spark.jobs.keyed_steps import KeyedSteps
 from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.jobs.row_questions import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.set_aside import SetAside
-from boatlift.spark.jobs.steps import Steps
+from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
 from boatlift.storage.records.payloads import RunsPayload, payload_of
@@ -54,7 +58,6 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, long_running: bool = True) -> None:
         self._spark = spark
-        self._registry = registry
         self._program = compile_program(spark, plan, registry)
         self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
@@ -115,10 +118,16 @@ class SparkEngine:
         self._input_logs.open(beginning)
 
     def _steps_of(self, unit: CompiledUnit) -> Steps:
-        keeper = unit.unit.keeper
-        if keeper is None:  # a source whose rows are staged unchanged
-            return RowSteps(unit, self._jobs)
-        return self._registry.operators[keeper.kind].steps(unit, self._jobs)
+        decisive: object = unit.decisive
+        match decisive:
+            case HasSteps() as own:
+                return own.steps(unit, self._jobs)
+            case CompiledKeyed(kernel=kernel):
+                return KeyedSteps(unit, self._jobs, kernel)
+            case Compiled(beside=True):
+                return BatchSteps(unit, self._jobs)
+            case _:
+                return RowSteps(unit, self._jobs)
 
     def skip(self, skips: Skips) -> None:
         """Execute some steps, and read some messages, as if they had no rows; set bad rows aside."""

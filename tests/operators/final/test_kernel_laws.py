@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.kernels.rows_until import RowsUntil
 from boatlift.operators.final.kernel import FinalKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
@@ -67,7 +66,7 @@ def steps(draw: st.DrawFn) -> list[Step]:
     return made
 
 
-KERNEL = FinalKernel(RowsUntil("f", COLUMNS, weighted=True), "ends")
+KERNEL = FinalKernel("f", COLUMNS, weighted=True, column="ends")
 
 
 def case(hash_of: Hash) -> KernelCase:

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.errors import DataError
-from boatlift.operators.lookup.newest import looked_up, newest_rows
+from boatlift.operators.lookup.task import looked_up, newest_rows
 
 
 def changes(*rows):

@@ -3,7 +3,7 @@
 import uuid
 
 from boatlift.operators.lookup.operator import Table
-from boatlift.operators.lookup.state import runs_of_table, with_message
+from boatlift.operators.lookup.steps import runs_of_table, with_message
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from support.facts import payload_with

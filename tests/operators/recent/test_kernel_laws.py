@@ -9,7 +9,6 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.kernels.rows_until import RowsUntil
 from boatlift.operators.recent.kernel import RecentKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
@@ -75,7 +74,7 @@ def case(hash_of: Hash, *, weighted: bool) -> KernelCase:
     weight = [("_weight", pa.int64())] if weighted else []
     columns = pa.schema([("_leaves", pa.int64()), *COLUMNS, *weight])
     return KernelCase(
-        RecentKernel(RowsUntil("r", COLUMNS, weighted)),
+        RecentKernel("r", COLUMNS, weighted),
         steps(weighted=weighted),
         Held,
         batch_maker(columns, lambda row: hash_of((row["_leaves"], row["a"], row["b"]))),

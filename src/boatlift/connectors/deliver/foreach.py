@@ -30,6 +30,9 @@ def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSin
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> flights.sink("seen", bl.foreach(lambda rows, step: print(step, rows.num_rows)))
     """
     wanted = ("rows", "step") if whole_number("parts", parts) == 1 else ("rows", "step", "part")
     if not callable(function):

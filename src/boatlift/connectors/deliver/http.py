@@ -64,6 +64,9 @@ def http_post(
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+
+    Examples:
+        >>> flights.sink("posted", bl.http_post("http://127.0.0.1:8080/flights"))
     """
     try:
         import urllib3

@@ -105,6 +105,10 @@ def files(
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> source = bl.files("data/*.csv", schema="origin STRING, arr_delay INT, at TIMESTAMP")
+        >>> more = flow.source("more", source)
     """
     refuse_url(path, "a source's files")
     listing = Listing(path)

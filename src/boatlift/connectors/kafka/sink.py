@@ -84,6 +84,9 @@ def sink(
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+
+    Examples:
+        >>> flights.sink("out", bl.kafka.sink("localhost:9092", "flights", key="origin"))
     """
     access = access_to(servers, options)
     names = () if key is None else ((key,) if isinstance(key, str) else tuple(key))

@@ -88,6 +88,9 @@ def source(
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+
+    Examples:
+        >>> source = bl.kafka.source("localhost:9092", topic="orders", format="json", schema="id LONG")
     """
     access = access_to(servers, options)
     if (topic is None) == (pattern is None):

@@ -63,6 +63,9 @@ def parquet(
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> flights.sink("copy", bl.parquet("copy"))
     """
     refuse_url(path, "a parquet sink")
     if compression not in _COMPRESSIONS:

@@ -74,6 +74,9 @@ def push(
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`; of `upsert` also `[TYPE_REFUSED]`, `[RESERVED_NAME]`.
+
+    Examples:
+        >>> visits = flow.source("visits", bl.push("user STRING, page STRING"))
     """
     columns_of(schema)  # raises if it is none
     upserts = upserts_of(schema, upsert)

@@ -55,6 +55,10 @@ def sqlite(
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> worst = flights.group_by("origin").agg("worst", F.max("arr_delay").alias("delay"))
+        >>> worst.sink("answers", bl.sqlite("answers.db", table="worst", key=["origin"]))
     """
     refuse_url(path, "a database")
     if isinstance(key, str) or not key or len(set(key)) != len(key):

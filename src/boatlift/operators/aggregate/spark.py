@@ -9,28 +9,18 @@ from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.operators.aggregate.operator import Aggregate
 from boatlift.spark.aggregates.compiled import compile_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.keyed_steps import KeyedSteps
-
-__all__ = ["AggregateOnSpark"]
+from boatlift.spark.compile.operator import Columns, Kit
 
 
-class AggregateOnSpark(SparkOperator[Aggregate]):
-    """Compiles aggregates."""
+def compile_aggregate(operator: Aggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+    """Compile an aggregate.
 
-    def compile(self, operator: Aggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-        """Compile an aggregate.
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`.
+    """
+    (takes,) = inputs
+    kernel = partial(AggregateKernel, processor=operator.name)
+    return compile_aggregates(operator.name, operator.keys, operator.columns, takes, kit, kernel, changes=True)
 
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`.
-        """
-        (takes,) = inputs
-        kernel = partial(AggregateKernel, processor=operator.name)
-        return compile_aggregates(operator.name, operator.keys, operator.columns, takes, kit, kernel, changes=True)
 
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
-        """Return steps over keyed state."""
-        assert isinstance(unit.top, CompiledKeyed)
-        return KeyedSteps(unit, jobs, unit.top.kernel)
+COMPILERS = {Aggregate: compile_aggregate}

@@ -1,1 +1,1 @@
-"""BAD ROWS: the rows of a source that fit its columns, and the dead letters of those that do not."""
+"""Bad rows: the valid rows of a source, and the dead letters of the others."""

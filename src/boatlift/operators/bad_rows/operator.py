@@ -1,61 +1,82 @@
-"""BAD ROWS: a source hands on rows that do not fit, and they leave the main stream for another one."""
+"""Bad rows: a source emits rows that do not fit its columns too; they leave the main stream as dead letters."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from boatlift.dataflow.contracts import Json, SortsOutBadRows
-from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.operator import Operator, OperatorStatus
 from boatlift.dataflow.rows import Rows
 
-__all__ = ["BadRows"]
+BAD = "bad"
+"""The number of bad rows so far, in a state."""
+
+
+class BadRowsStatus(OperatorStatus, frozen=True):
+    """The dead letters of a source.
+
+    Attributes:
+        rows: The number of bad rows so far.
+    """
+
+    rows: int
+
+    def in_words(self, moment: Callable[[int], str]) -> str:
+        del moment
+        return f"{self.rows} bad rows"
 
 
 @dataclass(frozen=True, slots=True)
-class BadRows(Operator):
-    """The rows of a source that fit its columns, or the dead letters of those that do not.
+class ValidRows(Operator):
+    """Emits the rows of a source that fit its columns; `DeadLetters` has the others.
+
+        flow.source("rows", bl.files("rows/*.csv", schema="k STRING, v LONG"), bad_rows="dead_letters")
 
     Laws:
-        * A row of a step of the source is either a row of the same step of the rows that fit, or a letter of the same
-          step of the letters.
-        * Which of both it is depends on the row alone: a replay divides the rows of a step as before.
+        * A row of a step of the source is either a valid row of the same step, or a dead letter of the same step.
+        * The row alone decides: a replay divides the rows of a step as before.
 
     Attributes:
         source: The source, which sorts out bad rows.
-        gives_dead_letters: Whether it gives the dead letters, and counts them.
     """
 
-    kind: ClassVar[str] = "bad_rows"
+    kind = "bad_rows"
 
-    name: str
-    upstream: str
     source: SortsOutBadRows
-    gives_dead_letters: bool
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The source."""
-        return (self.upstream,)
-
-    @property
-    def keeps_state(self) -> bool:
-        """The number of letters is state; rows that fit are not counted."""
-        return self.gives_dead_letters
-
-    @property
-    def ends_job(self) -> bool:
-        """Letters are a unit of their own, which counts them; rows that fit go into the job of their reader."""
-        return self.gives_dead_letters
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows; those that fit can be read again as the source can."""
         (taken,) = inputs
-        return replace(taken, origin=self.name, rereadable=taken.rereadable and not self.gives_dead_letters)
+        return replace(taken, origin=self.name)
 
     def describe(self) -> Json:
-        """Return which rows it gives."""
-        return {"gives": "dead letters of bad rows" if self.gives_dead_letters else "rows that fit"}
+        return {"gives": "rows that fit"}
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetters(Operator):
+    """Emits a dead letter for each row of a source that does not fit its columns, and counts them as state.
+
+        rows.bad_rows("bad").sink("bad_out", bl.parquet("bad"))
+
+    Attributes:
+        source: The source, which sorts out bad rows.
+    """
+
+    kind = "bad_rows"
+    keeps_state = True
+    ends_job = True
+    status_key = "bad_rows"
+
+    source: SortsOutBadRows
+
+    def rows(self, inputs: Sequence[Rows]) -> Rows:
+        (taken,) = inputs
+        return replace(taken, origin=self.name, rereadable=False)
+
+    def describe(self) -> Json:
+        return {"gives": "dead letters of bad rows"}
+
+    @classmethod
+    def status(cls, step: int, state: Json) -> BadRowsStatus | None:
+        return BadRowsStatus(step, state[BAD]) if BAD in state else None

@@ -1,4 +1,4 @@
-"""BAD ROWS on Spark: two filters of the rows of a source; the source itself makes letters of bad rows."""
+"""Bad rows on Spark: two filters of the rows of a source; the source itself makes dead letters of bad rows."""
 
 from __future__ import annotations
 
@@ -12,26 +12,24 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.contracts import BAD_ROW
-from boatlift.operators.bad_rows.operator import BadRows
+from boatlift.operators.bad_rows.operator import BAD, DeadLetters, ValidRows
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.row_steps import RowSteps
+from boatlift.spark.jobs.steps import HasSteps
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, to_json
-
-__all__ = ["BadRowsOnSpark"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledFitting(Compiled):
-    """The rows that fit, compiled."""
+class CompiledValidRows(Compiled):
+    """Valid rows, compiled."""
 
     row_wise: ClassVar[bool] = True
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows that fit."""
         del clock, state
         (rows,) = inputs
         assert rows is not None
@@ -39,45 +37,46 @@ class CompiledFitting(Compiled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledDeadLetters(Compiled):
-    """The dead letters, compiled."""
+class CompiledDeadLetters(Compiled, HasSteps):
+    """Dead letters, compiled."""
 
-    operator: BadRows
+    operator: DeadLetters
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the letters of the rows that do not fit."""
         del clock, state
         (rows,) = inputs
         assert rows is not None
         return self.operator.source.dead_letters(rows.where(F.col(BAD_ROW).isNotNull()))
 
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> DeadLetterSteps:
+        return DeadLetterSteps(unit, jobs)
+
 
 class DeadLetterSteps(RowSteps):
-    """Steps that stage letters, and whose state is how many there were so far."""
+    """Steps that stage dead letters, with their number so far as state."""
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
-        recorded = None if state is None else payload_of(state)
-        assert recorded is None or isinstance(recorded, RunsPayload)
+        recorded = RunsPayload(()) if state is None else payload_of(state)
+        assert isinstance(recorded, RunsPayload)
         (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict))
-        before = 0 if recorded is None else recorded.bad or 0
-        kept = to_json(RunsPayload((), bad=before + sum(receipt.rows for receipt in receipts)))
+        bad = recorded.report.get(BAD, 0) + sum(receipt.rows for receipt in receipts)
+        kept = to_json(RunsPayload((), report={BAD: bad}))
         return self._jobs.result(self._unit, take, receipts, kept, seconds)
 
 
-class BadRowsOnSpark(SparkOperator[BadRows]):
-    """Compiles BAD ROWS."""
+def compile_valid_rows(operator: ValidRows, inputs: Sequence[Columns], kit: Kit) -> CompiledValidRows:
+    """Compile valid rows."""
+    del kit
+    (takes,) = inputs
+    fields = [field for field in takes.schema.fields if field.name != BAD_ROW]
+    return CompiledValidRows(columns=replace(takes, origin=operator.name, schema=StructType(fields)))
 
-    def compile(self, operator: BadRows, inputs: Sequence[Columns], kit: Kit) -> Compiled:
-        """Compile BAD ROWS."""
-        (takes,) = inputs
-        if operator.gives_dead_letters:
-            dead_letters = operator.source.dead_letters(kit.empty(replace(takes, positioned=False)))
-            return CompiledDeadLetters(columns=Columns(operator.name, dead_letters.schema), operator=operator)
-        fields = [field for field in takes.schema.fields if field.name != BAD_ROW]
-        return CompiledFitting(columns=replace(takes, origin=operator.name, schema=StructType(fields)))
 
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
-        """Return steps that stage rows; those of letters count them."""
-        assert isinstance(unit.unit.keeper, BadRows)
-        return DeadLetterSteps(unit, jobs) if unit.unit.keeper.gives_dead_letters else RowSteps(unit, jobs)
+def compile_dead_letters(operator: DeadLetters, inputs: Sequence[Columns], kit: Kit) -> CompiledDeadLetters:
+    """Compile dead letters."""
+    (takes,) = inputs
+    dead_letters = operator.source.dead_letters(kit.empty(without_position(takes)))
+    return CompiledDeadLetters(columns=Columns(operator.name, dead_letters.schema), operator=operator)
+
+
+COMPILERS = {ValidRows: compile_valid_rows, DeadLetters: compile_dead_letters}

@@ -1,4 +1,4 @@
-"""The state of one key group of a custom operator: a snapshot and deltas, each of which knows what it builds on."""
+"""The state of one key group of a custom operator: a snapshot and deltas, each with the digest of its base."""
 
 from __future__ import annotations
 
@@ -13,19 +13,17 @@ from boatlift.errors import RESTORE, DataError, UserCodeError
 from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.spark.tasks.parameters import UserRaised
 
-__all__ = ["DELTAS_KEPT", "Entry", "GroupState"]
-
 DELTAS_KEPT = 16
-"""After so many deltas a snapshot takes their place."""
+"""The number of deltas after which a snapshot replaces them."""
 
 _KEPT_OBJECTS = 4096
 _kept: OrderedDict[tuple[str, int, bytes], StatefulOperator] = OrderedDict()
-"""The objects of the steps before, by identity of the operator, group and digest of their state."""
+"""The objects of earlier steps, by the operator's identity, the group and the digest of their state."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A snapshot or a delta as it is kept.
+    """A snapshot or a delta, as the state stores it.
 
     Attributes:
         sequence: Its place among those of its group.
@@ -41,7 +39,7 @@ class Entry:
 
     @property
     def digest(self) -> bytes:
-        """The digest of the state that it leads to: of all that came before, and of itself."""
+        """The digest of the resulting state: of the base and of the entry."""
         kind = b"s" if self.snapshot else b"d"
         return xxhash.xxh3_128_digest(self.base + kind + self.content)
 
@@ -51,7 +49,7 @@ class GroupState:
 
     Args:
         processor: The processor, for errors.
-        identity: Tells the operator from others whose objects a worker may keep.
+        identity: Identifies the operator among those whose objects a worker may keep.
         prototype: The object that a group begins with.
         group: The number of the group.
         entries: The snapshot, if there is one, and the deltas since, in order.
@@ -82,7 +80,7 @@ class GroupState:
         self.operator = self._loaded(prototype) if kept is None else kept
 
     def written(self) -> Entry:
-        """Return what a step adds: a delta, or a snapshot in the place of all entries before it.
+        """Return the entry of a step: a delta, or a snapshot that replaces all entries before it.
 
         Raises:
             UserRaised: The operator raised an error.
@@ -101,7 +99,7 @@ class GroupState:
         return Entry(sequence, snapshot, self._digest, content)
 
     def keep(self, entry: Entry) -> None:
-        """Keep the object for the next step: its state is now that to which an entry leads."""
+        """Keep the object, whose state an entry has completed, for the next step."""
         _kept[self._identity, self._group, entry.digest] = self.operator
         while len(_kept) > _KEPT_OBJECTS:
             _kept.popitem(last=False)

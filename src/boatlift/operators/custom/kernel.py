@@ -1,9 +1,11 @@
-"""The kernel of custom operators: the rows of each key group go to an object of the user's."""
+"""The kernel of custom operators: the rows of each key group go to a user's object."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +25,6 @@ from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_ro
 from boatlift.state.rows import KeyedRows
 from boatlift.state.rows_in_order import rows_and_hashes, rows_in_order
 
-__all__ = ["CustomKernel"]
-
 _GROUP_BITS = np.uint64(52)
 """The bits of a key's hash below its key group."""
 
@@ -35,7 +35,7 @@ _CODEC = NewestCodec((("group", pa.int64()), _SEQUENCE), _ENTRY)
 
 @dataclass(frozen=True, slots=True)
 class CustomKernel:
-    """An operator of the user's: see `boatlift.kernels.kernel.KeyedKernel`.
+    """A user's operator: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         processor: The processor's name.
@@ -44,8 +44,12 @@ class CustomKernel:
         order_by: The columns by which the rows of a key are sorted.
         output: The columns of new rows.
         operator: The object that a key group begins with.
-        identity: Tells the operator from others whose objects a worker may keep.
+        identity: Identifies the operator among those whose objects a worker may keep.
     """
+
+    time = KernelTime.NONE
+    expiries: ClassVar[Mapping[str, ExpiryColumn]] = MappingProxyType({})
+    records_answers = False
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -57,32 +61,14 @@ class CustomKernel:
 
     @property
     def parts(self) -> Mapping[str, NewestCodec]:
-        """Snapshots and deltas, by key group."""
         return {STATE: _CODEC}
 
     @property
-    def time(self) -> KernelTime:
-        """None."""
-        return KernelTime.NONE
-
-    @property
-    def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """None."""
-        return {}
-
-    @property
-    def records_answers(self) -> bool:
-        """False."""
-        return False
-
-    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """The rows."""
         return {ROWS_INPUT: (*self.columns.names, HASH)}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns of new rows."""
         return self.output
 
     def step(
@@ -116,7 +102,7 @@ class CustomKernel:
         return output_of(pa.concat_tables(given) if given else None, runs)
 
     def _processed(self, operator: StatefulOperator, rows: pa.Table) -> pa.Table | None:
-        """Return what the operator makes of rows, in the columns of the output."""
+        """Return the operator's rows, in the columns of the output."""
         try:
             made: object = operator.process(rows)
         except BoatliftError:
@@ -149,7 +135,7 @@ def _entries(cells: Cells, groups: int) -> list[list[Entry]]:
 def _written(
     touched: TouchedKeys, added: Sequence[tuple[int, Entry]], over: Sequence[tuple[int, Entry]], time: int
 ) -> KeyedRows[NewestRows]:
-    """Return the rows that a step adds: new entries, and the end of those that a snapshot takes the place of."""
+    """Return the rows of a step: new entries, and the ends of those that a snapshot replaces."""
     every = [*added, *over]
 
     def columns() -> Iterator[pa.Array]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from boatlift.dataflow.contracts import Json
-from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.policies import Policy
+from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 from boatlift.operators.custom.contract import StatefulOperator
@@ -16,12 +14,12 @@ from boatlift.operators.custom.contract import StatefulOperator
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Custom"]
-
 
 @dataclass(frozen=True, slots=True)
-class Custom(Operator):
-    """An operator with a data structure of its own: new rows in, new rows out.
+class Custom(KeyedOperator):
+    """Runs an operator with a data structure of its own: new rows in, new rows out.
+
+        clicks.group_by("page").custom("visitors", Sketch(), output="page STRING, visitors LONG")
 
     Attributes:
         keys: The columns by which rows are divided into key groups.
@@ -30,50 +28,22 @@ class Custom(Operator):
         order_by: The columns by which the rows of a key are sorted.
     """
 
-    kind: ClassVar[str] = "custom"
+    kind = "custom"
+    options = ("keys", "order_by")
 
-    name: str
-    upstream: str
     keys: tuple[str, ...]
     operator: StatefulOperator
     output: str | StructType
-    order_by: tuple[str, ...]
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The processor whose rows it takes."""
-        return (self.upstream,)
-
-    @property
-    def keeps_state(self) -> bool:
-        """It keeps a state for each key group."""
-        return True
+    order_by: tuple[str, ...] = ()
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The method that takes rows."""
         return (type(self.operator).process,)
 
-    @property
-    def ends_job(self) -> bool:
-        """The tasks of the last stage call the operator."""
-        return True
-
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows.
-
-        Raises:
-            InvalidError: `[BAD_PROCESSOR]` the rows are not all new.
-        """
         (taken,) = inputs
         if taken.kind is not RowKind.APPEND:
             raise InvalidError(
-                "BAD_PROCESSOR",
-                not_all_new(self.name, taken, "process the rows before the aggregate or the view"),
+                "BAD_PROCESSOR", not_all_new(self.name, taken, "process the rows before the aggregate or the view")
             )
         return Rows(self.name, source_times=taken.source_times)
-
-    def describe(self) -> Json:
-        """Return keys and order."""
-        return {"keys": list(self.keys)} | ({"order_by": list(self.order_by)} if self.order_by else {})

@@ -9,53 +9,42 @@ from pyspark import cloudpickle
 
 from boatlift.operators.custom.kernel import CustomKernel
 from boatlift.operators.custom.operator import Custom
-from boatlift.spark.compile.declared import declared_columns
-from boatlift.spark.compile.keyed import CompiledKeyed, require_columns, rows_by_key
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.spark.compile.keyed import CompiledKeyed, declared_columns, require_columns, rows_by_key
+from boatlift.spark.compile.operator import Columns, Kit
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
 
-__all__ = ["CustomOnSpark"]
+
+def compile_custom(operator: Custom, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+    """Compile a custom operator.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
+    """
+    (takes,) = inputs
+    name, users = operator.name, operator.operator
+    require_columns(name, operator.order_by, takes)
+    output = declared_columns(name, "output", operator.output)
+    refuse_maps(output, name)
+    rows = rows_by_key(name, operator.keys, takes, kit)
+    kernel = CustomKernel(
+        processor=name,
+        keys=rows.keys,
+        columns=rows.arrow,
+        order_by=operator.order_by,
+        output=kit.arrow_of(output),
+        operator=users,
+        identity=xxhash.xxh3_128_hexdigest(cloudpickle.dumps(users)),  # type: ignore[no-untyped-call]
+    )
+    return CompiledKeyed(
+        columns=Columns(name, output, has_watermark=takes.has_watermark),
+        fingerprint=f"{fingerprint(rows.frame)}{code_hash(users)}",
+        calls_python=True,
+        libraries=libraries_of(users),
+        kernel=kernel,
+        inputs=(rows.taken,),
+    )
 
 
-class CustomOnSpark(SparkOperator[Custom]):
-    """Compiles custom operators."""
-
-    def compile(self, operator: Custom, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-        """Compile a custom operator.
-
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
-        """
-        (takes,) = inputs
-        name, users = operator.name, operator.operator
-        require_columns(name, operator.order_by, takes)
-        output = declared_columns(name, "output", operator.output)
-        refuse_maps(output, name)
-        rows = rows_by_key(name, operator.keys, takes, kit)
-        kernel = CustomKernel(
-            processor=name,
-            keys=rows.keys,
-            columns=rows.arrow,
-            order_by=operator.order_by,
-            output=kit.arrow_of(output),
-            operator=users,
-            identity=xxhash.xxh3_128_hexdigest(cloudpickle.dumps(users)),  # type: ignore[no-untyped-call]
-        )
-        return CompiledKeyed(
-            columns=Columns(name, output, has_watermark=takes.has_watermark),
-            fingerprint=f"{fingerprint(rows.frame)}{code_hash(users)}",
-            calls_python=True,
-            libraries=libraries_of(users),
-            kernel=kernel,
-            inputs=(rows.taken,),
-        )
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
-        """Return steps over keyed state."""
-        assert isinstance(unit.top, CompiledKeyed)
-        return KeyedSteps(unit, jobs, unit.top.kernel)
+COMPILERS = {Custom: compile_custom}

@@ -1,1 +1,1 @@
-"""Duplicates: of rows with one key the first, within a time."""
+"""Duplicates: of rows with one key the first."""

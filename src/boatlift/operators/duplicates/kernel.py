@@ -1,4 +1,4 @@
-"""The kernel of duplicates: the keys of a step are looked up once, and what is new is added."""
+"""The kernel of duplicates: the keys of a step are looked up once, and new ones are added."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_ro
 from boatlift.state.row_hash import hash_rows
 from boatlift.state.rows_in_order import rows_and_hashes
 
-__all__ = ["DuplicatesKernel"]
-
 Ints = npt.NDArray[np.int64]
 _AT = pa.schema([pa.field("at", pa.int64())])
 
@@ -36,8 +34,10 @@ class DuplicatesKernel:
         keys: Name and type of each key column.
         columns: The columns of the rows, the keys among them.
         column: The column with the time of a row; None: duplicates are so for ever.
-        within: For how long they are, in milliseconds.
+        within: The time in which they are, in milliseconds.
     """
+
+    records_answers = False
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -47,32 +47,22 @@ class DuplicatesKernel:
 
     @property
     def parts(self) -> Mapping[str, NewestCodec]:
-        """The time of the row of each key, in milliseconds since 1970."""
         return {STATE: NewestCodec(self.keys, _AT)}
 
     @property
     def time(self) -> KernelTime:
-        """The bound after the step before; none, if duplicates are so for ever."""
         return KernelTime.NONE if self.column is None else KernelTime.WATERMARK_BEFORE
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The time of a key's row, if duplicates are over some time after it."""
         return {} if self.column is None else {STATE: ExpiryColumn("columns", 0, later=self.within)}
 
     @property
-    def records_answers(self) -> bool:
-        """False."""
-        return False
-
-    @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """The rows."""
         return {ROWS_INPUT: (*self.columns.names, HASH)}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns of the rows."""
         return self.columns
 
     def step(
@@ -102,7 +92,7 @@ class DuplicatesKernel:
         return output_of(rows.take(pa.array(first[new])), state.written(self.processor, self.parts, {STATE: added}))
 
     def _lasts(self, held: Cells, now: int) -> npt.NDArray[np.bool_]:
-        """Return of keys that had a row whether others are still duplicates of it."""
+        """Return whether rows of keys that had a row are still duplicates of it."""
         (at,) = held.columns
         return np.asarray(at) + self.within > now
 

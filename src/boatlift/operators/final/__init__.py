@@ -1,1 +1,1 @@
-"""Final rows: those of changes that can change no more, each once."""
+"""Final rows: the rows of changes that can change no more, each once."""

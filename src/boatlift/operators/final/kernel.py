@@ -1,81 +1,46 @@
-"""The kernel of final rows: a row is held until its time, and what is left of it is given then."""
+"""The kernel of final rows: a row is held until its time, and emitted then as often as it still holds."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.rows_until import LeavingRows, RowsUntil
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.column import shown
 from boatlift.state.digest import digest
-from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import merge_rows
-
-__all__ = ["NEVER", "FinalKernel"]
 
 NEVER = 1 << 62
 """The time at which a row without a time is final."""
 
 
 @dataclass(frozen=True, slots=True)
-class FinalKernel:
-    """Final rows: see `boatlift.kernels.kernel.KeyedKernel`.
+class FinalKernel(RowsUntil):
+    """Final rows: see `boatlift.kernels.kernel.KeyedKernel`; the time of a row is that after which it stays.
 
     Attributes:
-        rows: The rows that may change yet.
-        column: The column with the time after which a row stays, for errors.
+        column: The column with that time, for errors.
     """
 
-    rows: RowsUntil
-    column: str
+    time = KernelTime.WATERMARK
+    records_answers = False
 
-    @property
-    def processor(self) -> str:
-        """The processor's name."""
-        return self.rows.processor
-
-    @property
-    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The time after which a row stays, and all columns."""
-        return self.rows.keys
-
-    @property
-    def parts(self) -> Mapping[str, PartialsCodec]:
-        """How often each row came."""
-        return self.rows.parts
-
-    @property
-    def time(self) -> KernelTime:
-        """The bound of event time, with the step's own rows."""
-        return KernelTime.WATERMARK
-
-    @property
-    def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The time of a row."""
-        return self.rows.expiries
-
-    @property
-    def records_answers(self) -> bool:
-        """False."""
-        return False
+    column: str = field(kw_only=True)
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """The changes."""
-        return {ROWS_INPUT: self.rows.layout.columns}
+        return {ROWS_INPUT: self.layout.columns}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns."""
-        return pa.schema(self.rows.columns)
+        return pa.schema(self.columns)
 
     def step(
         self,
@@ -87,14 +52,14 @@ class FinalKernel:
         """Take a task's part of a step; see `KeyedKernel.step`.
 
         Raises:
-            DataError: `[NOT_FINAL]` a row changes whose time the bound had passed; `[NEGATIVE_WEIGHT]` a row was taken
-                back more often than it came; a run is missing, damaged or of another program.
+            DataError: `[NOT_FINAL]` a row changes whose time the watermark had passed; `[NEGATIVE_WEIGHT]` a row was
+                retracted more often than it came; a run is missing, damaged or of another program.
         """
-        came = self.rows.came(inputs[ROWS_INPUT], state)
-        pieces = list(self.rows.leaving(state))
+        came = self.came(inputs[ROWS_INPUT], state)
+        pieces = list(self.leaving(state))
         later: LeavingRows | None = None
         if came is not None:
-            final, later = self.rows.split(came, state.clock.now)
+            final, later = self.split(came, state.clock.now)
             if len(final):
                 self._refuse_changes(final, state.clock.before)
                 pieces.append(final)
@@ -103,9 +68,9 @@ class FinalKernel:
             made = merge_rows(self.parts[STATE], pieces)
             columns = [column.to_arrow() for column in made.keys[1:]]
             refuse_negative(columns, made.values.rows, self.output_schema, "final rows", self.processor)
-            batches = self.rows.repeated(made, 1, self.output_schema)
+            batches = self.repeated(made, 1, self.output_schema)
         return StepOutput(
-            self.rows.held(later, state),
+            self.held(later, state),
             tuple(batches),
             (),
             sum(batch.num_rows for batch in batches),
@@ -113,7 +78,7 @@ class FinalKernel:
         )
 
     def _refuse_changes(self, rows: LeavingRows, before: int) -> None:
-        """Refuse rows whose time the bound had passed before: at the bound itself, new rows may come."""
+        """Refuse rows whose time the watermark had passed before: at the watermark itself, new rows may come."""
         over = np.flatnonzero(rows.keys[0].values < before)
         if len(over):
             columns = zip(self.output_schema.names, rows.keys[1:], strict=True)

@@ -1,67 +1,33 @@
-"""Final rows: of changes, those that can change no more, each given once."""
+"""Final rows: the rows of changes that can change no more, each emitted once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from boatlift.dataflow.contracts import Json
-from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.policies import Policy
-from boatlift.dataflow.rows import RowKind, Rows
-from boatlift.errors import InvalidError
-
-__all__ = ["Final"]
+from boatlift.dataflow.operator import KeyedOperator
+from boatlift.dataflow.rows import Rows
 
 
 @dataclass(frozen=True, slots=True)
-class Final(Operator):
-    """The rows of changes, each once, when the bound of event time has reached the time after which it stays.
+class Final(KeyedOperator):
+    """Emits each row of changes once, when the watermark reaches the time in `column`.
 
-    Law: a row is given at the first step whose bound has reached its time, if it still holds then. So a row is given
-    once, and a row that was taken back before is not given. A row without a time is never given.
+        hours.final("closed", at="window_end")
+
+    Law: a row is emitted at the first step whose watermark has reached its time, if it still holds then. So a row that
+    was retracted before is never emitted. A row without a time is never emitted.
 
     Attributes:
-        column: The column with the time of a row, after which it stays: the end of a window, for instance.
+        column: The column with the time after which a row stays, such as the end of a window.
     """
 
-    kind: ClassVar[str] = "final"
+    kind = "final"
+    options = ("column",)
 
-    name: str
-    upstream: str
     column: str
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The processor whose changes it takes."""
-        return (self.upstream,)
-
-    @property
-    def keeps_state(self) -> bool:
-        """It keeps the rows that may change."""
-        return True
-
-    @property
-    def ends_job(self) -> bool:
-        """Its state is updated by the tasks of the last stage."""
-        return True
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows.
-
-        Raises:
-            InvalidError: `[BAD_RECOMPUTATION]` of whole tables.
-        """
         (taken,) = inputs
-        if taken.kind is RowKind.TABLE:
-            raise InvalidError(
-                "BAD_RECOMPUTATION",
-                f"{self.name} takes from {self.upstream}, which gives whole tables: none of their rows is final",
-            )
+        self.refuse_tables(taken, "whole tables: none of their rows is final")
         return Rows(self.name, source_times=taken.source_times, unique=taken.unique)
-
-    def describe(self) -> Json:
-        """Return the column."""
-        return {"column": self.column}

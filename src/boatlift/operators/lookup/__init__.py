@@ -1,1 +1,1 @@
-"""Lookups: each row gets the newest rows of tables."""
+"""Lookups: each row gets the latest rows of tables."""

@@ -1,26 +1,22 @@
-"""The lookup: each row of a stream gets the newest rows of tables, as they are when it comes."""
+"""The lookup: each row of a stream gets the latest rows of tables, as of its arrival."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator, Timing
-from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.errors import InvalidError
-
-__all__ = ["Lookup", "Table"]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a lookup keeps of another stream: for each key the row that holds now.
+    """The state of a lookup for another stream: for each key the row that holds now.
 
     Attributes:
-        name: The lookup's own name for it; the table's columns begin with that.
+        name: The lookup's own name for the table, and the prefix of its columns.
         upstream: The stream: changes with one row a key, or a recomputation's.
         keys: The columns by which its rows are found.
     """
@@ -32,43 +28,25 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Lookup(Operator):
-    """A lookup of the newest rows of tables for each row; all inputs are taken in arrival order."""
+    """Adds the columns of the latest rows of tables to each row; all inputs are taken in arrival order.
 
-    kind: ClassVar[str] = "lookup"
+        flights.lookup("joined", live=delays.by("origin"))
 
-    name: str
-    upstream: str
+    Its inputs are the stream of rows, then the streams of its tables. Whether the changes of a view have one row a key
+    is checked when the view's query is compiled.
+    """
+
+    kind = "lookup"
+    timing = Timing.ARRIVAL
+    keeps_state = True
+
     tables: tuple[Table, ...]
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The stream of rows, then the streams of its tables."""
-        return (self.upstream, *(table.upstream for table in self.tables))
 
     @property
     def looks_up(self) -> tuple[str, ...]:
-        """The streams of its tables."""
-        return tuple(table.upstream for table in self.tables)
-
-    @property
-    def timing(self) -> Timing:
-        """One time for each message."""
-        return Timing.ARRIVAL
-
-    @property
-    def keeps_state(self) -> bool:
-        """It keeps its tables."""
-        return True
+        return self.reads[1:]
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows at times of its own.
-
-        Whether changes that are no aggregate's have one row a key is seen when their query is compiled.
-
-        Raises:
-            InvalidError: `[BAD_LOOKUP]` the rows are not all new, or a table does not say which of its rows holds now.
-        """
         taken, *tables = inputs
         if taken.kind is not RowKind.APPEND:
             raise InvalidError(
@@ -95,5 +73,4 @@ class Lookup(Operator):
             )
 
     def describe(self) -> Json:
-        """Return its tables."""
         return {"tables": {t.name: {"reads": t.upstream, "keys": list(t.keys)} for t in self.tables}}

@@ -14,20 +14,19 @@ from boatlift.errors import InvalidError
 from boatlift.operators.lookup.operator import Lookup, Table
 from boatlift.operators.lookup.steps import LookupSteps
 from boatlift.operators.lookup.task import LookupTable, LookupTask
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.catalyst import map_in_arrow
 from boatlift.storage.records.payloads import StepClock
-
-__all__ = ["LookupOnSpark"]
 
 _NO_KEYS = ArrayType | StructType | MapType | FloatType | DoubleType
 """Types whose equal values may have different bits, or an order of their own."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledLookup(Compiled):
+class CompiledLookup(Compiled, HasSteps):
     """A lookup, compiled.
 
     Attributes:
@@ -43,10 +42,10 @@ class CompiledLookup(Compiled):
     tables: dict[str, pa.Schema]
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows with the columns of the tables.
+        """Return the rows with the columns of the tables; see `Compiled.frame`.
 
         Args:
-            inputs: The rows, and no tables: these are state.
+            inputs: The rows, without the tables.
             clock: Not used.
             state: The files of each table's messages, by the lookup's name for the table.
         """
@@ -60,43 +59,39 @@ class CompiledLookup(Compiled):
         )
         return map_in_arrow(rows, self.takes.names, LookupTask(self.lookup.name, tables), self.columns.schema)
 
-
-class LookupOnSpark(SparkOperator[Lookup]):
-    """Compiles lookups."""
-
-    def compile(self, operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> CompiledLookup:
-        """Compile a lookup.
-
-        Raises:
-            InvalidError: `[BAD_LOOKUP]` a key's type cannot be looked up by, or two rows that hold may have one key;
-                `[SCHEMA_MISMATCH]` a key is not there, or the result would have two columns of one name.
-        """
-        takes, *others = inputs
-        fields = list(takes.schema.fields)
-        for table, there in zip(operator.tables, others, strict=True):
-            _check_table(operator.name, table, takes.schema, there.schema)
-            _check_unique(operator.name, table, there)
-            fields += [
-                StructField(f"{table.name}_{field.name}", field.dataType)
-                for field in there.schema.fields
-                if field.name not in table.keys
-            ]
-        names = [field.name for field in fields]
-        if len(set(names)) < len(names):
-            twice = sorted({name for name in names if names.count(name) > 1})
-            raise InvalidError(
-                "SCHEMA_MISMATCH", f"{operator.name} has two columns {', '.join(twice)}: name its tables otherwise"
-            )
-        return CompiledLookup(
-            columns=Columns(operator.name, StructType(fields)),
-            lookup=operator,
-            takes=takes,
-            tables={table.name: kit.arrow(there) for table, there in zip(operator.tables, others, strict=True)},
-        )
-
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> LookupSteps:
-        """Return steps that look up, or take a table's message into the state."""
-        return LookupSteps(unit, jobs)
+        return LookupSteps(unit, jobs, self.lookup)
+
+
+def compile_lookup(operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> CompiledLookup:
+    """Compile a lookup.
+
+    Raises:
+        InvalidError: `[BAD_LOOKUP]` a key's type cannot be looked up by, or two rows that hold may have one key;
+            `[SCHEMA_MISMATCH]` a key is not there, or the result would have two columns of one name.
+    """
+    takes, *others = inputs
+    fields = list(takes.schema.fields)
+    for table, there in zip(operator.tables, others, strict=True):
+        _check_table(operator.name, table, takes.schema, there.schema)
+        _check_unique(operator.name, table, there)
+        fields += [
+            StructField(f"{table.name}_{field.name}", field.dataType)
+            for field in there.schema.fields
+            if field.name not in table.keys
+        ]
+    names = [field.name for field in fields]
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidError(
+            "SCHEMA_MISMATCH", f"{operator.name} has two columns {', '.join(twice)}: name its tables otherwise"
+        )
+    return CompiledLookup(
+        columns=Columns(operator.name, StructType(fields)),
+        lookup=operator,
+        takes=takes,
+        tables={table.name: kit.arrow(there) for table, there in zip(operator.tables, others, strict=True)},
+    )
 
 
 def _check_unique(name: str, table: Table, there: Columns) -> None:
@@ -132,3 +127,6 @@ def _check_table(name: str, table: Table, rows: StructType, there: StructType) -
                 f"{name} looks up {table.upstream} by {key}, which is {rows[key].dataType.simpleString()} here and "
                 f"{there[key].dataType.simpleString()} there: cast one of them",
             )
+
+
+COMPILERS = {Lookup: compile_lookup}

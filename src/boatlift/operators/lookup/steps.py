@@ -1,15 +1,14 @@
-"""The steps of a unit with a lookup: a table's message goes into the state, and rows get the tables' columns."""
+"""The steps of a lookup: a table's message changes the state, and rows get the tables' columns."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
 from typing import Any
 
 from boatlift.dataflow import RowKind
 from boatlift.operators.lookup.operator import Lookup, Table
-from boatlift.operators.lookup.state import runs_of_table, with_message
 from boatlift.operators.lookup.task import put_together
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
@@ -18,10 +17,59 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.tasks.stage import TaskReceipt
-from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of
+from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LookupSteps"]
+PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
+"""Writes several messages as one run; the flag says that they are the whole table."""
+
+
+def runs_of_table(state: Any, table: str) -> list[list[RunRef]]:
+    """Return the messages of a table, in order of arrival, each as its runs."""
+    if state is None:
+        return []
+    payload = payload_of(state)
+    assert isinstance(payload, RunsPayload)
+    runs = {run.name: run for run in payload.runs}
+    return [[runs[name] for name in message] for message in (payload.tables or {}).get(table, ())]
+
+
+def with_message(
+    state: Any, tables: Sequence[Table], changed: Table, message: Any, *, whole: bool, put_together: PutTogether
+) -> dict[str, Any]:
+    """Return the state after a message of a table.
+
+    Messages are merged like binary digits: a message is never merged into one of more than twice its size. So a row is
+    copied as often as the logarithm of the table's size, and a table has few messages.
+
+    Args:
+        state: The state before; None at the start.
+        tables: All tables of the lookup.
+        changed: The table that the message is for.
+        message: The payload of the message.
+        whole: Whether the message replaces all before it; else it is changes.
+        put_together: Writes several messages as one run.
+    """
+    kept = {table.name: runs_of_table(state, table.name) for table in tables}
+    came = list(runs_of(message))
+    if whole or came:
+        messages = [came] if whole else [*kept[changed.name], came]
+        first, rows = len(messages) - 1, _rows(messages[-1])
+        while first and _rows(messages[first - 1]) <= 2 * rows:
+            first -= 1
+            rows += _rows(messages[first])
+        if first < len(messages) - 1:
+            messages[first:] = [[put_together(messages[first:], first == 0)]]
+        kept[changed.name] = messages
+    every = {run.name: run for messages in kept.values() for message in messages for run in message}
+    tables_of_runs = {
+        name: tuple(tuple(run.name for run in message) for message in messages) for name, messages in kept.items()
+    }
+    return to_json(RunsPayload(tuple(every.values()), tables=tables_of_runs))
+
+
+def _rows(message: Sequence[RunRef]) -> int:
+    return sum(run.rows for run in message)
 
 
 class LookupSteps(Steps):
@@ -30,20 +78,18 @@ class LookupSteps(Steps):
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
+        lookup: The operator.
     """
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, lookup: Lookup) -> None:
         self._unit, self._jobs = unit, jobs
-        keeper = unit.unit.keeper
-        assert isinstance(keeper, Lookup)
-        self._tables = {edge_name(table.upstream, unit.name): table for table in keeper.tables}
+        self._tables = {edge_name(table.upstream, unit.name): table for table in lookup.tables}
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many messages of tables come first: these need no job."""
         return max(1, sum(1 for _ in takewhile(lambda take: self._table_of(take) is not None, takes)))
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         table = self._table_of(take)
         if table is None:
             return self._jobs.step(self._unit, take, partial(self._look_up, take, state), state)

@@ -1,8 +1,7 @@
-"""Looking up the newest rows of tables, inside the tasks.
+"""The tasks of a lookup, which add the columns of the latest rows of tables.
 
-A table is a few runs: what came last, and what that was added to. A worker puts them together once and keeps the
-result, so that a message with one row costs little. So a table must fit into a worker's memory, as one that Spark
-broadcasts must.
+A table is a few runs. A worker merges them once and keeps the result, so that a message with one row costs little. So a
+table must fit into a worker's memory, like a table that Spark broadcasts.
 """
 
 from __future__ import annotations
@@ -12,32 +11,95 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
-from boatlift.errors import UnavailableError
-from boatlift.operators.lookup.newest import looked_up, newest_rows
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.errors import DataError, UnavailableError
 from boatlift.operators.lookup.operator import Table
 from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef
 
-__all__ = ["LookupTable", "LookupTask", "put_together"]
+
+def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *, all_known: bool) -> pa.Table:
+    """Return the latest row of each key.
+
+    A message is a set of changes: a row with weight −1 held until now, a row with +1 holds from now on. So the last
+    message with a key decides, by its row with +1.
+
+    Args:
+        messages: The rows of each message, in order of arrival; all rows of a message without `_weight` hold.
+        keys: The columns by which rows are found.
+        what: The table, for messages.
+        all_known: Whether no message came before these, so that deletions are not needed.
+
+    Returns:
+        The rows, in the messages' schema.
+
+    Raises:
+        DataError: `[NOT_UNIQUE]` two rows of one message hold for one key.
+    """
+    rows = pa.concat_tables(messages)
+    if not rows.num_rows:
+        return rows
+    ages = np.repeat(np.arange(len(messages), dtype=np.int64), [message.num_rows for message in messages])
+    holds = _weights(rows) > 0
+    rank = pa.array(ages * 2 + holds)
+    known = rows.select(keys).append_column("_rank", rank).append_column("_at", pa.array(np.arange(rows.num_rows)))
+    last = known.group_by(list(keys)).aggregate([("_rank", "max")]).rename_columns([*keys, "_rank"])
+    kept = known.join(last, keys=[*keys, "_rank"], join_type="left semi").column("_at")
+    newest = rows.take(kept.sort())
+    holding = newest.filter(pa.array(_weights(newest) > 0))
+    if holding.group_by(list(keys)).aggregate([]).num_rows < holding.num_rows:
+        raise DataError(
+            "NOT_UNIQUE",
+            f"{what} has two rows for one {', '.join(keys)}, so that none is the one to look up: name keys that tell "
+            "its rows apart",
+        )
+    return holding if all_known else newest
+
+
+def looked_up(rows: pa.Table, table: pa.Table, keys: Sequence[str], prefix: str) -> pa.Table:
+    """Return rows with the columns of the table's row of the same key, or NULLs. NULL equals no key.
+
+    Args:
+        rows: Some rows.
+        table: At most one row a key.
+        keys: The key columns, in both.
+        prefix: The prefix of the new columns.
+    """
+    wanted = rows.select(keys).append_column("_row", pa.array(np.arange(rows.num_rows)))
+    there = table.select(keys).append_column("_at", pa.array(np.arange(table.num_rows)))
+    found = wanted.join(there, keys=list(keys), join_type="left outer").sort_by("_row").column("_at")
+    for name in table.column_names:
+        if name not in keys and name != WEIGHT:
+            rows = rows.append_column(f"{prefix}{name}", table.column(name).take(found))
+    return rows
+
+
+def _weights(rows: pa.Table) -> np.ndarray:
+    if WEIGHT not in rows.column_names:
+        return np.ones(rows.num_rows, dtype=np.int64)
+    weights: np.ndarray = rows.column(WEIGHT).to_numpy()
+    return weights
+
 
 Messages = tuple[tuple[str, ...], ...]
 
 TABLES_KEPT = 16
-"""A worker keeps so many tables put together."""
+"""The most merged tables that a worker keeps."""
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A table as it is when a message comes.
+    """A table at the arrival of a message.
 
     Attributes:
-        name: The lookup's name for the table; the result's columns begin with it.
+        name: The lookup's name for the table, and the prefix of its columns in the result.
         keys: The columns by which rows are found.
         columns: The table's columns, the keys among them.
-        messages: The files of each message that makes up the table, in order of arrival.
+        messages: The files of each message of the table, in order of arrival.
     """
 
     name: str
@@ -77,7 +139,7 @@ def put_together(
     *,
     first: bool,
 ) -> RunRef:
-    """Write the rows of several messages that still count as one run.
+    """Write the rows of several messages that still hold as one run.
 
     Args:
         messages: The messages, in order of arrival.
@@ -118,7 +180,7 @@ def _read(place: str) -> pa.Table:
 
 @lru_cache(maxsize=TABLES_KEPT)
 def _newest_of(messages: Messages, keys: tuple[str, ...], name: str) -> pa.Table:
-    # Run names are never used twice, so what was put together of them stays what it is.
+    # Run names are never used twice, so the merged rows of some runs stay the same.
     return newest_rows([_message(files) for files in messages], keys, name, all_known=True)
 
 

@@ -2,30 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from boatlift.operators.merge.operator import Merge
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.compile.united import United, unite
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.row_steps import RowSteps
+from boatlift.spark.compile.united import compile_united
 
-__all__ = ["MergeOnSpark"]
-
-
-class MergeOnSpark(SparkOperator[Merge]):
-    """Compiles merges."""
-
-    def compile(self, operator: Merge, inputs: Sequence[Columns], kit: Kit) -> United:
-        """Compile a merge.
-
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]` the columns of its streams differ.
-        """
-        del kit
-        return unite(operator.name, inputs)
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
-        """Return steps that stage the rows."""
-        return RowSteps(unit, jobs)
+COMPILERS = {Merge: compile_united}

@@ -16,12 +16,10 @@ from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers
 from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.newest.held import Cells
 
-__all__ = ["ArrowProgram"]
-
 
 @dataclass(frozen=True, slots=True)
 class ArrowProgram:
-    """Calls a function of the user with a batch of keys; each key has one row of state.
+    """Calls a user's function with a batch of keys; each key has one row of state.
 
     Attributes:
         processor: The processor, for errors.
@@ -83,7 +81,7 @@ class ArrowProgram:
         return None if made.rows is None else self._fitting(made.rows, self.output, "rows")
 
     def _parts(self, batch: KeyedBatch, made: Processed) -> dict[str, tuple[Cells, npt.NDArray[np.bool_]]]:
-        """Return the state of the keys whose state is another from now on, or may be."""
+        """Return the state of the keys whose state changes, or may change."""
         if made.state is None or not len(self.state):
             if made.state is not None:
                 raise self._refused("gave a state, and none is declared: give state='…'")
@@ -134,7 +132,7 @@ class ArrowProgram:
 
 
 def _differs(column: pa.Array, first: pa.Scalar) -> npt.NDArray[np.bool_]:
-    """Return which values are not the first one."""
+    """Return which values differ from the first one."""
     if pa.types.is_nested(first.type) and first.is_valid:
         return np.array([value != first for value in column], np.bool_)
     same = pc.fill_null(pc.equal(column, first), False) if first.is_valid else pc.is_null(column)

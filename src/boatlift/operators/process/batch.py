@@ -1,4 +1,4 @@
-"""What a processor of the user computes with: the keys that a step touches, with their rows, state and timers."""
+"""The data of a user's processor at a step: the touched keys with their rows, state and timers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ import pyarrow as pa
 
 from boatlift.state.newest.held import Cells, TouchedKeys
 
-__all__ = ["KeyedBatch", "KeyedProgram", "Made", "Processed", "Timers", "Touched"]
-
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Ask = Callable[[int, Callable[[], Any]], Any]
-"""Takes the number of a key, and what asks the outside; returns the answer."""
+"""Takes the number of a key, and a function that asks an external system; returns the answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ NO_TIMERS = Timers(np.zeros(0, np.int64), np.zeros(0, np.int64))
 class KeyedBatch:
     """The keys that a task's part of a step touches: each has rows, or a timer that is due.
 
-    Keys are numbered from 0, in an order of their hashes. What a function makes of a key may depend on that key's rows,
-    state and timers alone: other tasks, and other numbers of tasks, see other keys beside it.
+    Keys are numbered from 0, in an order of their hashes. The result for a key must depend on that key's rows, state
+    and timers alone: another number of tasks has other keys in a batch.
 
     Attributes:
         keys: A row for each key: the columns of the key.
@@ -53,9 +51,9 @@ class KeyedBatch:
         state: A row for each key: its state; first values (NULL, or `defaults`) where it has none.
         has_state: Whether each key has a state.
         due: The timers that are due, in order of time, then of key.
-        now: The step's recorded clock, in milliseconds since 1970: a replay sees it again.
-        passed: The time up to which timers are due: `now`; or the bound of event time, if timers go by that.
-        seed: A number for each key, from which its chance can be drawn: a replay sees it again.
+        now: The step's recorded clock, in milliseconds since 1970; the same in a replay.
+        passed: The time up to which timers are due: `now`, or the watermark for timers in event time.
+        seed: A seed of random numbers for each key; the same in a replay.
         ask: With `calls=True`: takes the number of a key and a function without arguments, calls it and returns its
             answer; a replay returns the same without calling it. None without.
     """
@@ -74,14 +72,14 @@ class KeyedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Processed:
-    """What a function makes of a batch of keys.
+    """The result of a function for a batch of keys.
 
     Attributes:
         rows: New rows, in the columns of the output; None: there are none.
         state: A row for each key: its state from now on; None: every key's state stays as it is.
-        keep: Whether each key has a state from now on; None: those keys have one of which a column is not as at first.
-        timers: Timers to set. A key has one timer a time; one that lies in the past is due at the next step.
-        cleared: Timers to clear; of a timer that is also set, setting counts.
+        keep: Whether each key has a state from now on; None: a key has one if a column differs from its first value.
+        timers: Timers to set. A key has one timer a time; a timer in the past is due at the next step.
+        cleared: Timers to clear; a timer that is also set stays set.
     """
 
     rows: pa.Table | None = None
@@ -119,13 +117,13 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """What comes of a batch of keys.
+    """The result of a batch of keys, as the kernel writes it.
 
     Attributes:
         rows: New rows.
-        parts: Part of the state to rows of it, and which of these hold; the others end.
+        parts: Part of the state to rows of it, and whether each row holds; the others end.
         timers: Timers, each of another time of a key.
-        set_: Which of the timers are set; the others are cleared.
+        set_: Whether each timer is set; the others are cleared.
     """
 
     rows: pa.Table | None

@@ -19,9 +19,6 @@ from boatlift.kernels.step_state import NO_WATERMARK
 from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
 from boatlift.operators.process.rows import microseconds, moment, rows_of, table_of
 
-__all__ = ["ByKey", "Context", "KeyState"]
-
-
 _YEAR_1 = -62_135_596_800_000
 """The first time that Python has, in milliseconds since 1970."""
 
@@ -29,21 +26,21 @@ _YEAR_1 = -62_135_596_800_000
 class KeyState:
     """The state of a key: an attribute for each column, None where it is NULL.
 
-    A key whose attributes are all as they were at first has no state, and costs nothing.
+    A key whose attributes all have their first values has no state, and costs nothing.
     """
 
     __slots__: tuple[str, ...] = ()
     _first: tuple[Any, ...] = ()
 
     def clear(self) -> None:
-        """Set all attributes to what they were at first (None, or `defaults`): the key has no state from now on."""
+        """Set all attributes to their first values (None, or `defaults`): the key has no state from now on."""
         for name, value in zip(self.__slots__, self._first, strict=True):
             setattr(self, name, copy.copy(value))
 
 
 @dataclass(slots=True)
 class Context:
-    """What a function may know beside its key, rows and state; a replay sees the same.
+    """The time, the timers, the random numbers and the recorded answers of a call; a replay sees the same.
 
     Attributes:
         timer: The timer that the function is called for; None if it is called for rows.
@@ -59,12 +56,12 @@ class Context:
 
     @property
     def now(self) -> datetime:
-        """The step's time, in UTC without a zone, as all times of rows."""
+        """The step's time, in UTC without a zone, like all times of rows."""
         return moment(self._now)
 
     @property
     def bound(self) -> datetime | None:
-        """The bound of event time: no row to come is earlier. None if no row had a time yet, or timers go by `now`.
+        """The watermark: no row to come is earlier. None if no row had a time yet, or timers go by `now`.
 
         It is None before the year 1, and `datetime.max` after 9999: Python has no other years.
         """
@@ -72,17 +69,18 @@ class Context:
 
     @property
     def random(self) -> random.Random:
-        """The key's chance in this step."""
+        """The key's random numbers in this step."""
         if self._random is None:
             self._random = random.Random(self._seed)
         return self._random
 
     def call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
-        """Call a function that asks the outside, and return its answer: numbers, text, None, lists and dicts of these.
+        """Call a function that asks an external system, and return its answer.
 
-        The answer is recorded before a sink sees anything of the step. A replay returns it again, and does not call the
-        function. A step that fails before that may call it again. A call that raises fails the step, which is tried
-        again: catch within `function` what shall be an answer.
+        An answer is a number, text, None, or a list or dict of these. It is recorded before a sink sees the step. A
+        replay returns the recorded answer, and does not call the function. A step that fails before that may call it
+        again. A call that raises fails the step, which is tried again: an error that is an answer is caught within
+        `function`.
 
         Raises:
             UserCodeError: `[USER_CODE]` the processor is not declared with `calls=True`; the answer is no JSON.
@@ -96,7 +94,7 @@ class Context:
         return self._ask(lambda: function(*arguments, **named))
 
     def set_timer(self, at: datetime) -> None:
-        """Have the function called for this key when a time has passed; a key has one timer a time.
+        """Set a timer of this key, for which the function is called; a key has one timer a time.
 
         Args:
             at: A time without a zone is in UTC.
@@ -109,12 +107,12 @@ class Context:
 
 
 Function = Callable[[Row, Sequence[Row], Any, Context], Iterable[Any] | None]
-"""The function of a user: takes key, rows, state and context, and yields rows."""
+"""A user's function: takes key, rows, state and context, and yields rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """Makes a function of a key to one of a batch of keys.
+    """A function of a batch of keys that calls the user's function of a key.
 
     Timers come first, in order of time, then of key; then the rows of each key.
 
@@ -182,7 +180,7 @@ class ByKey:
 
 
 class _States:
-    """The states of the keys of a batch, as objects that are made when they are asked for."""
+    """The states of the keys of a batch, as objects that are made at the first use."""
 
     def __init__(self, batch: KeyedBatch, schema: StructType, initial: Sequence[pa.Scalar], processor: str) -> None:
         self._batch, self._schema = batch, schema
@@ -193,7 +191,7 @@ class _States:
             first = tuple(rows_of(table, schema, processor)[0])
         self._kind: type[KeyState] = type("State", (KeyState,), {"__slots__": tuple(names), "_first": first})
         self._before = rows_of(batch.state, schema, processor) if names else []
-        # A list in a state may be changed in its place, and then equals what it was.
+        # A list in a state may be changed in place, so that the old value changes with it.
         self._nested = any(isinstance(each.dataType, ArrayType | StructType) for each in schema.fields)
         self._has_state = batch.has_state.tolist()
         self._states: dict[int, KeyState] = {}

@@ -1,4 +1,4 @@
-"""The values that the columns of a state have at first, and in states that were written before they were declared."""
+"""The first values of the columns of a state, also in states that were written before the columns were declared."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from boatlift.errors import InvalidError
 from boatlift.operators.process.rows import table_of
 from boatlift.spark.compile.operator import Kit
 
-__all__ = ["described", "initial_values"]
-
 
 def initial_values(
     name: str, defaults: Sequence[tuple[str, Any]], state: StructType, kit: Kit
@@ -25,7 +23,7 @@ def initial_values(
         name: The processor.
         defaults: Columns and their first values; others are NULL.
         state: The columns.
-        kit: Knows the types that tasks see.
+        kit: Converts types to those of tasks.
 
     Raises:
         InvalidError: `[BAD_PROCESSOR]` there is no such column, or a value is not of its type.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,8 +26,6 @@ from boatlift.state.newest.held import TouchedKeys, held_rows, written_rows
 from boatlift.state.rows import KeyedRows
 from boatlift.state.rows_in_order import rows_and_hashes, rows_in_order
 
-__all__ = ["ProcessKernel"]
-
 INITIAL_INPUT = "initial"
 """The name of the input with the rows of an initial state."""
 
@@ -35,7 +35,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ProcessKernel:
-    """A processor of the user's: see `boatlift.kernels.kernel.KeyedKernel`.
+    """A user's processor: see `boatlift.kernels.kernel.KeyedKernel`.
 
     Attributes:
         processor: The processor's name.
@@ -47,10 +47,12 @@ class ProcessKernel:
         program: The user's part.
         codecs: Part of the state to the form of its rows.
         time: The time by which timers are due; without any, keys have no timers.
-        ticks: The columns of a second input, whose rows say nothing but that time passes; None: there is none.
+        ticks: The columns of a second input, whose rows only let time pass; None: there is none.
         initial: The columns of the last input, whose rows are the initial state; None: there is none.
-        records_answers: Whether the program asks the outside.
+        records_answers: Whether the program asks external systems.
     """
+
+    expiries: ClassVar[Mapping[str, ExpiryColumn]] = MappingProxyType({})
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -70,11 +72,6 @@ class ProcessKernel:
         return self.time is not KernelTime.NONE
 
     @property
-    def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """None."""
-        return {}
-
-    @property
     def parts(self) -> Mapping[str, NewestCodec]:
         """The parts of the user's state; and the timers in order of time."""
         return {**self.codecs, **({DUE: due_codec(self.keys)} if self.timed else {})}
@@ -89,7 +86,6 @@ class ProcessKernel:
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The columns of new rows."""
         return self.output
 
     def step(
@@ -198,12 +194,12 @@ class _Rows:
 
 
 def _failure_of(error: Exception) -> Exception:
-    """Return the error of a step in which a call of the outside raised."""
+    """Return the error of a step in which a call to an external system raised."""
     return error if isinstance(error, BoatliftError) else UserRaised(error)
 
 
 def _asking(numbered: TouchedKeys, answers: Answers | None) -> Ask | None:
-    """Return the function by which a key asks the outside; None if answers are not recorded."""
+    """Return the function by which a key asks external systems; None if answers are not recorded."""
     if answers is None:
         return None
     return lambda number, ask: answers.ask(int(numbered.hash[number]), ask)

@@ -1,4 +1,4 @@
-"""Rows as a user's function has them: a TIMESTAMP is a `datetime` in UTC, without a zone, on every machine.
+"""Rows in the form of a user's function: a TIMESTAMP is a `datetime` in UTC, without a zone, on every machine.
 
 PySpark's conversions go through the zone of the machine: they lose the second pass of an hour that comes twice, and the
 first and the last day that Python has.
@@ -28,16 +28,14 @@ from pyspark.sql.types import (
 
 from boatlift.errors import DataError
 
-__all__ = ["in_utc", "microseconds", "moment", "rows_of", "table_of"]
-
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times here
 _MICROSECOND = timedelta(microseconds=1)
 
 _MISFITS = (AssertionError, PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError)
-"""What PySpark and Arrow raise for a value that is not of its column's type: PySpark asserts some types."""
+"""The errors of PySpark and Arrow for a value that is not of its column's type: PySpark asserts some types."""
 
 _LONGEST = 100
-"""An error shows so many characters of a value."""
+"""The most characters of a value in an error."""
 
 
 def rows_of(table: pa.Table, schema: StructType, processor: str) -> list[Row]:
@@ -66,7 +64,7 @@ def rows_of(table: pa.Table, schema: StructType, processor: str) -> list[Row]:
 
 
 def table_of(rows: Sequence[Any], schema: StructType) -> pa.Table:
-    """Return what a user's function gave as Arrow rows; a time without a zone is in UTC.
+    """Return the rows of a user's function as Arrow rows; a time without a zone is in UTC.
 
     Raises:
         ValueError: A row does not fit; the text names the column and the value.
@@ -84,7 +82,7 @@ def _converted(rows: Sequence[Any], schema: StructType) -> pa.Table:
 
 
 def _misfit(rows: Sequence[Any], schema: StructType) -> str | None:
-    """Return what is wrong with the first row that does not fit; None if each value fits by itself."""
+    """Return the fault of the first row that does not fit; None if each value fits by itself."""
     for row in (row for row in rows if row is not None):
         named = row if isinstance(row, dict) else vars(row) if hasattr(row, "__dict__") else None
         if isinstance(row, tuple) or named is None:

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.identity import OwnState
@@ -20,83 +19,73 @@ from boatlift.operators.process.kernel import ProcessKernel
 from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
 from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
 from boatlift.operators.process.timers import time_of
-from boatlift.spark.compile.declared import declared_columns
-from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, RowsByKey, require_columns, rows_by_key
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark, without_position
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.spark.compile.keyed import (
+    CompiledKeyed,
+    RowsByKey,
+    declared_columns,
+    require_columns,
+    rows_by_key,
+    ticks_input,
+)
+from boatlift.spark.compile.operator import Columns, Kit, no_watermark
 from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.plans.fingerprint import content_of, fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
 from boatlift.state.newest.codec import NewestCodec
 
-__all__ = ["ProcessOnSpark"]
 
+def compile_process(operator: Process, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
+    """Compile a processor.
 
-class ProcessOnSpark(SparkOperator[Process]):
-    """Compiles processors."""
-
-    def compile(self, operator: Process, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-        """Compile a processor.
-
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
-        """
-        takes = inputs[0]
-        name = operator.name
-        require_columns(name, operator.order_by, takes)
-        if operator.timers is TimerTime.EVENT and not takes.has_watermark:
-            raise InvalidError("NO_LATENESS", no_watermark(name, "has timers in event time", takes))
-        state = _state_columns(name, operator.state) if operator.state else StructType()
-        output = declared_columns(name, "output", operator.output)
-        for schema in (state, output):
-            refuse_maps(schema, name)
-        rows = rows_by_key(name, operator.keys, takes, kit)
-        of_key = StructType([rows.frame.schema[key] for key in operator.keys])
-        begin = None if operator.initial_state is None else _initial_state(operator, operator.initial_state, rows, kit)
-        initial = StructType() if begin is None else begin.frame.schema
-        shapes = Shapes(rows.frame.schema, of_key, rows.keys, output, initial)
-        if operator.form in (ProcessForm.BY_KEY, ProcessForm.ARROW):
-            user = _of_function(operator, state, shapes, kit)
-        else:
-            user = stateful_program(operator, shapes, kit)
-        ticks = None if operator.ticks is None else ("number",)
-        kernel = ProcessKernel(
-            processor=name,
-            keys=rows.keys,
-            columns=rows.arrow,
-            order_by=operator.order_by,
-            output=kit.arrow_of(output),
-            program=user.program,
-            codecs=user.codecs,
-            time=time_of(operator.timers),
-            ticks=ticks,
-            initial=None if begin is None else begin.arrow,
-            records_answers=operator.calls,
-        )
-        taken = [rows.taken]
-        if ticks is not None:
-            number = kit.empty(without_position(inputs[1])).select("number").schema
-            taken.append(KeyedInput((F.col("number"),), (), number))
-        content = "" if begin is None else ",".join(content_of(begin.frame))
-        if begin is not None:
-            taken.append(begin.taken)
-        return CompiledKeyed(
-            columns=Columns(name, output, has_watermark=takes.has_watermark),
-            fingerprint=f"{fingerprint(rows.frame)}{content}",
-            own_state=OwnState(user.described, code_hash(operator.function)),
-            calls_python=True,
-            libraries=libraries_of(operator.function),
-            kernel=kernel,
-            inputs=tuple(taken),
-            begin=None if begin is None else begin.frame,
-        )
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
-        """Return steps over keyed state."""
-        assert isinstance(unit.top, CompiledKeyed)
-        return KeyedSteps(unit, jobs, unit.top.kernel)
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
+    """
+    takes = inputs[0]
+    name = operator.name
+    require_columns(name, operator.order_by, takes)
+    if operator.timers is TimerTime.EVENT and not takes.has_watermark:
+        raise InvalidError("NO_LATENESS", no_watermark(name, "has timers in event time", takes))
+    state = _state_columns(name, operator.state) if operator.state else StructType()
+    output = declared_columns(name, "output", operator.output)
+    for schema in (state, output):
+        refuse_maps(schema, name)
+    rows = rows_by_key(name, operator.keys, takes, kit)
+    of_key = StructType([rows.frame.schema[key] for key in operator.keys])
+    begin = None if operator.initial_state is None else _initial_state(operator, operator.initial_state, rows, kit)
+    initial = StructType() if begin is None else begin.frame.schema
+    shapes = Shapes(rows.frame.schema, of_key, rows.keys, output, initial)
+    if operator.form in (ProcessForm.BY_KEY, ProcessForm.ARROW):
+        user = _of_function(operator, state, shapes, kit)
+    else:
+        user = stateful_program(operator, shapes, kit)
+    ticks = [ticks_input(each, kit) for each in inputs[1:]]
+    kernel = ProcessKernel(
+        processor=name,
+        keys=rows.keys,
+        columns=rows.arrow,
+        order_by=operator.order_by,
+        output=kit.arrow_of(output),
+        program=user.program,
+        codecs=user.codecs,
+        time=time_of(operator.timers),
+        ticks=("number",) if ticks else None,
+        initial=None if begin is None else begin.arrow,
+        records_answers=operator.records_answers,
+    )
+    taken = [rows.taken, *ticks]
+    content = "" if begin is None else ",".join(content_of(begin.frame))
+    if begin is not None:
+        taken.append(begin.taken)
+    return CompiledKeyed(
+        columns=Columns(name, output, has_watermark=takes.has_watermark),
+        fingerprint=f"{fingerprint(rows.frame)}{content}",
+        own_state=OwnState(user.described, code_hash(operator.function)),
+        calls_python=True,
+        libraries=libraries_of(operator.function),
+        kernel=kernel,
+        inputs=tuple(taken),
+        begin=None if begin is None else begin.frame,
+    )
 
 
 def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit) -> UsersPart:
@@ -142,3 +131,6 @@ def _state_columns(name: str, declared: str | StructType) -> StructType:
             "BAD_PROCESSOR", f"{name}: a state cannot have a column {taken[0]!r}: it is no name of an attribute"
         )
     return schema
+
+
+COMPILERS = {Process: compile_process}

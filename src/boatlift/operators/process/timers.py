@@ -1,8 +1,8 @@
-"""Timers in order of time: a part of the state in which those that are due stand together.
+"""Timers in order of time: a part of the state in which the timers that are due are neighbours.
 
 A timer's row has the time at which it fires: its own, or, if that has passed when the timer is set, the time of the
-step that sets it. So what a step fires lies from the time of the step before up to its own, and is read without the
-rest; timers that have fired lie there too, as tombstones.
+step that sets it. So the timers of a step lie from the time of the step before up to its own, and are read alone; those
+that have fired lie there too, as tombstones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from boatlift.state.newest.codec import NewestCodec, NewestRows, StoredRows
 from boatlift.state.newest.held import TouchedKeys
 from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
-
-__all__ = ["DUE", "DueTimers", "due_codec", "due_timers", "time_of", "timer_rows"]
 
 Hashes = npt.NDArray[np.uint64]
 Ints = npt.NDArray[np.int64]
@@ -100,13 +98,13 @@ def due_timers(keys: Keys, state: StepState) -> DueTimers:
 def timer_rows(
     touched: TouchedKeys, due: DueTimers | None, timers: Timers, set_: Mask, state: StepState
 ) -> KeyedRows[NewestRows] | None:
-    """Return the rows that a step adds: timers that are set or cleared, and the end of those that have fired.
+    """Return the rows of a step: timers that are set or cleared, and the ends of timers that have fired.
 
     Args:
         touched: The keys.
         due: The timers that fired.
         timers: The timers that are set or cleared, each of another time of a key.
-        set_: Which of them are set.
+        set_: Whether each is set.
         state: The state before the step.
     """
     now = state.clock.now

@@ -1,1 +1,1 @@
-"""Rows for as long as they are recent: they leave as time passes, also when nothing comes."""
+"""Recent rows, which leave as time passes."""

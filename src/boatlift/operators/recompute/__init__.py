@@ -1,1 +1,1 @@
-"""The recompute operator: a table computed anew every now and then."""
+"""The recompute operator: a table computed anew in epochs of its own."""

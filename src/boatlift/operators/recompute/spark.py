@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
 from boatlift.operators.recompute.operator import Recompute
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator, without_position
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.batch_steps import BatchSteps
-from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
 from boatlift.spark.jobs.row_questions import check_row_conditions
 from boatlift.spark.plans.catalyst import INPUT
 from boatlift.spark.plans.column_rules import refuse_of_step
@@ -22,54 +19,49 @@ from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.step_functions import StepContext, step_context
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["RecomputeOnSpark"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledRecompute(Compiled):
     """A recomputation, compiled."""
 
+    beside: ClassVar[bool] = True
+
     recompute: Recompute
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the table that the user's function makes of the rows."""
         del state
         (rows,) = inputs
         assert rows is not None
         return _recomputed(self.recompute, rows.drop(*self.recompute.marks), clock)
 
 
-class RecomputeOnSpark(SparkOperator[Recompute]):
-    """Compiles recomputations."""
+def compile_recompute(operator: Recompute, inputs: Sequence[Columns], kit: Kit) -> CompiledRecompute:
+    """Compile a recomputation; its function is called on frames of no rows.
 
-    def compile(self, operator: Recompute, inputs: Sequence[Columns], kit: Kit) -> CompiledRecompute:
-        """Compile a recomputation; its function is called on frames of no rows.
-
-        Raises:
-            InvalidError: `[NOT_DETERMINISTIC]` the rows take clock or chance from a step; `[BAD_POLICY]` the policy
-                cannot be asked of the rows.
-            UserCodeError: `[USER_CODE]`.
-        """
-        (takes,) = inputs
-        rows = kit.empty(without_position(takes)).drop(*operator.marks)
-        refuse_of_step(operator.name, of_step=takes.of_step)
-        if operator.ends.asks_rows:
-            check_row_conditions(operator.name, operator.ends, rows)
-        frame = _recomputed(operator, rows.alias(INPUT), StepClock(0, 0))
-        python = calls_python(frame)
-        return CompiledRecompute(
-            columns=Columns(operator.name, frame.schema),
-            fingerprint=code_hash(operator.function),  # its plan may differ every time
-            calls_python=python,
-            libraries=libraries(frame) if python else {},
-            recompute=operator,
-        )
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> BatchSteps:
-        """Return steps beside everything else."""
-        return BatchSteps(unit, jobs)
+    Raises:
+        InvalidError: `[NOT_DETERMINISTIC]` the rows take clock or chance from a step; `[BAD_POLICY]` the policy
+            cannot be asked of the rows.
+        UserCodeError: `[USER_CODE]`.
+    """
+    (takes,) = inputs
+    rows = kit.empty(without_position(takes)).drop(*operator.marks)
+    refuse_of_step(operator.name, of_step=takes.of_step)
+    if operator.ends.asks_rows:
+        check_row_conditions(operator.name, operator.ends, rows)
+    frame = _recomputed(operator, rows.alias(INPUT), StepClock(0, 0))
+    python = calls_python(frame)
+    return CompiledRecompute(
+        columns=Columns(operator.name, frame.schema),
+        fingerprint=code_hash(operator.function),  # its plan may differ every time
+        calls_python=python,
+        libraries=libraries(frame) if python else {},
+        recompute=operator,
+    )
 
 
 def _recomputed(operator: Recompute, rows: DataFrame, clock: StepClock) -> DataFrame:
     with step_context(StepContext(clock.clock, clock.seed, operator.name, False, False, True)):
         return apply(rows, operator.function, operator.name)
+
+
+COMPILERS = {Recompute: compile_recompute}

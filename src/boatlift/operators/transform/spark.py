@@ -11,10 +11,7 @@ from pyspark.sql import DataFrame
 from boatlift.dataflow.columns import POSITION
 from boatlift.errors import BoatliftError
 from boatlift.operators.transform.operator import Transform
-from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit, SparkOperator
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.row_steps import RowSteps
+from boatlift.spark.compile.operator import OWN_POSITION, Columns, Compiled, Kit
 from boatlift.spark.plans.catalyst import INPUT, analysed, analysed_text, passed_on
 from boatlift.spark.plans.column_rules import refuse_reserved
 from boatlift.spark.plans.fingerprint import calls_python, fingerprint, libraries
@@ -24,8 +21,6 @@ from boatlift.spark.plans.step_functions import MARK, StepContext, step_context
 from boatlift.storage.records.payloads import StepClock
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.unique_keys import unique_keys
-
-__all__ = ["TransformOnSpark"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,66 +41,61 @@ class CompiledTransform(Compiled):
             return apply(rows, self.transform.function, self.transform.name)
 
 
-class TransformOnSpark(SparkOperator[Transform]):
-    """Compiles transforms."""
+def compile_transform(operator: Transform, inputs: Sequence[Columns], kit: Kit) -> CompiledTransform:
+    """Compile a transform; its function is called several times, on frames of no rows.
 
-    def compile(self, operator: Transform, inputs: Sequence[Columns], kit: Kit) -> CompiledTransform:
-        """Compile a transform; its function is called several times, on frames of no rows.
+    Raises:
+        InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`, `[NO_ROW_POSITION]`,
+            `[RESERVED_NAME]`.
+        UserCodeError: `[USER_CODE]`.
+    """
+    (takes,) = inputs
+    rows = kit.empty(takes)
+    vouched = (operator.vouched or None) if operator.deterministic else False
+    with step_context(_context(operator, takes, StepClock(0, 0))):
+        frame = check_row_wise(rows, operator.function, operator.name, vouched)
+    positioned = POSITION in frame.columns
+    if positioned and frame.schema[POSITION].metadata != OWN_POSITION:
+        refuse_reserved([POSITION], operator.name)
+    kit.pin(frame)
+    plain = frame.drop(POSITION) if positioned else frame
+    python, keys = calls_python(frame), _keys(plain, rows, takes, kit)
+    return CompiledTransform(
+        columns=Columns(
+            operator.name,
+            plain.schema,
+            takes.changes,
+            positioned,
+            takes.of_step or MARK in analysed_text(frame),
+            keys,
+            has_watermark=takes.has_watermark,
+            watermark_column=None if takes.watermark_column is None else passed_on(frame, takes.watermark_column),
+        ),
+        fingerprint=_fingerprint(operator, takes, plain, kit),
+        calls_python=python,
+        libraries=libraries(frame) if python else {},
+        keys=keys if takes.changes else None,
+        transform=operator,
+        takes=takes,
+    )
 
-        Raises:
-            InvalidError: `[NOT_ROW_WISE]`, `[NOT_DETERMINISTIC]`, `[NOT_ON_A_STREAM]`, `[NO_ROW_POSITION]`,
-                `[RESERVED_NAME]`.
-            UserCodeError: `[USER_CODE]`.
-        """
-        (takes,) = inputs
-        rows = kit.empty(takes)
-        with step_context(_context(operator, takes, StepClock(0, 0))):
-            frame = check_row_wise(rows, operator.function, operator.name, operator.vouched)
-        positioned = POSITION in frame.columns
-        if positioned and frame.schema[POSITION].metadata != OWN_POSITION:
-            refuse_reserved([POSITION], operator.name)
-        kit.pin(frame)
-        plain = frame.drop(POSITION) if positioned else frame
-        python, keys = calls_python(frame), _keys(plain, rows, takes, kit)
-        return CompiledTransform(
-            columns=Columns(
-                operator.name,
-                plain.schema,
-                takes.changes,
-                positioned,
-                takes.of_step or MARK in analysed_text(frame),
-                keys,
-                has_watermark=takes.has_watermark,
-                watermark_column=None if takes.watermark_column is None else passed_on(frame, takes.watermark_column),
-            ),
-            fingerprint=self._fingerprint(operator, takes, plain, kit),
-            calls_python=python,
-            libraries=libraries(frame) if python else {},
-            keys=keys if takes.changes else None,
-            transform=operator,
-            takes=takes,
-        )
 
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> RowSteps:
-        """Return steps that stage the rows."""
-        return RowSteps(unit, jobs)
+def _fingerprint(transform: Transform, takes: Columns, frame: DataFrame, kit: Kit) -> str:
+    """Return the hash of a transform's plan.
 
-    def _fingerprint(self, transform: Transform, takes: Columns, frame: DataFrame, kit: Kit) -> str:
-        """Return the hash of a transform's plan.
-
-        Rows lose their position when another unit reads them. So the plan is hashed as it is without the position,
-        unless the function uses the position: then it is another program where the rows have none.
-        """
-        if not transform.deterministic:
-            return code_hash(transform.function)  # its plan may differ every time
-        if takes.positioned and not _computes_with_position(frame):
-            bare = replace(takes, positioned=False)
-            try:
-                with step_context(_context(transform, bare, StepClock(0, 0))):
-                    frame = apply(kit.empty(bare).alias(INPUT), transform.function, transform.name)
-            except BoatliftError:
-                pass  # the function draws from the position, or selects it
-        return fingerprint(frame)
+    Rows lose their position when another unit reads them. So the plan is hashed as it is without the position,
+    unless the function uses the position: then it is another program where the rows have none.
+    """
+    if not transform.deterministic:
+        return code_hash(transform.function)  # its plan may differ every time
+    if takes.positioned and not _computes_with_position(frame):
+        bare = replace(takes, positioned=False)
+        try:
+            with step_context(_context(transform, bare, StepClock(0, 0))):
+                frame = apply(kit.empty(bare).alias(INPUT), transform.function, transform.name)
+        except BoatliftError:
+            pass  # the function draws from the position, or selects it
+    return fingerprint(frame)
 
 
 def _computes_with_position(frame: DataFrame) -> bool:
@@ -132,3 +122,6 @@ def _context(transform: Transform, takes: Columns, clock: StepClock) -> StepCont
     return StepContext(
         clock.clock, clock.seed, transform.name, takes.positioned, takes.changes, not transform.deterministic
     )
+
+
+COMPILERS = {Transform: compile_transform}

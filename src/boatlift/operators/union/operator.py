@@ -4,42 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import Operator
-from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new, one_order
 from boatlift.errors import InvalidError
-
-__all__ = ["Union"]
 
 
 @dataclass(frozen=True, slots=True)
 class Union(Operator):
-    """The rows of several streams: a step has what each stream has at that time, also nothing.
+    """Unites the rows of several streams: a step has the rows of each stream at that time, or none of it.
 
-    Attributes:
-        streams: The streams.
+    clicks.union("events", orders)
     """
 
-    kind: ClassVar[str] = "union"
-
-    name: str
-    streams: tuple[str, ...]
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The streams."""
-        return self.streams
+    kind = "union"
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows at the times of sources.
-
-        Raises:
-            InvalidError: `[BAD_UNION]` an input's rows are not all new, or its times are not those of sources.
-        """
         for taken in inputs:
             if taken.kind is not RowKind.APPEND:
                 raise InvalidError(
@@ -54,10 +35,8 @@ class Union(Operator):
         return Rows(self.name, ordered_within=one_order(inputs))
 
     def fuses(self, read: int) -> bool:
-        """Return False: what comes before an input is executed by itself, so that it does not wait for the others."""
         del read
-        return False
+        return False  # an input does not wait for the others
 
     def describe(self) -> Json:
-        """Return the other streams."""
-        return {"with": list(self.streams[1:])}
+        return {"with": list(self.reads[1:])}

@@ -1,8 +1,8 @@
-"""The places at which a view's query is cut: what Spark's queries say of time is done by operators of their own.
+"""The cuts of a view's query: its calls and conditions about time become operators of their own.
 
-`withWatermark` is a lateness, `dropDuplicatesWithinWatermark` drops duplicates, and a condition such as
-`at > now() - INTERVAL 1 HOUR` keeps recent rows. The rows below such a place go to an operator, and the query goes on
-above it over the operator's rows.
+`withWatermark` becomes a `Watermark`, `dropDuplicatesWithinWatermark` a `Duplicates`, and a condition such as
+`at > now() - INTERVAL 1 HOUR` a `Recent`. The rows below a cut go to the operator, and the query continues above it
+over the operator's rows.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from boatlift.spark.plans.watermarks import taking_watermarks
 from boatlift.views.catalyst_plan import CatalystPlan, Node, items
 from boatlift.views.deterministic import temporal_condition
 
-__all__ = ["Cut", "CutQuery", "CutsFound", "TemporalFilter", "WatermarkCut", "Within"]
-
 
 @dataclass(frozen=True, slots=True)
 class WatermarkCut:
@@ -33,7 +31,7 @@ class WatermarkCut:
 
     Attributes:
         column: The column with the time of a row.
-        milliseconds: How late rows can be.
+        milliseconds: The allowed lateness.
     """
 
     column: str
@@ -46,7 +44,7 @@ class Within:
 
     Attributes:
         keys: The columns in which duplicates are equal.
-        milliseconds: How late rows can be.
+        milliseconds: The allowed lateness.
     """
 
     keys: tuple[str, ...]
@@ -59,8 +57,8 @@ class TemporalFilter:
 
     Attributes:
         column: The column with the time of a row.
-        period: For how long a row holds, in milliseconds.
-        inclusive: Whether a row holds that is just as long ago.
+        period: The age, in milliseconds, at which a row leaves.
+        inclusive: Whether a row of exactly that age still holds.
     """
 
     column: str
@@ -69,17 +67,17 @@ class TemporalFilter:
 
 
 Does = WatermarkCut | Within | TemporalFilter
-"""What an operator does with the rows below a cut."""
+"""The work of an operator on the rows below a cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A place at which a query is cut.
+    """A cut of a query.
 
     Attributes:
-        does: What the operator does with the rows below.
-        reads: The streams that the rows below come from; an earlier cut is named by its number, as `#0`.
-        bare: Whether the rows below are those of the one stream, as they are.
+        does: The operator's work on the rows below.
+        reads: The streams of the rows below; an earlier cut is named by its number, as `#0`.
+        bare: Whether the rows below are exactly those of one stream.
         row_wise: Whether each row below is made of one row of the one stream.
     """
 
@@ -90,13 +88,13 @@ class Cut:
 
 
 class CutsFound(OtherOperators):
-    """Raised where the query of a view has to be cut: several operators are compiled in its place.
+    """Raised for a view whose query is to be cut: several operators are compiled in its place.
 
     Attributes:
         view: The view.
-        cuts: The places, each after those that are below it.
+        cuts: The cuts, each after those below it.
         rest: The streams and cuts that the query reads above all cuts.
-        query: The query, which can be called for the rows below a cut, and for those above all.
+        query: The query, as a function of the rows below a cut or above all cuts.
     """
 
     def __init__(self, view: str, cuts: Sequence[Cut], rest: tuple[str, ...], query: CutQuery) -> None:
@@ -113,7 +111,7 @@ class CutQuery:
         query: The whole query.
         schemas: The streams that it reads, and their schemas.
         reads: The streams and cuts whose frames the function takes, in order.
-        stop: The number of the cut below which the rows are wanted; None: those above all cuts.
+        stop: The number of the cut below which the function returns rows; None: above all cuts.
     """
 
     view: str
@@ -123,15 +121,14 @@ class CutQuery:
     stop: int | None = None
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
-        """Return the rows that are wanted."""
         return self.cut(dict(zip(self.reads, frames, strict=True)), CatalystPlan(frames[0].sparkSession))[0]
 
     def cut(self, given: Mapping[str, DataFrame], nodes: CatalystPlan) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
-        """Return the rows that are wanted, the cuts, and what the rows are made of.
+        """Return the rows, the cuts, and the streams and cuts that the rows come from.
 
         Args:
-            given: The frames of streams and of cuts; an empty one stands for each other.
-            nodes: Makes nodes.
+            given: The frames of streams and of cuts; missing ones are empty.
+            nodes: Makes Catalyst nodes.
         """
         frames = {name: given.get(name) or nodes.empty(schema) for name, schema in self.schemas.items()}
         cutting = _CutsOfQuery(self.view, nodes, given, self.stop)
@@ -156,7 +153,7 @@ class CutQuery:
 
 
 class _Wanted(BaseException):
-    """Ends a query once the rows below the wanted cut are known."""
+    """Ends a query once the rows below a cut are known."""
 
     def __init__(self, rows: DataFrame) -> None:
         super().__init__()
@@ -173,9 +170,9 @@ class _CutsOfQuery:
 
     Attributes:
         view: The view, for errors.
-        nodes: Makes nodes.
-        given: The frames of streams and cuts that are there.
-        stop: The number of the cut below which the rows are wanted.
+        nodes: Makes Catalyst nodes.
+        given: The frames of streams and cuts.
+        stop: As in `CutQuery`.
         cuts: The cuts so far.
     """
 
@@ -187,7 +184,7 @@ class _CutsOfQuery:
     _leaves: dict[int, str] = field(default_factory=dict)
     _columns: dict[int, list[str]] = field(default_factory=dict)
     _late_by: dict[int, int] = field(default_factory=dict)
-    """The id of the attribute of each column with a watermark, to how late rows can be, in milliseconds."""
+    """The attribute id of each column with a watermark, to the allowed lateness in milliseconds."""
 
     def register(self, frame: DataFrame, name: str) -> None:
         for leaf in self.nodes.leaves(self.nodes.analysed(frame)):
@@ -196,7 +193,7 @@ class _CutsOfQuery:
                 self._columns[int(leaf.rdd().id())] = frame.columns
 
     def reads(self, plan: Node) -> tuple[str, ...]:
-        """Return the streams and cuts that a plan is made of, in the order in which they were registered."""
+        """Return the streams and cuts that a plan reads, in the order of their registration."""
         there = {self._name_of(leaf) for leaf in self.nodes.leaves(plan)}
         return tuple(name for name in dict.fromkeys(self._leaves.values()) if name in there)
 
@@ -258,11 +255,11 @@ class _CutsOfQuery:
         return self.temporal(rest) or rest
 
     def _cut(self, frame: DataFrame, does: Callable[[Sequence[str]], Does]) -> DataFrame:
-        """Return the frame of the rows above a cut: columns have the ids that they have below it.
+        """Return the frame of the rows above a cut: columns have the same ids as below it.
 
         Args:
             frame: The rows below.
-            does: Returns what is done with them, by the names of their columns, which differ from each other.
+            does: Returns the operator's work, from the unique names of the columns.
         """
         number, plan = len(self.cuts), self.nodes.analysed(frame)
         names = _without_doubles(frame.columns)
@@ -329,7 +326,7 @@ def _without_doubles(names: Sequence[str]) -> list[str]:
 
 
 def _milliseconds(period: str, what: str) -> int:
-    """Return the length of a period, as Spark's functions take it.
+    """Return the length of a period in Spark's notation.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the text is no period, or has months.

@@ -1,4 +1,4 @@
-"""Loops of several streams that depend on each other, as one loop whose rows say which stream they are of."""
+"""Loops of several streams that depend on each other, as one loop whose rows name their stream."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ from boatlift.errors import InvalidError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
-
-__all__ = ["OF", "MutualBodies", "check_columns", "column_of", "mutual_bodies", "rows_of"]
 
 OF = "_of"
 """The column of the combined rows that names the stream."""
@@ -34,12 +32,12 @@ def rows_of(combined: DataFrame, stream: str) -> DataFrame:
 
 
 def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructType) -> None:
-    """Hold that the body of a loop gives the columns that go round.
+    """Refuse the body of a loop whose rows have other columns than the loop.
 
     Args:
         what: The loop, for the error.
         declared: The names and types of the columns.
-        made: The schema of the rows that the body gives.
+        made: The schema of the body's rows.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]`.
@@ -49,7 +47,7 @@ def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructTy
         wanted, found = (", ".join(map(" ".join, columns)) for columns in (declared, given))
         raise InvalidError(
             "SCHEMA_MISMATCH",
-            f"{what} goes round with {wanted}, and gives {found}: select these columns, with casts, or declare others",
+            f"{what} iterates over {wanted}, and gives {found}: select these columns, with casts, or declare others",
         )
 
 
@@ -59,8 +57,8 @@ class MutualBodies:
 
     Attributes:
         bodies: Stream to its body.
-        reads: Stream to the names that its body has for its parameters: of these streams, and of streams outside.
-        streams: The streams outside, in the order of the loop's inputs.
+        reads: Stream to the parameters of its body: names of these streams, and of other streams.
+        streams: The other streams, in the order of the loop's inputs.
     """
 
     bodies: Mapping[str, Callable[..., DataFrame]]
@@ -68,7 +66,7 @@ class MutualBodies:
     streams: tuple[str, ...]
 
     def __call__(self, combined: DataFrame, *outside: DataFrame) -> DataFrame:
-        """Return the rows of the next round of all streams."""
+        """Return the rows of the next iteration of all streams."""
         frames: dict[str, Any] = dict(zip(self.streams, outside, strict=True))
         frames |= {name: rows_of(combined, name) for name in self.bodies}
         made = [

@@ -42,28 +42,26 @@ from boatlift.views.realise import StepFrames
 from boatlift.views.template import Template
 from boatlift.views.view_job import ViewJob, channel_name
 
-__all__ = ["ViewPlans", "ViewStep", "is_one_task"]
-
 _DIVIDES = BooleanType | DateType | NumericType | StringType | TimestampType
 """Types of columns by which Spark can divide rows."""
 
 
 @dataclass(slots=True)
 class ViewStep:
-    """A step on its way.
+    """A step under way.
 
     Attributes:
         number: Its number.
-        sent: The messages that it takes, by the source or unit that sent them; one that sent nothing is left out.
-        weight: Bytes of its input, more or less.
+        sent: Its messages, by the source or unit of each; one without a message is left out.
+        weight: The approximate bytes of its input.
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
-        first: Whether it is the first step that the view executes.
-        rows: Returns the frames of its rows, by the source or unit that sent them.
-        told: Returns the parameters that name these rows; None if plans hold them. It is asked once for all jobs.
-        channels: Channel to the files that jobs have left.
-        history: Of a view with loops: what identifies the input up to this step.
-        iterations: The folder in which the rounds of loops are kept.
+        first: Whether it is the view's first step.
+        rows: Returns the frames of its rows, by their source or unit.
+        told: Returns the input parameters that name these rows, the same for all jobs; None if plans hold the rows.
+        channels: Channel to the files of earlier jobs of the step.
+        history: The hash of all input up to this step, of a view with loops.
+        iterations: The folder of loop checkpoints.
         passed: The time that had passed for each part of the state before the step, if its rows expire.
     """
 
@@ -86,7 +84,7 @@ class ViewStep:
         return frozenset(name for name, runs in self.channels.items() if runs)
 
     def left(self, receipts: Iterable[TaskReceipt]) -> None:
-        """Take note of what a job has left."""
+        """Record the runs and channel files of a job."""
         for receipt in receipts:
             for part, run in receipt.runs.items():
                 self.held[part].append(run)
@@ -96,34 +94,35 @@ class ViewStep:
 
 @dataclass(frozen=True, slots=True)
 class _Small:
-    """The kept plan of a job, for steps to which the same streams and channels bring something.
+    """The cached plan of a job, for steps with messages of the same streams and channels.
 
     Attributes:
         template: The plan with gaps for the rows of streams; None: it has no gaps.
         frame: The plan without gaps.
-        stands: Whether `frame` may be run again as it is planned.
+        reusable: Whether the planned `frame` may be run again as it is.
     """
 
     template: Template | None
     frame: DataFrame
-    stands: bool
+    reusable: bool
 
 
 class ViewPlans:
     """Makes the plan of each job of a step.
 
-    A small step's plan is made once for all steps to which the same streams and channels bring something. The job's
-    parameters name channels, and the rows of streams where they can (`ToldRows`): then the plan stands. Else the rows
-    of streams are put into its gaps, and it is planned again. Planning costs more than running.
+    The plan of a small step is cached for all steps with messages of the same streams and channels. The job's
+    parameters name channels, and the rows of streams where they can (`ToldRows`): then the plan is reused as it is.
+    Else the rows of streams are put into its gaps, and it is planned again. Planning costs more than running.
 
-    The rows of a query that only appends are staged as Spark gives them. All others meet by key in tasks of a network.
+    The rows of a query that only appends are staged as they come out of Spark. All others are divided by key among the
+    tasks of a network.
 
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
         query: The stages.
         view_jobs: The jobs of a step that is one task's work.
-        nodes: Makes the frames of stages.
+        nodes: Makes Catalyst nodes.
         result: The schema of the view's rows.
     """
 
@@ -141,8 +140,8 @@ class ViewPlans:
         self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
         self._streams = unit.inputs
         self._of_step = any(columns.of_step for columns in self._streams.values())
-        self._told, self._tells = ToldRows(unit, jobs.inputs), True
-        self._kept: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
+        self._told, self._parameterized = ToldRows(unit, jobs.inputs), True
+        self._cached: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
 
     def of(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in.
@@ -150,7 +149,7 @@ class ViewPlans:
         Args:
             job: The job.
             step: The step.
-            net: Whether rows that cancel out are left out before anything is computed.
+            net: Whether rows that cancel out are removed first.
         """
         planner = self._jobs.planner
         one_task = planner.fits_one_task(step.weight) or is_one_task(job)
@@ -162,9 +161,9 @@ class ViewPlans:
         if kept is None:
             return None
         frame = kept.frame
-        if not kept.stands:
+        if not kept.reusable:
             if job.reads_streams and not net:
-                self._tells = False  # from the next step on: the jobs of a step read one and the same input
+                self._parameterized = False  # from the next step on: the jobs of a step read the same input
             filled = frame if kept.template is None else kept.template.filled(step.rows())
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
         sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
@@ -172,20 +171,20 @@ class ViewPlans:
         return StepPlan(frame, planner.parameters(step.number, sources, state=has_input), channels=channels)
 
     def told(self, sent: Sent, weight: int) -> ToldInputs | None:
-        """Return the parameters that name the rows of a step; None if its plans hold them.
+        """Return the input parameters that name the rows of a step; None if its plans hold the rows.
 
         Args:
-            sent: The messages that it takes, by the source or unit that sent them.
-            weight: Bytes of its input, more or less.
+            sent: Its messages, by the source or unit of each.
+            weight: The approximate bytes of its input.
         """
-        return self._told.of(sent) if self._tells and self._jobs.planner.fits_one_task(weight) else None
+        return self._told.of(sent) if self._parameterized and self._jobs.planner.fits_one_task(weight) else None
 
     def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool) -> StepPlan | None:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
         streams = self._weighted(step.rows(), step.clock)
-        # A small step's one task has one partition: many, computed one after the other, hold memory until its end.
-        read = partial(self._channel, step.channels) if divided else self._standing_channel
+        # The one task of a small step has one partition: several, one after the other, hold memory until its end.
+        read = partial(self._channel, step.channels) if divided else self._parameterized_channel
         frame = self._frame(job, streams, step.there, read, first=step.first, divided=divided, net=net)
         if frame is None:
             return None
@@ -194,20 +193,20 @@ class ViewPlans:
         return planner.updating(self._keyed_job(job), frame, step.weight if divided else 0, step.number)
 
     def forget(self) -> None:
-        """Drop the kept plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
-        self._kept.clear()
+        """Drop the cached plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
+        self._cached.clear()
 
     def _small(self, job: ViewJob, step: ViewStep, *, told: bool) -> _Small | None:
         key = (id(job), frozenset(step.sent), step.there, told)
-        if key not in self._kept:
-            self._kept[key] = self._made(job, step, told=told)
-        return self._kept[key]
+        if key not in self._cached:
+            self._cached[key] = self._made(job, step, told=told)
+        return self._cached[key]
 
     def _made(self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False) -> _Small | None:
         gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
         rows = self._told.frames(step.sent) if told else gaps
         streams = self._weighted(rows, step.clock)
-        frame = self._frame(job, streams, step.there, self._standing_channel, first=False, divided=False, net=net)
+        frame = self._frame(job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net)
         if frame is None:
             return None
         planner = self._jobs.planner
@@ -217,7 +216,7 @@ class ViewPlans:
             planned = planner.keyed(self._keyed_job(job), frame)
         template = Template(planned, {self._nodes.rdd_of(gap): name for name, gap in gaps.items()}, self._nodes)
         if template.has_gaps:
-            return _Small(template, planned, stands=False)
+            return _Small(template, planned, reusable=False)
         return _Small(None, planned, has_one_stage(planned))
 
     def _frame(
@@ -231,7 +230,7 @@ class ViewPlans:
         divided: bool,
         net: bool,
     ) -> DataFrame | None:
-        """Return the rows that a job's tasks take; None if there are none."""
+        """Return the input rows of a job's tasks; None if there are none."""
 
         def net_channel(name: str, columns: StructType) -> DataFrame:
             return self._net(channel(name, columns), divided=divided)
@@ -248,7 +247,7 @@ class ViewPlans:
                 return None
             inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
         frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
-        # Rows that Spark knows to be none, as where a condition is never true, have no task to give the first result.
+        # A frame that Spark knows to be empty, as under a false condition, has no task for the first result.
         return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
 
     def _net(self, frame: DataFrame, *, divided: bool) -> DataFrame:
@@ -262,7 +261,7 @@ class ViewPlans:
         return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
-        """Return the rows of a view that only appends, as it hands them out: nothing in them cancels out."""
+        """Return the output rows of a view that only appends: no rows cancel out."""
         assert job.result is not None
         columns = zip(job.result.columns, self._result.names, strict=True)
         return frame.select(*(F.col(f"c{place}").alias(name) for place, name in columns), WEIGHT)
@@ -309,7 +308,7 @@ class ViewPlans:
         slots = self._jobs.spark.range(0, len(files), 1, len(files))
         return slots.mapInArrow(ChannelTask(self._unit.name, name, files), _with_weight(columns))
 
-    def _standing_channel(self, name: str, columns: StructType) -> DataFrame:
+    def _parameterized_channel(self, name: str, columns: StructType) -> DataFrame:
         """Return the rows of the channel whose files the job's parameters name."""
         task = ChannelTask(self._unit.name, name, None)
         return one_row(self._nodes.spark).mapInArrow(task, _with_weight(columns)).coalesce(1)
@@ -334,7 +333,7 @@ class ViewPlans:
 
 
 def is_one_task(job: ViewJob) -> bool:
-    """Return whether the rows of a job are one task's, however many they are."""
+    """Return whether one task takes all rows of a job, however many they are."""
     return bool(job.nodes) and all(places == () for places in _keys(job))
 
 

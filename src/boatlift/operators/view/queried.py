@@ -15,8 +15,6 @@ from boatlift.spark.plans.row_wise import apply
 from boatlift.spark.plans.watermarks import refuse_watermark_of_sql
 from boatlift.views.catalyst_plan import CatalystPlan
 
-__all__ = ["queried"]
-
 
 def queried(
     name: str, query: str | Callable[..., DataFrame], frames: Mapping[str, DataFrame], nodes: CatalystPlan
@@ -25,7 +23,7 @@ def queried(
 
     Args:
         name: The view, for errors.
-        query: SQL, in which streams are tables; or a function of the frames, in their order.
+        query: SQL over streams as tables; or a function of the frames, in their order.
         frames: Stream to its frame.
         nodes: Reads plans.
 
@@ -58,6 +56,6 @@ def queried(
 
 
 def _first_lines(error: AnalysisException) -> str:
-    """Return what Spark says of a query, without the plan."""
+    """Return Spark's message about a query, without the plan."""
     said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
     return said.partition("\n")[0] if "TABLE_OR_VIEW_NOT_FOUND" in said else said

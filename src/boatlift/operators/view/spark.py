@@ -20,10 +20,11 @@ from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
 from boatlift.operators.view.steps import ViewSteps
 from boatlift.operators.view.trial import refused_by_spark, try_stages
-from boatlift.spark.compile.declared import declared_columns
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, SparkOperator
+from boatlift.spark.compile.keyed import declared_columns
+from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.steps import HasSteps
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
@@ -36,17 +37,15 @@ from boatlift.views.same_ids import same_ids
 from boatlift.views.unique_keys import unique_keys
 from boatlift.views.view_job import ViewJob, in_words, layout_lines
 
-__all__ = ["CompiledView", "ViewOnSpark"]
-
 
 @dataclass(frozen=True, kw_only=True)
-class CompiledView(Compiled):
-    """A view, taken apart into stages.
+class CompiledView(Compiled, HasSteps):
+    """A view, divided into stages.
 
     Attributes:
         query: The stages.
         jobs: The jobs of a step.
-        nodes: Makes nodes in the session of the program.
+        nodes: Makes Catalyst nodes in the session of the program.
         result: The schema of the view's rows, as tasks see it.
     """
 
@@ -63,97 +62,91 @@ class CompiledView(Compiled):
         del inputs, clock, state
         return self.nodes.empty(self.columns.weighted_schema)
 
-
-class ViewOnSpark(SparkOperator[View]):
-    """Compiles views."""
-
-    def compile(self, operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
-        """Compile a view.
-
-        Raises:
-            InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
-            UserCodeError: `[USER_CODE]` the function raised.
-            CutsFound: The query is to be cut.
-        """
-        with same_ids(kit.spark):
-            return self._compiled(operator, inputs, kit)
-
-    @staticmethod
-    def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
-        nodes = CatalystPlan(kit.spark)
-        leaves = [_leaf(columns, nodes) for columns in inputs]
-        looped = _looped(operator, nodes)
-        frames = dict(zip(operator.streams, leaves, strict=True))
-        if looped is None:
-            frame = _cut(operator, frames, nodes)
-        else:
-            with refusing_watermarks(looped, operator.name):
-                frame = queried(operator.name, operator.query, {"": looped, **frames}, nodes)
-            declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
-            check_columns(operator.name, declared, frame.schema)
-        check_deterministic(frame, operator.name, deterministic=operator.deterministic_code)
-        names = frame.columns
-        if len({name.lower() for name in names}) < len(names):
-            raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
-        streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.streams, strict=True)}
-        plan = nodes.optimised(frame)
-        schema_of = partial(_schema, kit)
-        growing = {name for name, columns in zip(operator.streams, inputs, strict=True) if not columns.changes}
-        query_kit = QueryKit(
-            nodes,
-            operator.name,
-            streams,
-            growing,
-            _has_watermark(operator, inputs),
-            schema_of,
-            partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
-            int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
-        )
-        reads = dict(streams)
-        schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
-        with refused_by_spark(f"the query of {operator.name}"):
-            if operator.loop is None or looped is None:
-                query = query_of(plan, query_kit)
-            else:
-                iterations = operator.loop.most_iterations
-                query = loop_of(plan, nodes.rdd_of(looped), iterations, operator.loop.keep_every, query_kit)
-                reads[nodes.rdd_of(looped)] = ""
-            jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
-        rows = {name: frame.schema for name, frame in frames.items()}
-        try_stages(query, jobs, rows, nodes, operator.name)
-        known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
-        keys = unique_keys(plan, nodes, known)
-        return CompiledView(
-            columns=Columns(
-                operator.name,
-                schema,
-                changes=True,
-                keys=keys,
-                has_watermark=len(inputs) == 1 and inputs[0].has_watermark,
-                watermark_column=None if query.bounded is None else names[query.bounded],
-            ),
-            fingerprint=_fingerprint(frame, jobs, reads, nodes),
-            query=query,
-            jobs=jobs,
-            nodes=nodes,
-            result=kit.arrow_of(schema),
-            keys=None if query.only_appends else keys,
-            compares=not query.only_appends,
-            in_words=tuple(in_words(job, query) for job in jobs),
-        )
-
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
-        """Return the steps of a view."""
-        view = unit.top
-        assert isinstance(view, CompiledView)
-        return ViewSteps(unit, jobs, view.query, view.jobs, view.nodes, view.result)
+        return ViewSteps(unit, jobs, self.query, self.jobs, self.nodes, self.result)
+
+
+def compile_view(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
+    """Compile a view.
+
+    Raises:
+        InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
+        UserCodeError: `[USER_CODE]` the function raised.
+        CutsFound: The query is to be cut.
+    """
+    with same_ids(kit.spark):
+        return _compiled(operator, inputs, kit)
+
+
+def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledView:
+    nodes = CatalystPlan(kit.spark)
+    leaves = [_leaf(columns, nodes) for columns in inputs]
+    looped = _looped(operator, nodes)
+    frames = dict(zip(operator.reads, leaves, strict=True))
+    if looped is None:
+        frame = _cut(operator, frames, nodes)
+    else:
+        with refusing_watermarks(looped, operator.name):
+            frame = queried(operator.name, operator.query, {"": looped, **frames}, nodes)
+        declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
+        check_columns(operator.name, declared, frame.schema)
+    check_deterministic(frame, operator.name, deterministic=operator.deterministic_code)
+    names = frame.columns
+    if len({name.lower() for name in names}) < len(names):
+        raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
+    streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.reads, strict=True)}
+    plan = nodes.optimised(frame)
+    schema_of = partial(_schema, kit)
+    growing = {name for name, columns in zip(operator.reads, inputs, strict=True) if not columns.changes}
+    query_kit = QueryKit(
+        nodes,
+        operator.name,
+        streams,
+        growing,
+        _has_watermark(operator, inputs),
+        schema_of,
+        partial(layout_of, schema_of=schema_of, null_on_overflow=_conf(kit, "spark.sql.ansi.enabled") != "true"),
+        int(_conf(kit, "spark.sql.cteRecursionLevelLimit")),
+    )
+    reads = dict(streams)
+    schema = StructType([StructField(field.name, field.dataType) for field in frame.schema.fields])
+    with refused_by_spark(f"the query of {operator.name}"):
+        if operator.loop is None or looped is None:
+            query = query_of(plan, query_kit)
+        else:
+            iterations = operator.loop.most_iterations
+            query = loop_of(plan, nodes.rdd_of(looped), iterations, operator.loop.keep_every, query_kit)
+            reads[nodes.rdd_of(looped)] = ""
+        jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
+    rows = {name: frame.schema for name, frame in frames.items()}
+    try_stages(query, jobs, rows, nodes, operator.name)
+    known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
+    keys = unique_keys(plan, nodes, known)
+    return CompiledView(
+        columns=Columns(
+            operator.name,
+            schema,
+            changes=True,
+            keys=keys,
+            has_watermark=len(inputs) == 1 and inputs[0].has_watermark,
+            watermark_column=None if query.bounded is None else names[query.bounded],
+        ),
+        fingerprint=_fingerprint(frame, jobs, reads, nodes),
+        query=query,
+        jobs=jobs,
+        nodes=nodes,
+        result=kit.arrow_of(schema),
+        keys=None if query.only_appends else keys,
+        compares=not query.only_appends,
+        in_words=tuple(in_words(job, query) for job in jobs),
+    )
 
 
 def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -> DataFrame:
     """Return the frame of a query.
 
     Raises:
-        CutsFound: the query says something of time that operators of their own do.
+        CutsFound: the query has calls or conditions about time, which need operators of their own.
     """
     if isinstance(operator.query, CutQuery):
         return operator.query(*frames.values())
@@ -165,8 +158,8 @@ def _cut(operator: View, frames: Mapping[str, DataFrame], nodes: CatalystPlan) -
 
 
 def _has_watermark(operator: View, inputs: Sequence[Columns]) -> dict[str, str]:
-    """Return the streams that say how late their changes can be, each with the column of their time."""
-    streams = zip(operator.streams, inputs, strict=True)
+    """Return the streams with a watermark, each with the column of its times."""
+    streams = zip(operator.reads, inputs, strict=True)
     return {
         name: columns.watermark_column
         for name, columns in streams
@@ -181,7 +174,7 @@ def _leaf(columns: Columns, nodes: CatalystPlan) -> DataFrame:
 
 
 def _looped(operator: View, nodes: CatalystPlan) -> DataFrame | None:
-    """Return an empty frame that stands for the rows of a loop's round; None if the view is no loop."""
+    """Return an empty frame in the place of the rows of an iteration; None if the view is no loop."""
     if operator.loop is None:
         return None
     schemas = {
@@ -212,12 +205,12 @@ def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
 
 
 def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, str], nodes: CatalystPlan) -> str:
-    """Return a hash of a query: what the user wrote, the streams and static rows in it, and the layout of its state.
+    """Return a hash of a query: its text or plan, its streams and static rows, and the layout of its state.
 
     Args:
         frame: The query.
-        jobs: Its jobs, whose nodes keep the state.
-        streams: The number of the RDD of each empty frame, to the stream that it stands for; "" is a loop's rows.
+        jobs: Its jobs, whose kernel nodes keep the state.
+        streams: The number of the RDD of each empty frame, to its stream; "" is a loop's rows.
         nodes: Reads nodes.
     """
     query = written(frame, analysed(frame), "\n".join(line for job in jobs for line in layout_lines(job)))
@@ -228,7 +221,7 @@ def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, s
 
 
 def _read_by(leaf: Any, streams: dict[int, str], nodes: CatalystPlan) -> str | None:
-    """Return the stream that a leaf reads, "" of rows that the query itself makes; None of a static table."""
+    """Return the stream of a leaf, "" for rows of the query itself; None for a static table."""
     match nodes.kind(leaf):
         case "LogicalRDD":
             return streams.get(int(leaf.rdd().id()))
@@ -236,3 +229,6 @@ def _read_by(leaf: Any, streams: dict[int, str], nodes: CatalystPlan) -> str | N
             return ""
         case _:
             return None
+
+
+COMPILERS = {View: compile_view}

@@ -1,10 +1,10 @@
-"""The steps of a view: the jobs of its query, over the arrangements that earlier steps left."""
+"""The steps of a view: the jobs of its query, over the arrangements of earlier steps."""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import cache, partial
@@ -13,36 +13,100 @@ from typing import Any
 
 import pyarrow as pa
 
+from boatlift.dataflow import Part
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import part_name
 from boatlift.operators.view.plans import ViewPlans, ViewStep
-from boatlift.operators.view.times import ViewTimes
 from boatlift.operators.view.unfinished import UnfinishedIterations, history_of
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import is_of_an_expression
+from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.state_parts import StateParts, drop_expired
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.state.expiry import ExpiryColumn
+from boatlift.storage.records.payloads import RunsPayload, payload_of
 from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
-from boatlift.views.view_job import ViewJob
+from boatlift.views.view_job import PlacedNode, ViewJob
 
-__all__ = ["ViewSteps"]
+
+class ViewTimes:
+    """The event time of a view: the watermarks of the units that it reads, by which rows of its state expire.
+
+    Args:
+        unit: The unit.
+        placed: Its kernel nodes.
+
+    Attributes:
+        columns: Part to the column by which its rows expire.
+    """
+
+    def __init__(self, unit: CompiledUnit, placed: Sequence[PlacedNode]) -> None:
+        expiries = {part_name(str(each.stage), part): found for each in placed for part, found in each.expiries.items()}
+        self.columns: dict[str, ExpiryColumn] = {part: column for part, (column, _) in expiries.items()}
+        self._bounds = {part: bound for part, (_, bound) in expiries.items()}
+        body = unit.unit.body
+        assert isinstance(body, Part)
+        self._units = {
+            each.operator.name if isinstance(each, Part) else each: (
+                tuple(each.leaves()) if isinstance(each, Part) else (each,)
+            )
+            for each in body.inputs
+        }
+
+    @staticmethod
+    def watermarks_before(state: Any) -> dict[str, int]:
+        """Return the last watermark of each unit that a state records; none before the first step."""
+        before = None if state is None else payload_of(state)
+        assert before is None or isinstance(before, RunsPayload)
+        return dict((None if before is None else before.heard) or {})
+
+    def input_watermarks(self, take: StepInput, state: Any, inputs: Inputs) -> dict[str, int]:
+        """Return the last watermark of each unit up to a step; none if no row expires.
+
+        Args:
+            take: The step.
+            state: The payload of the state before it.
+            inputs: Finds the senders of messages.
+        """
+        if not self._bounds:
+            return {}
+        watermarks = self.watermarks_before(state)
+        for message in take.inputs:
+            sent = None if message.payload is None else payload_of(message.payload)
+            if isinstance(sent, RunsPayload) and sent.bounds is not None:
+                watermarks[inputs.sender(message)] = sent.bounds[1]
+        return watermarks
+
+    def passed(self, watermarks: Mapping[str, int]) -> dict[str, int]:
+        """Return the time that has passed for each part whose rows expire, if any has.
+
+        Args:
+            watermarks: The last watermark of each unit.
+        """
+        streams = {
+            stream: min(watermarks[unit] for unit in units)
+            for stream, units in self._units.items()
+            if all(unit in watermarks for unit in units)
+        }
+        passed = {part: bound.at(streams) for part, bound in self._bounds.items()}
+        return {part: time for part, time in passed.items() if time is not None}
 
 
 class ViewSteps(Steps):
-    """Steps of a view, each over the arrangements that the one before left.
+    """Steps of a view, each over the arrangements of the step before.
 
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
         query: The stages.
         view_jobs: The jobs of a step that is one task's work.
-        nodes: Makes the frames of stages.
+        nodes: Makes Catalyst nodes.
         result: The schema of the view's rows.
     """
 
@@ -70,7 +134,6 @@ class ViewSteps(Steps):
         self._unfinished = UnfinishedIterations(jobs.planner.scratch, unit.name, jobs.planner.token)
 
     def run(self, take: StepInput, state: Any) -> StepResult:
-        """Execute one step."""
         return self._jobs.explained(self._unit, take, partial(self._run, take, state))
 
     def _run(self, take: StepInput, state: Any) -> StepResult:
@@ -82,7 +145,7 @@ class ViewSteps(Steps):
         rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
         told = cache(partial(self._plans.told, sent, weight))
         step = ViewStep(take.number, sent, weight, clock_of(take), self._state.held(state), state is None, rows, told)
-        step.passed = self._times.passed(self._times.heard_before(state))
+        step.passed = self._times.passed(self._times.watermarks_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
             step.iterations = str(self._unfinished.of(take.number, step.history))
@@ -100,10 +163,10 @@ class ViewSteps(Steps):
             for runs in step.channels.values():
                 for run in runs:
                     jobs.inputs.path(run).unlink(missing_ok=True)
-        heard = self._times.heard(take, state, jobs.inputs)
-        passed = self._times.passed(heard)
+        watermarks = self._times.input_watermarks(take, state, jobs.inputs)
+        passed = self._times.passed(watermarks)
         drop_expired(step.held, passed)
-        kept = self._state.payload(step.held, history=step.history, heard=heard or None)
+        kept = self._state.payload(step.held, history=step.history, heard=watermarks or None)
         made = jobs.result(unit, take, receipts, kept, time.perf_counter() - began)
         if step.history is not None:
             self._unfinished.done(take.number, step.history)
@@ -111,10 +174,10 @@ class ViewSteps(Steps):
         return replace(made, rows_in=rows_in)
 
     def _job(self, job: ViewJob, step: ViewStep) -> list[TaskReceipt]:
-        """Run a job of a step, and take what it leaves into the step; return its receipts.
+        """Run a job of a step, and record its runs and channel files in the step; return its receipts.
 
-        An expression may fail for a row that comes and goes within the step, or for a pair of rows of a join of which
-        one goes as the other comes: no answer has such a row. So a job that fails runs again without them.
+        An expression may fail for a row that comes and goes within the step, or for a pair of joined rows of which one
+        goes as the other comes: no result has such a row. So a failed job runs again without them.
         """
         try:
             return self._executed(job, step)
@@ -136,17 +199,13 @@ class ViewSteps(Steps):
         return receipts
 
     def saved(self, runs: Iterable[RunRef]) -> None:
-        """Take note that runs are durable: they may be merged freely."""
         self._state.saved(runs)
 
     def holds(self) -> AbstractSet[str]:
-        """Return the names of the runs of merges."""
         return self._state.holds()
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merges in the place of runs that no state has any more."""
         self._state.forget(live)
 
     def close(self) -> None:
-        """End merges."""
         self._state.close()

@@ -1,7 +1,7 @@
 """The plans of a view's stages, tried without rows before anything runs.
 
-Spark optimises a query whole, and at each step its stages one by one. A stage that Spark refuses is told of here, where
-nothing has happened yet. A try plans the stages and binds their columns: no job runs over rows.
+Spark optimises a query whole, and at each step its stages one by one. A trial plans the stages and binds their columns.
+So a stage that Spark refuses is an error before the first step; no job runs over rows.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from boatlift.views.query import Query
 from boatlift.views.realise import StepFrames
 from boatlift.views.view_job import FrameInput, ViewJob, channel_name, in_words
 
-__all__ = ["refused_by_spark", "try_stages"]
-
 
 @contextmanager
 def refused_by_spark(what: str) -> Iterator[None]:
-    """Tell of an error of Spark's as a fault of a plan that Boatlift made.
+    """Raise an error of Spark's as a fault of Boatlift's plan.
 
     Raises:
         InternalError: `[PLAN_REFUSED]`.
@@ -45,7 +43,7 @@ def refused_by_spark(what: str) -> Iterator[None]:
 def try_stages(
     query: Query, jobs: Sequence[ViewJob], streams: Mapping[str, StructType], nodes: CatalystPlan, view: str
 ) -> None:
-    """Have Spark plan the stages of a view.
+    """Let Spark plan the stages of a view.
 
     Args:
         query: The stages.

@@ -1,4 +1,4 @@
-"""Iterations of a step that no process has finished: where they are kept, and for which step."""
+"""The folders with the loop checkpoints of steps that are not done."""
 
 from __future__ import annotations
 
@@ -14,20 +14,18 @@ import xxhash
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.payloads import SourcePayload, payload_of
 
-__all__ = ["UnfinishedIterations", "history_of"]
-
 ITERATIONS = "rounds"
-"""The folder of all units, beside the scratch of owners: a process that comes after reads it."""
+"""The folder of all units, beside the scratch of owners: a later process reads it."""
 
 
 def history_of(take: StepInput, before: str | None, streams: Iterable[str], program: str) -> str:
-    """Return what identifies a step by all that its state and its rows follow from: program, inputs up to this step.
+    """Return a hash of all that a step's state and rows depend on: the program, and the inputs up to this step.
 
     Args:
         take: The step.
-        before: The same of the step before; None before the first.
-        streams: The streams that bring rows: a step that is skipped takes none.
-        program: Identifies the view, and what executes it.
+        before: The hash of the step before; None before the first.
+        streams: The streams with rows: a step that is skipped has none.
+        program: Identifies the view, and the versions that execute it.
     """
     told = [
         program,
@@ -40,7 +38,7 @@ def history_of(take: StepInput, before: str | None, streams: Iterable[str], prog
 
 
 def _content(payload: Any) -> Any:
-    """Return what the rows of a message follow from: of a source their position, of a unit their digest."""
+    """Return the identity of a message's rows: the position of a source's, the digest of a unit's."""
     known = payload_of(payload)
     if isinstance(known, SourcePayload):
         return [known.position, known.clock, known.seed]
@@ -48,9 +46,9 @@ def _content(payload: Any) -> Any:
 
 
 class UnfinishedIterations:
-    """The folders with the rounds of a unit's steps that are not done: `STEP-HISTORY/OWNER`.
+    """The folders with the loop checkpoints of a unit's unfinished steps: `STEP-HISTORY/OWNER`.
 
-    Nothing of a newer owner is removed: a process that was taken for dead may still be at work.
+    Nothing of a newer owner is removed: a process that seemed dead may still run.
 
     Args:
         scratch: The scratch of the owner.
@@ -64,8 +62,8 @@ class UnfinishedIterations:
     def of(self, step: int, history: str) -> Path:
         """Return the folder of a step that begins.
 
-        Steps begin in order. So the rounds of earlier steps are of no use, nor are those of this one with another
-        history; those of later steps are: a step that was killed is begun again after the steps before it.
+        Steps begin in order. So the checkpoints of earlier steps, and of this one with another history, are removed;
+        those of later steps stay: a killed step begins again after the steps before it.
         """
         own = self._folder / f"{step}-{history}"
         for other in _entries(self._folder):
@@ -74,7 +72,7 @@ class UnfinishedIterations:
         return own
 
     def done(self, step: int, history: str) -> None:
-        """Remove the rounds of a step: it is done."""
+        """Remove the loop checkpoints of a step that is done."""
         self._remove(self._folder / f"{step}-{history}")
 
     def _remove(self, folder: Path) -> None:
@@ -87,7 +85,7 @@ class UnfinishedIterations:
 
 
 def _entries(folder: Path) -> list[Path]:
-    """Return what is in a folder; another owner may remove it meanwhile."""
+    """Return the entries of a folder; another owner may remove it meanwhile."""
     with suppress(OSError):
         return [*folder.iterdir()]
     return []

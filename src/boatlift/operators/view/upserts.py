@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["held_rows", "newest_rows"]
-
 _PLACE = "_place"
 
 
 def newest_rows(key: tuple[str, ...], order: str, deletes: str | None) -> Callable[[DataFrame], DataFrame]:
-    """Return a query that takes the newest row of each key, unless that row deletes the key.
+    """Return a query of the latest row of each key, unless that row deletes the key.
 
     Args:
         key: The columns of the key.
@@ -37,7 +35,7 @@ def newest_rows(key: tuple[str, ...], order: str, deletes: str | None) -> Callab
 
 
 def held_rows(key: tuple[str, ...], order: str, deletes: str) -> Callable[[DataFrame], DataFrame]:
-    """Return a query that takes the rows that hold, without the two columns that say which these are.
+    """Return a query of the rows that hold, without the columns of order and deletion.
 
     Args:
         key: The columns of the key.

@@ -1,1 +1,1 @@
-"""Windows of event time: aggregates by window and key, given at each change, or once when a window has ended."""
+"""Windows of event time: aggregates by window and key, emitted at each change, or once at the end of a window."""

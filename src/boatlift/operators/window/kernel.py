@@ -1,4 +1,4 @@
-"""The kernel of windows that give their rows once: state is only added to, until a window has ended."""
+"""The kernel of windows that emit their rows once: steps only add to the state until a window has ended."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.rows import KeyedRows
 
-__all__ = ["FinalWindowKernel"]
-
 _LATEST = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class FinalWindowKernel(LayoutKernel):
-    """Aggregates by window, each given once: see `boatlift.kernels.kernel.KeyedKernel`.
+    """Aggregates by window, each emitted once: see `boatlift.kernels.kernel.KeyedKernel`.
 
-    A step adds a run and looks nothing up. Only when the bound reaches the end of a window are the runs read, and the
-    partial aggregates of the windows that have ended are merged. A run goes once all its
-    windows have ended (`RunRef.expires`).
+    A step adds a run and looks nothing up. Runs are read only when the watermark reaches the end of a window: then the
+    partial aggregates of the windows that have ended are merged. A run expires with the last of its windows
+    (`RunRef.expires`).
 
     Attributes:
         window_end: The place of the key with the end of a window.
-        slide_us: How long after one window the next ends, in microseconds.
-        length_us: How long a window is: windows end so long after whole multiples of the slide.
+        slide_us: The time between the ends of two windows, in microseconds.
+        length_us: The length of a window, in microseconds: windows end that long after whole multiples of the slide.
     """
 
     window_end: int
@@ -45,7 +43,6 @@ class FinalWindowKernel(LayoutKernel):
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
-        """Partial aggregates."""
         return {STATE: PartialsCodec(self.layout)}
 
     @property
@@ -55,12 +52,10 @@ class FinalWindowKernel(LayoutKernel):
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
-        """The end of a window."""
         return {STATE: ExpiryColumn("keys", self.window_end)}
 
     @property
     def output_schema(self) -> pa.Schema:
-        """The schema of the rows: keys, results."""
         return self.layout.result_schema
 
     def step(
@@ -111,5 +106,5 @@ class FinalWindowKernel(LayoutKernel):
 
 
 def _microseconds(milliseconds: int) -> int:
-    """Return a bound in microseconds; one that no time of a row reaches stays out of reach."""
+    """Return a watermark in microseconds; one that no time of a row reaches stays out of reach."""
     return max(-_LATEST, min(_LATEST, milliseconds * 1000))

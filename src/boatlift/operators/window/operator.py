@@ -4,31 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Json
-from boatlift.dataflow.operator import Operator
+from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
-from boatlift.dataflow.policies import Policy
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-__all__ = ["WINDOW_END", "WINDOW_START", "Window", "WindowAggregate", "window"]
-
 WINDOW_START, WINDOW_END = "window_start", "window_end"
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Windows of one length, as Spark's `window` has them: a row is in those that hold its time.
+    """Windows of one length, like those of Spark's `window`: a row is in the windows that contain its time.
 
     Attributes:
         column: The column with the time of a row.
-        length: How long a window is, as in `"10 minutes"`.
-        slide: How long after one window the next begins; the length, if windows do not overlap.
+        length: The length of a window, as in `"10 minutes"`.
+        slide: The time between the begins of two windows; the length, if windows do not overlap.
     """
 
     column: str
@@ -51,11 +48,14 @@ def window(column: str, length: str, slide: str | None = None) -> Window:
 
     Args:
         column: The column with the time of a row, a timestamp. A row without a time is in no window.
-        length: How long a window is, as in `"10 minutes"`.
-        slide: How long after one window the next begins; without it windows do not overlap.
+        length: The length of a window, as in `"10 minutes"`.
+        slide: The time between the begins of two windows; without it windows do not overlap.
 
     Raises:
         InvalidError: `[BAD_OPTION]` a length is no period, or the slide is longer than the window.
+
+    Examples:
+        >>> hours = flights.group_by(bl.window("at", "1 hour")).agg("hours", F.count("*").alias("n"))
     """
     slide = length if slide is None else slide
     offered: object = column
@@ -74,14 +74,16 @@ def window(column: str, length: str, slide: str | None = None) -> Window:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowAggregate(Operator):
-    """Aggregates by window and key.
+class WindowAggregate(KeyedOperator):
+    """Keeps aggregates by window and key.
+
+        timely.group_by(bl.window("at", "1 hour"), "k").agg("hours", F.count("*").alias("n"), emit="final")
 
     Laws:
-        * With `final`, the row of a window and key comes once: at the first step whose bound has reached the window's
-          end. It is the aggregate of all rows that were not late.
+        * With `final`, the row of a window and key comes once: at the first step whose watermark has reached the
+          window's end. It is the aggregate of all rows that were not late.
         * Without, the changes are those of an aggregate by `window_start`, `window_end` and the keys.
-        * Where the input says how late rows can be, state of windows that have ended goes.
+        * Where the input has a watermark, the state of windows that have ended expires.
 
     Attributes:
         window: The windows.
@@ -90,37 +92,14 @@ class WindowAggregate(Operator):
         final: Whether each row comes once, when its window has ended.
     """
 
-    kind: ClassVar[str] = "window"
+    kind = "window"
 
-    name: str
-    upstream: str
     window: Window
     keys: tuple[str, ...]
     columns: tuple[Column, ...]
     final: bool
-    policy: Policy
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The one processor whose rows it aggregates."""
-        return (self.upstream,)
-
-    @property
-    def keeps_state(self) -> bool:
-        """It keeps an aggregate for each window and key."""
-        return True
-
-    @property
-    def ends_job(self) -> bool:
-        """Its state is updated by the tasks of the last stage."""
-        return True
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
-        """Return new rows with `final`, else changes.
-
-        Raises:
-            InvalidError: `[BAD_WINDOW]` the rows are not all new.
-        """
         (taken,) = inputs
         if taken.kind is not RowKind.APPEND:
             raise InvalidError(
@@ -130,7 +109,6 @@ class WindowAggregate(Operator):
         return Rows(self.name, kind, taken.source_times, unique=(WINDOW_START, *self.keys))
 
     def describe(self) -> Json:
-        """Return windows and keys."""
         each = self.window
         sizes = {"length": each.length} | ({"slide": each.slide} if each.slide != each.length else {})
         return {"window": each.column, **sizes, "keys": list(self.keys), "emit": "final" if self.final else "changes"}

@@ -1,4 +1,4 @@
-"""Windows on Spark: Spark says in which windows a row is, and a kernel keeps the aggregates."""
+"""Windows on Spark: expressions give the windows of a row, and a kernel keeps the aggregates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,8 @@ from boatlift.operators.window.kernel import FinalWindowKernel
 from boatlift.operators.window.operator import WINDOW_END, WINDOW_START, Window, WindowAggregate
 from boatlift.spark.aggregates.compiled import compile_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed, require_columns
-from boatlift.spark.compile.operator import Columns, Kit, SparkOperator, no_watermark
-from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.spark.compile.operator import Columns, Kit, no_watermark
 from boatlift.storage.records.payloads import StepClock
-
-__all__ = ["WindowsOnSpark"]
 
 _END = 1
 """The place of a window's end among the keys."""
@@ -37,56 +32,47 @@ class CompiledWindows(CompiledKeyed):
     window: Window
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows that the kernel takes: each once for each window that it is in."""
         return super().frame(
             [None if rows is None else _in_windows(rows, self.window) for rows in inputs], clock, state
         )
 
 
-class WindowsOnSpark(SparkOperator[WindowAggregate]):
-    """Compiles windows."""
+def compile_windows(operator: WindowAggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledWindows:
+    """Compile aggregates by window.
 
-    def compile(self, operator: WindowAggregate, inputs: Sequence[Columns], kit: Kit) -> CompiledWindows:
-        """Compile aggregates by window.
-
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`,
-                `[NOT_DETERMINISTIC]`; `[NO_LATENESS]` windows are to end, and nothing says when.
-        """
-        (takes,) = inputs
-        name, each = operator.name, operator.window
-        require_columns(name, (each.column, *operator.keys), takes)
-        _check_window(name, each, takes)
-        ends = takes.has_watermark and takes.watermark_column == each.column
-        if operator.final and not ends:
-            wish = f"gives rows when windows of {each.column} have ended"
-            raise InvalidError("NO_LATENESS", no_watermark(name, wish, takes, each.column))
-        in_windows = replace(takes, schema=_in_windows(kit.empty(replace(takes, positioned=False)), each).schema)
-        if operator.final:
-            kernel: Any = partial(
-                FinalWindowKernel,
-                processor=name,
-                window_end=_END,
-                slide_us=each.slide_us,
-                length_us=each.length_us,
-            )
-        else:
-            kernel = partial(AggregateKernel, processor=name, window_end=_END if ends else None)
-        keys = (WINDOW_START, WINDOW_END, *operator.keys)
-        made = compile_aggregates(name, keys, operator.columns, in_windows, kit, kernel, changes=not operator.final)
-        columns = replace(
-            made.columns,
-            keys=(frozenset((WINDOW_START, *operator.keys)),),
-            has_watermark=ends,
-            watermark_column=WINDOW_END if ends else None,
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`, `[UNSUPPORTED_AGGREGATE]`, `[NOT_ROW_WISE]`,
+            `[NOT_DETERMINISTIC]`; `[NO_LATENESS]` rows are to come at a window's end, and the input has no watermark.
+    """
+    (takes,) = inputs
+    name, each = operator.name, operator.window
+    require_columns(name, (each.column, *operator.keys), takes)
+    _check_window(name, each, takes)
+    ends = takes.has_watermark and takes.watermark_column == each.column
+    if operator.final and not ends:
+        wish = f"gives rows when windows of {each.column} have ended"
+        raise InvalidError("NO_LATENESS", no_watermark(name, wish, takes, each.column))
+    in_windows = replace(takes, schema=_in_windows(kit.empty(replace(takes, positioned=False)), each).schema)
+    if operator.final:
+        kernel: Any = partial(
+            FinalWindowKernel,
+            processor=name,
+            window_end=_END,
+            slide_us=each.slide_us,
+            length_us=each.length_us,
         )
-        known = {field.name: getattr(made, field.name) for field in fields(made)}
-        return CompiledWindows(**{**known, "columns": columns}, window=each)
-
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> KeyedSteps:
-        """Return steps over keyed state."""
-        assert isinstance(unit.top, CompiledKeyed)
-        return KeyedSteps(unit, jobs, unit.top.kernel)
+    else:
+        kernel = partial(AggregateKernel, processor=name, window_end=_END if ends else None)
+    keys = (WINDOW_START, WINDOW_END, *operator.keys)
+    made = compile_aggregates(name, keys, operator.columns, in_windows, kit, kernel, changes=not operator.final)
+    columns = replace(
+        made.columns,
+        keys=(frozenset((WINDOW_START, *operator.keys)),),
+        has_watermark=ends,
+        watermark_column=WINDOW_END if ends else None,
+    )
+    known = {field.name: getattr(made, field.name) for field in fields(made)}
+    return CompiledWindows(**{**known, "columns": columns}, window=each)
 
 
 def _in_windows(rows: DataFrame, each: Window) -> DataFrame:
@@ -110,3 +96,6 @@ def _check_window(name: str, each: Window, takes: Columns) -> None:
             f"{name} gives a column {taken[0]}, and {takes.origin} has one of this name: rename that in a transform "
             "before it",
         )
+
+
+COMPILERS = {WindowAggregate: compile_windows}

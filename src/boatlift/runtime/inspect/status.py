@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
+from boatlift.dataflow.identity import processors_of
+from boatlift.dataflow.operator import Operator, OperatorStatus
 from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.ownership import Life, life_of
 from boatlift.runtime.host.waiting_input import FILE, InputReport
-from boatlift.runtime.inspect.bad_rows import BadRowsStatus, bad_rows
-from boatlift.runtime.inspect.event_time import EventTimeStatus, event_times
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.storage.log import Log
@@ -92,10 +93,10 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         owner: The process that claimed the store last; None if there was none.
         environment: The settings under which that process runs.
         in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
-        scratch: The bytes of rows in scratch: of running steps, and of messages that wait.
-        event_times: Each unit that judges rows by event time to its bound, at its newest checkpoint.
-        bad_rows: Each unit of dead letters to how many bad rows there were, at its newest checkpoint.
-        input: The last report of a running owner about input that waits at sources; None if there is none.
+        scratch: The bytes of rows that are under way between units now, or wait for one, or for a batch.
+        numbers: Section to unit to the numbers of its operator's own, at its newest checkpoint. A section is an
+            attribute too, such as `event_times` and `bad_rows`, and a key of the JSON.
+        input: What sources could still take, as a living owner has said last; None if there is none.
     """
 
     dataflow: str
@@ -111,31 +112,47 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     environment: Mapping[str, Any]
     in_flight: list[InFlightStatus]
     scratch: int
-    event_times: Mapping[str, EventTimeStatus]
-    bad_rows: Mapping[str, BadRowsStatus]
+    numbers: Mapping[str, Mapping[str, OperatorStatus]] = {}
     input: InputReport | None = None
 
+    def __getattr__(self, name: str) -> Mapping[str, Any]:
+        if name in self.numbers:
+            return self.numbers[name]
+        raise AttributeError(f"a status has no {name}")
 
-def status_at(path: Path) -> DataflowStatus:
-    """Return the state of the dataflow of a store in a folder, with its owner's report in scratch.
+    def as_json(self) -> dict[str, Any]:
+        """Return the JSON of `boatlift status --json`."""
+        written = msgspec.to_builtins(self, enc_hook=str)
+        return {**written, **written.pop("numbers")}
+
+
+def status_at(path: Path, operators: Mapping[str, type[Operator]] = MappingProxyType({})) -> DataflowStatus:
+    """Return the state of the dataflow of a store in a folder, with what its owner has left in scratch.
+
+    Args:
+        path: The folder.
+        operators: The operators with numbers of their own, by kind.
 
     Raises:
         BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
     """
     log, store = log_at(path), store_at(path)
-    status = status_of(log, store.bytes_in_scratch())
+    status = status_of(log, store.bytes_in_scratch(), operators)
     scratch = store.newest_scratch()
     if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
         return status
     return msgspec.structs.replace(status, input=_REPORTS.decode((scratch / FILE).read_bytes()))
 
 
-def status_of(log: Log, scratch: int = 0) -> DataflowStatus:
+def status_of(
+    log: Log, scratch: int = 0, operators: Mapping[str, type[Operator]] = MappingProxyType({})
+) -> DataflowStatus:
     """Return the state of the dataflow that a log belongs to.
 
     Args:
         log: The log.
         scratch: The bytes in the store's scratch, which the log does not know.
+        operators: The operators with numbers of their own, by kind.
 
     Raises:
         DataError: `[CORRUPT]` the log records no program.
@@ -162,9 +179,24 @@ def status_of(log: Log, scratch: int = 0) -> DataflowStatus:
         environment=history.environment,
         in_flight=list(_in_flight(history, monitor, graph)),
         scratch=scratch,
-        event_times=event_times(history, units),
-        bad_rows=bad_rows(history, units),
+        numbers=_numbers(history, units, operators),
     )
+
+
+def _numbers(
+    history: LogHistory, units: Iterable[str], operators: Mapping[str, type[Operator]]
+) -> dict[str, dict[str, OperatorStatus]]:
+    recorded = processors_of(history.program)
+    numbers: dict[str, dict[str, OperatorStatus]] = {each.status_key: {} for each in operators.values()}
+    for name in units:
+        states = history.live_records.states.get(name, {})
+        newest = max(states, key=last_number, default=None)
+        operator = operators.get(recorded[name].kind) if name in recorded else None
+        if newest is None or operator is None or (state := states[newest].payload) is None:
+            continue
+        if (status := operator.status(last_number(newest), state)) is not None:
+            numbers[operator.status_key][name] = status
+    return numbers
 
 
 def _in_flight(history: LogHistory, monitor: Monitor, graph: RecoveryGraph) -> Iterator[InFlightStatus]:

@@ -13,7 +13,6 @@ from boatlift.dataflow.columns import LEAVES, WEIGHT, quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateColumn, Layout
 from boatlift.kernels.kernel import KeyedKernel
-from boatlift.kernels.rows_until import RowsUntil
 from boatlift.spark.aggregates.columns import ParsedAggregates, parse_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, without_position
@@ -88,12 +87,10 @@ class CompiledUntil:
     """Rows that are kept until a time.
 
     Attributes:
-        rows: The layout of the kernel's rows.
         by_key: The rows, divided by all their columns.
         taken: The input of the kernel.
     """
 
-    rows: RowsUntil
     by_key: RowsByKey
     taken: KeyedInput
 
@@ -129,4 +126,4 @@ def compile_until(
     fields = [StructField(LEAVES, LongType()), *by_key.frame.schema.fields]
     schema = StructType([*fields, *([StructField(WEIGHT, LongType())] if takes.changes else [])])
     taken = KeyedInput((leaves, *by_key.taken.selected, *weight), (LEAVES, *takes.names), schema)
-    return CompiledUntil(RowsUntil(name, by_key.keys, takes.changes), by_key, taken)
+    return CompiledUntil(by_key, taken)

@@ -1,4 +1,4 @@
-"""An operator with a keyed kernel, compiled: its frame has the rows that the kernel takes, with their keys' hashes."""
+"""Operators with a keyed kernel, compiled: a frame has the kernel's input rows, with the hashes of their keys."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from functools import reduce
 from typing import Any, ClassVar
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType, _parse_datatype_string
 
 from boatlift.dataflow.columns import HASH, quoted
 from boatlift.errors import InvalidError
@@ -24,11 +25,8 @@ from boatlift.state.column import is_supported
 from boatlift.state.key_groups import key_hash
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["FIRST_STEP", "CompiledKeyed", "KeyedInput", "RowsByKey", "one_frame", "require_columns", "rows_by_key"]
-
-
 FIRST_STEP = object()
-"""Stands for the state before the first step."""
+"""The state before the first step, as an argument of `frame`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +34,9 @@ class KeyedInput:
     """One input of a kernel.
 
     Attributes:
-        selected: The columns that the kernel takes, without `_hash`, as expressions over the operator's input.
+        selected: The kernel's columns, without `_hash`, as expressions over the operator's input.
         keys: The names of the key columns among them, in the order of the kernel's keys.
-        schema: The columns that the kernel takes, without `_hash`.
+        schema: The kernel's columns, without `_hash`.
     """
 
     selected: tuple[Column, ...]
@@ -53,7 +51,7 @@ class RowsByKey:
     Attributes:
         taken: The input: the columns in their order, the keys in canonical form.
         frame: The rows, on an empty frame.
-        arrow: The columns, as tasks see them.
+        arrow: The columns in tasks.
         keys: Name and type of each key column in tasks.
     """
 
@@ -71,7 +69,7 @@ def rows_by_key(name: str, keys: Sequence[str], takes: Columns, kit: Kit, *, doe
         keys: The key columns.
         takes: The columns of the input, without `_weight`.
         kit: Makes empty frames.
-        does: What the operator does with the key columns, for the error.
+        does: The operator's use of the key columns, for the error.
 
     Raises:
         InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` a column cannot be a key.
@@ -106,14 +104,45 @@ def require_columns(name: str, columns: Sequence[str], takes: Columns) -> None:
             )
 
 
+def declared_columns(name: str, what: str, declared: str | StructType) -> StructType:
+    """Return the columns of a state, or of new rows, that a program declares.
+
+    Args:
+        name: The processor.
+        what: The declaration, for the error: `state` or `output`.
+        declared: The columns, as a schema or as `"count LONG, last TIMESTAMP"`.
+
+    Raises:
+        InvalidError: `[BAD_PROCESSOR]` they are no list of columns.
+    """
+    try:
+        schema = _parse_datatype_string(declared) if isinstance(declared, str) else declared
+    except PySparkException as error:
+        first = next(iter(str(error).splitlines()), "")
+        raise InvalidError(
+            "BAD_PROCESSOR",
+            f"{name}: {what} {declared!r} is no list of columns as in 'count LONG, last TIMESTAMP': {first}",
+        ) from error
+    if not isinstance(schema, StructType) or not len(schema):
+        raise InvalidError(
+            "BAD_PROCESSOR", f"{name}: {what} {declared!r} has no columns: write 'count LONG' or the like"
+        )
+    return schema
+
+
+def ticks_input(ticks: Columns, kit: Kit) -> KeyedInput:
+    """Return the stream of ticks as an input of a kernel: its rows only let time pass."""
+    return KeyedInput((F.col("number"),), (), kit.empty(without_position(ticks)).select("number").schema)
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompiledKeyed(Compiled):
-    """An operator whose tasks run a kernel over rows that are divided by key; it is the top of its unit (`ends_job`).
+    """An operator whose tasks run a kernel over rows divided by key; it is the top of its unit (`ends_job`).
 
     Attributes:
         kernel: The computation of a task.
         inputs: The kernel's inputs, in its order: one for each read of the operator; and one for `begin`.
-        begin: Rows that the first step takes beside those of its reads; None: there are none.
+        begin: Further rows of the first step, if there are any.
     """
 
     selects: ClassVar[bool] = True
@@ -123,11 +152,11 @@ class CompiledKeyed(Compiled):
     begin: DataFrame | None = None
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows that the kernel takes; of several inputs in one frame, for `tasks.inputs.by_input`.
+        """Return the kernel's input; several inputs in one frame, for `tasks.inputs.by_input`.
 
         Args:
             inputs, clock: As for `Compiled.frame`.
-            state: `FIRST_STEP`: the step is the first, and takes `begin`.
+            state: `FIRST_STEP` of the step that takes `begin`.
         """
         del clock
         given = list(inputs)
@@ -145,8 +174,8 @@ def one_frame(frames: Sequence[DataFrame | None], schemas: Sequence[StructType])
     """Return the rows of several inputs in one frame, for `tasks.inputs.by_input`.
 
     Args:
-        frames: The rows of each input; None where there are none.
-        schemas: The columns of each input; `_hash` is among those of all of them, or of none.
+        frames: The rows of each input, if it has any.
+        schemas: The columns of each input; all or none have `_hash`.
     """
     return reduce(
         DataFrame.unionAll, [_nested(rows, number, schemas) for number, rows in enumerate(frames) if rows is not None]
@@ -154,7 +183,7 @@ def one_frame(frames: Sequence[DataFrame | None], schemas: Sequence[StructType])
 
 
 def _nested(rows: DataFrame, number: int, schemas: Sequence[StructType]) -> DataFrame:
-    """Return rows of one input with the columns of all: those of another input are NULL."""
+    """Return rows of one input with the columns of all inputs: those of the others are NULL."""
     nested = []
     for other, schema in enumerate(schemas):
         column = F.struct("*") if other == number else F.lit(None)

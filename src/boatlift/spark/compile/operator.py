@@ -1,11 +1,11 @@
-"""The contract of an operator on Spark: its part of a step's plan, and the work that a step of its unit is."""
+"""The contract of an operator on Spark: its part of a step's plan, and the form of its steps."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -15,47 +15,28 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.dataflow.identity import OwnState
-from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
 from boatlift.spark.plans.catalyst import empty_frame
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
 
-if TYPE_CHECKING:
-    from boatlift.spark.compile.unit import CompiledUnit
-    from boatlift.spark.jobs.jobs import Jobs
-    from boatlift.spark.jobs.steps import Steps
-
-__all__ = [
-    "OWN_POSITION",
-    "Columns",
-    "Compiled",
-    "Kit",
-    "OtherOperators",
-    "SparkOperator",
-    "no_watermark",
-    "without_position",
-]
-
-O = TypeVar("O", bound=Operator)  # noqa: E741 - an operator
-
 OWN_POSITION = {"boatlift": "position"}
-"""The metadata of the column that a source adds; Spark gives no column of a user's this mark."""
+"""The metadata of the column that a source adds; no column of a user's has it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The rows that one operator hands to the next, as Spark sees them.
+    """The rows between two operators, as Spark sees them.
 
     Attributes:
-        origin: The processor that gives the rows.
+        origin: The processor of the rows.
         schema: The columns, without `_weight` and `_position`.
         changes: True if the rows are changes and carry `_weight`.
         positioned: True if the rows carry `_position`.
-        of_step: True if a value was taken from the clock or the chance of a step, within the same unit.
-        keys: Sets of columns, none of which two rows that hold at one time have equal values in, as far as is known.
-        has_watermark: True if messages carry bounds of event time.
-        watermark_column: The column whose values those bounds are about; None if it is none of these.
+        of_step: True if a value comes from the clock or the random numbers of a step of the same unit.
+        keys: The known sets of columns in which no two rows that hold at one time are equal.
+        has_watermark: True if messages carry a watermark.
+        watermark_column: The column of the watermark's times; None if it is not among the columns.
     """
 
     origin: str
@@ -79,13 +60,13 @@ class Columns:
 
 
 class Kit:
-    """What compiling needs of a session.
+    """The parts of a session that compiling needs.
 
     Args:
         spark: The session.
 
     Attributes:
-        pinned: Static tables whose rows the session keeps for the dataflow.
+        pinned: Static tables that the session keeps for the dataflow.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -137,6 +118,9 @@ class Kit:
 class Compiled(ABC):
     """An operator within a unit, ready to make its part of the plan of any step.
 
+    The steps of a unit follow from the operator that has its state or ends its job: `CompiledKeyed` runs a kernel over
+    rows by key, `beside` a batch, `boatlift.spark.jobs.steps.HasSteps` steps of its own; others stage the rows.
+
     Laws:
         * `frame` builds the same plan for the same inputs, clock and state, but where the operator is not
           deterministic.
@@ -145,23 +129,25 @@ class Compiled(ABC):
 
     Attributes:
         columns: The rows that the operator gives.
-        fingerprint: A canonical hash of what is computed, equal in every process.
+        fingerprint: A canonical hash of the computation, equal in every process.
         calls_python: Whether a Python function of the user runs in the tasks.
         libraries: Installed packages that such functions reach, and their versions.
         row_wise: Whether each row of the result is made of one row of the input, by a function of the user.
-        opaque: Whether Spark's plan is not looked through: the rows come out of a task, or of several inputs.
+        opaque: Whether the rows come out of a task, or of several inputs, so that Spark's plan ends there.
+        beside: Whether steps run in a session of their own, beside all other steps.
         selects: Whether its frame selects by name all columns that it takes.
-        keys: Sets of columns, of which the key of a sink must have one: no two rows that hold have equal values in it.
-            None if the operator's node says it (`Rows.unique`), or if rows are only ever added: of those a sink keeps
-            the newest of each key, whatever its key is.
-        in_words: Of a query the jobs of a step, for people; else ().
+        keys: Sets of columns in which no two rows that hold are equal; the key of a sink must contain one of them.
+            None if `Rows.unique` names them, or if rows are only added: then a sink keeps the latest row of each key,
+            whatever its key is.
+        in_words: The jobs of a step of a query, for people.
         compares: Whether rows may be compared, so that they can hold no maps.
-        own_state: The state and the code of a processor of the user's; None of other operators.
+        own_state: The state and the code of a user's processor; None of other operators.
     """
 
     row_wise: ClassVar[bool] = False
     opaque: ClassVar[bool] = False
     selects: ClassVar[bool] = False
+    beside: ClassVar[bool] = False
 
     columns: Columns
     fingerprint: str = ""
@@ -177,57 +163,42 @@ class Compiled(ABC):
         """Return the frame of the operator's rows at a step.
 
         Args:
-            inputs: The rows of each of its reads; None where the step takes none. At least one is there.
+            inputs: The rows of each input, at least one; None of an input without a message at the step.
             clock: The clock and the seed of the step.
-            state: What the unit's `Steps` read out of the state for this step; None for an operator whose frame depends
-                on no state, and while a program is compiled.
+            state: The part of the state that the unit's `Steps` read for this step; None for an operator whose frame
+                depends on no state, and while a program is compiled.
 
         Raises:
             UserCodeError: `[USER_CODE]`.
         """
 
 
+Compiler = Callable[[Any, Sequence[Columns], Kit], Compiled]
+"""Compiles an operator, with the columns of its inputs, on empty frames.
+
+Laws:
+    * It runs no job, except to read static tables.
+    * The result depends on the operator and the columns of its inputs alone, not on the units of the dataflow.
+
+Raises:
+    InvalidError: the operator cannot be executed on such rows.
+    UserCodeError: a function of the program raised.
+    OtherOperators: other operators are to be compiled in its place.
+"""
+
+
 class OtherOperators(Exception):  # noqa: N818 - no error
-    """Raised by `SparkOperator.compile` for an operator in whose place others are to be compiled."""
-
-
-class SparkOperator(ABC, Generic[O]):
-    """One kind of operator on Spark.
-
-    Laws:
-        * `compile` runs no job, but to read static tables.
-        * What is compiled depends on the operator and the columns of its inputs alone: not on how the dataflow is
-          divided into units.
-    """
-
-    @abstractmethod
-    def compile(self, operator: O, inputs: Sequence[Columns], kit: Kit) -> Compiled:
-        """Compile an operator on empty frames.
-
-        Args:
-            operator: The operator.
-            inputs: The columns of its reads.
-            kit: Makes empty frames.
-
-        Raises:
-            InvalidError: the operator cannot be executed on such rows.
-            UserCodeError: a function of the program raised.
-            OtherOperators: other operators are to be compiled in its place.
-        """
-
-    @abstractmethod
-    def steps(self, unit: CompiledUnit, jobs: Jobs) -> Steps:
-        """Return what executes the steps of a unit whose `keeper` is such an operator."""
+    """Raised by a `Compiler` that needs other operators in the place of its own."""
 
 
 def no_watermark(name: str, wish: str, takes: Columns, column: str = "COLUMN") -> str:
-    """Return the message of an error about a stream that does not say how late its rows can be.
+    """Return the message of an error about a stream without a watermark.
 
     Args:
         name: The processor.
-        wish: What the processor does by event time.
+        wish: The processor's use of event time, as a verb phrase.
         takes: The stream.
-        column: The column by which the processor goes.
+        column: The column with the times.
     """
     instead = f"put .with_watermark('NAME', '{column}', '10 minutes') before it, behind a source or a transform"
     if takes.has_watermark:

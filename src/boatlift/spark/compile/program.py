@@ -1,6 +1,6 @@
-"""A dataflow, compiled: schemas known, functions checked, plans hashed.
+"""A dataflow, compiled: with its schemas, its checked functions and the hashes of its plans.
 
-Compiling runs the user's functions on empty frames. The plans that come out are checked against the allow-list
+Compiling runs the user's functions on empty frames. The resulting plans are checked against the allow-list
 (`plans/row_wise.py`) and hashed (`plans/fingerprint.py`). Names, options, schemas and hashes of all processors are the
 program's identity; how the dataflow is divided into units is not.
 """
@@ -13,16 +13,14 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from boatlift.dataflow import Plan, Unit
+from boatlift.dataflow import Operator, Plan, Unit
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.identity import OwnState, identity_of
 from boatlift.errors import InvalidError
-from boatlift.spark.compile.operator import Columns, Compiled, Kit, OtherOperators, SparkOperator
+from boatlift.spark.compile.operator import Columns, Compiled, Compiler, Kit, OtherOperators
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
 from boatlift.spark.session.jvm import unless_gone
-
-__all__ = ["CompiledProgram", "Registry", "compile_program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +28,11 @@ class Registry:
     """The operators that Spark can execute.
 
     Attributes:
-        operators: Each by its kind.
-        rewritten: Returns the plan with the operators that one of its operators asks for in its place.
+        operators: The class of an operator to its compiler.
+        rewritten: Returns the plan with other operators in the place of one that needs them.
     """
 
-    operators: Mapping[str, SparkOperator[Any]]
+    operators: Mapping[type[Operator], Compiler]
     rewritten: Callable[[Plan, OtherOperators], Plan]
 
 
@@ -45,8 +43,8 @@ class CompiledProgram:
     Attributes:
         plan: The dataflow.
         units: Its units by name.
-        identity: The identity of the program: a store is opened with an equal one alone.
-        kit: The kit with which the program was compiled.
+        identity: The program's identity: a store accepts an equal one alone.
+        kit: The parts of the session that compiling used.
     """
 
     plan: Plan
@@ -56,7 +54,7 @@ class CompiledProgram:
 
     @property
     def queries(self) -> dict[str, tuple[str, ...]]:
-        """Each operator that computes a query to the jobs of its steps, in words."""
+        """Operator to the jobs of its steps, in words, of each operator with a query."""
         compiled = {name: each for unit in self.units.values() for name, each in unit.operators.items()}
         return {name: each.in_words for name, each in compiled.items() if each.in_words}
 
@@ -68,10 +66,10 @@ class CompiledProgram:
 
 
 def compile_program(spark: SparkSession, plan: Plan, registry: Registry) -> CompiledProgram:
-    """Compile all units of a dataflow; the plan of the result may have other operators in the place of a view.
+    """Compile all units of a dataflow; in the resulting plan other operators may replace a view.
 
     Raises:
-        InvalidError: a transform is not row-wise, an aggregate not supported, a column not there.
+        InvalidError: a transform is not row-wise, an aggregate is not supported, a column is missing.
         UserCodeError: a function of the program raised.
     """
     while True:
@@ -121,13 +119,13 @@ def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Reg
     here, operators = dict(leaves), dict[str, Compiled]()
     for operator in unit.operators:
         inputs = [here[read] for read in operator.reads]
-        operators[operator.name] = made = registry.operators[operator.kind].compile(operator, inputs, kit)
+        operators[operator.name] = made = registry.operators[type(operator)](operator, inputs, kit)
         here[operator.name] = made.columns
     return CompiledUnit.of(unit, leaves, operators, plan.rows_of(unit.name).unique, kit)
 
 
 def _names(columns: Columns, plan: Plan) -> list[str]:
-    """Return the names of columns that may not be reserved: `_weight` may be, where weights are read."""
+    """Return the columns whose names must not be reserved: `_weight` may be, where all readers read weights."""
     readers = [each for unit in plan.units.values() for each in unit.operators if columns.origin in each.reads]
     weights = bool(readers) and all(each.reads_weights for each in readers)
     return [name for name in columns.names if not (weights and name == WEIGHT)]

@@ -1,4 +1,4 @@
-"""A compiled unit: a tree of compiled operators, which makes the plan of any step."""
+"""A compiled unit: a tree of compiled operators, which builds the plan of any step."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ from boatlift.spark.plans.fingerprint import shape
 from boatlift.spark.plans.step_functions import MARK
 from boatlift.storage.records.payloads import StepClock
 
-__all__ = ["CompiledUnit"]
-
 
 @dataclass(frozen=True, slots=True)
 class CompiledUnit:
     """A unit, ready to build its frame for any step.
 
-    Rows are marked (`INPUT`) where a plan begins to count: where they come from outside the unit, and above an opaque
-    operator. Neighbouring row-wise operators are applied as one: to changes they are applied once for each weight, so
-    that the plan does not double with every operator.
+    Rows have the alias `INPUT` at the begin of a hashed plan: where they enter the unit, and above an opaque operator.
+    Neighbouring row-wise operators are applied as one: to changes once for each weight, so that the plan does not
+    double with every operator.
 
     Attributes:
         unit: The unit.
         leaves: The columns of the sources and units that it reads.
         operators: Its operators by name.
         output: The schema of its output rows, with `_weight` if they are changes.
-        unique: Columns that tell any two rows apart that hold at the same time; None if no such columns are known.
-        of_step: Whether its plan has values that are a step's own (`bl.now()`, `bl.rand()`, `bl.uuid()`).
+        unique: Columns in which any two rows that hold at one time differ; None if none are known.
+        of_step: Whether its plan has values of a step's own (`bl.now()`, `bl.rand()`, `bl.uuid()`).
         threads: Whether a further column passes through its plan.
-        shapes: The shape of the plan of each run of row-wise operators, by the name of the last.
+        shapes: The shape of the plan of each chain of row-wise operators, by the name of the last.
     """
 
     unit: Unit
@@ -59,7 +57,7 @@ class CompiledUnit:
         unique: tuple[str, ...] | None,
         kit: Kit,
     ) -> CompiledUnit:
-        """Return a unit whose operators are compiled, after its plan was built once on empty frames."""
+        """Return the unit of compiled operators; its plan is built once on empty frames."""
         columns = _columns(unit.body, leaves, operators)
         plain = cls(unit, leaves, operators, kit.arrow(columns), unique)
         empties = {name: kit.empty(each, weighted=True) for name, each in leaves.items()}
@@ -90,19 +88,24 @@ class CompiledUnit:
 
     @property
     def libraries(self) -> dict[str, str]:
-        """Installed packages that the unit's functions reach, and their versions."""
+        """The installed packages that the unit's functions use, and their versions."""
         return {name: version for each in self.operators.values() for name, version in each.libraries.items()}
 
     @property
     def top(self) -> Compiled | None:
-        """The operator that gives the unit its name; None of a source that is staged as it is."""
+        """The operator with the unit's name; None of a source that is staged as it is."""
         return self.operators[self.unit.body.operator.name] if isinstance(self.unit.body, Part) else None
 
+    @property
+    def decisive(self) -> Compiled | None:
+        """The operator with the unit's state, or with work in the last stage; else the top."""
+        return None if self.unit.keeper is None else self.operators[self.unit.keeper.name]
+
     def frame(self, rows: Mapping[str, DataFrame], clock: StepClock, state: Any = None) -> DataFrame:
-        """Return the frame of the unit's rows at a step; for keyed state, of the rows that the kernel takes.
+        """Return the frame of the unit's rows at a step; with keyed state, of the kernel's input.
 
         Args:
-            rows: The rows of each source and unit that the step takes from.
+            rows: The rows of each source and unit with a message at the step.
             clock, state: As for `Compiled.frame`.
 
         Raises:
@@ -114,7 +117,7 @@ class CompiledUnit:
 
     @property
     def inputs(self) -> dict[str, Columns]:
-        """The columns of what the unit's top operator takes, by the names of its reads."""
+        """The columns of each input of the unit's top operator, by name."""
         assert isinstance(self.unit.body, Part)
         return {
             each if isinstance(each, str) else each.operator.name: _columns(each, self.leaves, self.operators)
@@ -122,9 +125,9 @@ class CompiledUnit:
         }
 
     def taken(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
-        """Return the frames of the rows that the unit's top operator takes, by the names of its reads.
+        """Return the rows of each input of the unit's top operator, by name; inputs without a message are left out.
 
-        A read of which the step takes nothing is left out. Arguments as for `frame`.
+        Arguments as for `frame`.
         """
         assert isinstance(self.unit.body, Part)
         assert self.top is not None
@@ -141,7 +144,7 @@ class CompiledUnit:
     def _rows(
         self, part: Part | str, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
     ) -> DataFrame | None:
-        """Return the rows of a part; None if the step takes none of it."""
+        """Return the rows of a part; None if it has no message at the step."""
         if isinstance(part, str):
             return rows.get(part)
         compiled = self.operators[part.operator.name]
@@ -159,7 +162,7 @@ class CompiledUnit:
         state: Any,
         shapes: dict[str, str],
     ) -> DataFrame | None:
-        """Return the rows that an operator takes that is not row-wise."""
+        """Return the rows of an input of an operator that is not row-wise."""
         frame = self._rows(part, rows, clock, state, shapes)
         if frame is None:
             return None
@@ -210,7 +213,7 @@ def _applied(run: Sequence[Compiled], rows: DataFrame, clock: StepClock) -> Data
 
 
 def _on_changes(run: Sequence[Compiled], rows: DataFrame, clock: StepClock) -> DataFrame:
-    """Apply row-wise operators to changes: they are linear, so they may see the rows of each weight alone."""
+    """Apply row-wise operators to changes: they are linear, so the rows of each weight are transformed alone."""
     sides = []
     for weight in (-1, 1):
         side = _applied(run, rows.where(F.col(WEIGHT) == weight).drop(WEIGHT), clock)

@@ -11,11 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructField, StructType
 
 from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.operator import Operator
 from boatlift.errors import InvalidError
-from boatlift.spark.compile.operator import Columns, Compiled
+from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.storage.records.payloads import StepClock
-
-__all__ = ["United", "unite"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,23 +25,19 @@ class United(Compiled):
     selects: ClassVar[bool] = True
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the union of the inputs that are there."""
         del clock, state
         names = [quoted(name) for name in self.columns.names]
         return reduce(DataFrame.unionAll, [rows.select(*names) for rows in inputs if rows is not None])
 
 
-def unite(name: str, inputs: Sequence[Columns]) -> United:
-    """Return the union of inputs, whose columns are the same in whatever order.
-
-    Args:
-        name: The processor that unites them.
-        inputs: The columns of the inputs.
+def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> United:
+    """Compile an operator over inputs with the same columns, in whatever order.
 
     Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`.
+        InvalidError: `[SCHEMA_MISMATCH]` the columns differ.
     """
-    first = inputs[0]
+    del kit
+    name, first = operator.name, inputs[0]
     wanted = {field.name: field.dataType for field in first.schema.fields}
     for other in inputs[1:]:
         found = {field.name: field.dataType for field in other.schema.fields}

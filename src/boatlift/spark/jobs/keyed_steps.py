@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -23,6 +24,7 @@ from boatlift.spark.jobs.state_parts import StateParts, drop_expired, times_of
 from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.opened import LocatedRun
+from boatlift.storage.records.payloads import report_of
 from boatlift.storage.records.records import RunRef
 
 
@@ -68,9 +70,11 @@ class KeyedSteps(JobSteps):
                 self._state.located(held), clocks=clocks, answers=self._answers(takes)
             )
         results = []
+        report = Counter({} if state is None else report_of(state))
         now: dict[str, int] = {}
         for number, (take, made) in enumerate(zip(takes, receipts, strict=True)):
             for receipt in made:
+                report.update(receipt.report)
                 for part, run in receipt.runs.items():
                     held[part].append(run)
             after = None
@@ -79,7 +83,7 @@ class KeyedSteps(JobSteps):
                 if passed is not None:
                     now = dict.fromkeys(self._kernel.expiries, passed.time.now)
                     drop_expired(held, now)
-                after = self._state.payload(held, passed)
+                after = self._state.payload(held, passed, report=report)
             determinant = answers_of(made) if self._kernel.records_answers else None
             results.append(
                 self._jobs.result(self._unit, take, made, after, seconds / len(takes), determinant=determinant)

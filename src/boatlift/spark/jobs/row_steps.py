@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
+from boatlift.dataflow import Timing
 from boatlift.errors import InternalError
 from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.engine import StepResult
@@ -28,16 +29,14 @@ class JobSteps(Steps):
 
     Attributes:
         reads_runs: Whether the tasks of a step read the names of runs from a file, as tasks with a kernel do.
-
-    Args:
-        again: Whether a plan depends only on the input rows, so that it may be made ahead and cached.
     """
 
     reads_runs: ClassVar[bool] = False
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, *, again: bool = True) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs) -> None:
         self._unit, self._jobs = unit, jobs
         self._ahead = PlansAhead(jobs.background)
+        again = unit.unit.timing is not Timing.BATCH  # the plan of a step depends on its rows alone
         cacheable = again and unit.unit.deterministic and not unit.of_step
         self._cache = PlanCache(unit, jobs, self._small) if cacheable else None
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)

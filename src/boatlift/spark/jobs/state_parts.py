@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from boatlift.decoders import packed_decoder
@@ -91,6 +92,7 @@ class StateParts:
         *,
         history: str | None = None,
         heard: dict[str, int] | None = None,
+        report: Mapping[str, Any] = MappingProxyType({}),
     ) -> Any:
         """Return the payload of a state.
 
@@ -98,14 +100,19 @@ class StateParts:
             passed: The time of its last step; None for a unit without time.
             history: The identity of the input so far; None if no reader needs it.
             heard: The latest watermark of each unit; None if no row expires by it.
+            report: Numbers of the operator's own.
         """
         runs = tuple(run for part in held.values() for run in part)
         if set(held) <= {STATE} and passed is None:
-            return to_json(RunsPayload(runs))
+            return to_json(RunsPayload(runs, report=dict(report)))
         tables: dict[str, tuple[tuple[str, ...], ...]]
         tables = {part: (tuple(run.name for run in runs),) for part, runs in held.items()}
         clock, bounds = (None, None) if passed is None else (passed.clock, passed.bounds)
-        return to_json(RunsPayload(runs, clock=clock, tables=tables, bounds=bounds, history=history, heard=heard))
+        return to_json(
+            RunsPayload(
+                runs, clock=clock, tables=tables, bounds=bounds, history=history, heard=heard, report=dict(report)
+            )
+        )
 
     def grown(self, held: HeldRuns, step: int, passed: Mapping[str, int]) -> None:
         """Record the newest state, and begin to merge where that pays.

@@ -5,11 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.records import RunRef
+
+if TYPE_CHECKING:
+    from boatlift.spark.compile.unit import CompiledUnit
+    from boatlift.spark.jobs.jobs import Jobs
 
 
 class Steps(ABC):
@@ -65,3 +69,11 @@ class Steps(ABC):
 
     def close(self) -> None:  # noqa: B027
         """End background work."""
+
+
+class HasSteps(ABC):
+    """A compiled operator with steps of its own; it executes those of the unit whose state it keeps."""
+
+    @abstractmethod
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> Steps:
+        """Return the steps of a unit."""

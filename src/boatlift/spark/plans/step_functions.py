@@ -71,6 +71,9 @@ def now() -> Column:
 
     Raises:
         InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes.
+
+    Examples:
+        >>> seen = flights.transform("seen", lambda df: df.withColumn("seen_at", bl.now()))
     """
     from pyspark.sql import functions as F
 
@@ -91,6 +94,9 @@ def rand(*columns: Column | str) -> Column:
     Raises:
         InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NO_ROW_POSITION]` the rows have no position, and no column
             is named; `[NOT_DETERMINISTIC]` over changes.
+
+    Examples:
+        >>> sample = flights.transform("sample", lambda df: df.where(bl.rand("origin", "at") < 0.1))
     """
     from pyspark.sql import functions as F
 
@@ -104,6 +110,9 @@ def uuid(*columns: Column | str) -> Column:
 
     Raises:
         InvalidError: as for `rand`.
+
+    Examples:
+        >>> named = flights.transform("named", lambda df: df.withColumn("id", bl.uuid("origin", "at")))
     """
     from pyspark.sql import functions as F
 
@@ -135,6 +144,11 @@ def call(function: Callable[..., Any], *columns: Column | str, returns: DataType
         InvalidError: `[OUTSIDE_STEP]` outside a transform; `[NOT_DETERMINISTIC]` over changes, or in a transform
             without `deterministic=False`. A recomputation needs no such declaration, because its rows are always
             durable before they are visible.
+
+    Examples:
+        >>> def ask(df):
+        ...     return df.withColumn("letters", bl.call(len, "origin", returns="INT"))
+        >>> asked = flights.transform("asked", ask, deterministic=False)
     """
     from pyspark.sql import functions as F
 

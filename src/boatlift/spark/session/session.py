@@ -42,6 +42,9 @@ def session(master: str = DEFAULT_MASTER, app_name: str = "boatlift", **conf: st
         InvalidError: `[NO_JAVA]`, `[MISSING_EXTRA]`, or `[BAD_OPTION]` as for `check_session`.
         UnavailableError: `[SPARK_NOT_STARTED]`; or `[STEP_FAILED]` if the JVM of `PYSPARK_GATEWAY_PORT` does not
             answer.
+
+    Examples:
+        >>> spark = bl.session()
     """
     require_pyspark()
     from pyspark.sql import SparkSession

@@ -140,7 +140,9 @@ class KeyedTask:
         added = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
         given = None if answers is None else answers.given
-        return TaskReceipt(share.residue, rows_in, made.rows, made.digest, staged, added, answers=given)
+        return TaskReceipt(
+            share.residue, rows_in, made.rows, made.digest, staged, added, report=dict(made.report), answers=given
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -45,9 +46,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
         staged: Output to its file of rows; None if it has no rows.
         runs: Part of the state to the run that the step adds, if it adds any.
         channels: Channel to its file of rows for later jobs of the step; None if it has no rows.
-        latest: The latest time of the rows, in milliseconds since 1970, if the task computes it; None if no row has a
-            time.
-        late: The number of late rows, if the task computes it.
+        report: Numbers of the operator's own.
         answers: The answers of the external system by key; None if the task records none.
     """
 
@@ -58,8 +57,7 @@ class TaskReceipt(msgspec.Struct, frozen=True, array_like=True):
     staged: dict[str, RunRef | None]
     runs: dict[str, RunRef] = {}
     channels: dict[str, RunRef | None] = {}
-    latest: int | None = None
-    late: int = 0
+    report: dict[str, Any] = {}
     answers: dict[str, list[str]] | None = None
 
 

@@ -58,11 +58,10 @@ class RunsPayload(msgspec.Struct, frozen=True):
             1970. No row of the step is earlier than the first, no row of a later step earlier than the second. Of a
             state that goes by such bounds: the bound up to which timers have fired and windows have closed, and the
             newest that was heard of.
-        late: Of the state of a LATENESS: how many rows were late so far.
-        bad: Of the state of dead letters: how many bad rows there were so far.
         history: Of the state of a view with loops: identifies all input that it follows from.
         heard: Of the state of a view whose rows expire: each unit that it reads to the newest bound of event time that
             was heard of.
+        report: Of a state: numbers of the operator's own. In the JSON each stands beside the other fields.
     """
 
     runs: tuple[RunRef, ...]
@@ -72,10 +71,9 @@ class RunsPayload(msgspec.Struct, frozen=True):
     seed: int | None = None
     tables: dict[str, tuple[tuple[str, ...], ...]] | None = None
     bounds: tuple[int, int] | None = None
-    late: int | None = None
-    bad: int | None = None
     history: str | None = None
     heard: dict[str, int] | None = None
+    report: dict[str, Any] = {}
 
     @property
     def step_clock(self) -> StepClock:
@@ -91,15 +89,17 @@ class RunsPayload(msgspec.Struct, frozen=True):
 
 Payload = SourcePayload | RunsPayload
 
+_FIELDS = frozenset(RunsPayload.__struct_fields__)
+
 
 look_up(RunRef, SourcePayload, RunsPayload)
 
 
 def payload_of(json: Any) -> Payload:
-    """Return the payload in a JSON object of the log or of an engine; unknown keys are ignored.
+    """Return the payload in a JSON object of the log or of an engine.
 
     Args:
-        json: A source's if it has `position`, else a unit's.
+        json: A source's if it has `position`; else a unit's, with its `report` in further keys.
 
     Raises:
         DataError: `[CORRUPT]` the JSON is neither.
@@ -107,7 +107,8 @@ def payload_of(json: Any) -> Payload:
     try:
         if isinstance(json, Mapping) and "position" in json:
             return msgspec.convert(json, SourcePayload)
-        return msgspec.convert(json, RunsPayload)
+        report = report_of(json)
+        return msgspec.convert({**json, "report": report} if report else json, RunsPayload)
     except msgspec.ValidationError as error:
         raise _corrupt(f"a payload cannot be read: {error}") from error
 
@@ -124,13 +125,17 @@ def to_json(payload: Payload) -> dict[str, Any]:
         "seed": payload.seed,
         "tables": None if tables is None else {name: [list(each) for each in part] for name, part in tables.items()},
         "bounds": None if payload.bounds is None else list(payload.bounds),
-        "late": payload.late,
-        "bad": payload.bad,
         "history": payload.history,
         "heard": payload.heard,
     }
+    assert payload.report.keys().isdisjoint(_FIELDS), "a number of an operator's own has the name of a field"
     present = {name: value for name, value in fields.items() if value is not None}
-    return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present}
+    return {"runs": [msgspec.to_builtins(run) for run in payload.runs], **present, **payload.report}
+
+
+def report_of(json: Any) -> dict[str, Any]:
+    """Return the numbers of an operator's own in the JSON of a state; none in JSON that is no unit's payload."""
+    return {key: json[key] for key in json if key not in _FIELDS} if isinstance(json, Mapping) else {}
 
 
 def runs_of(json: Any) -> Iterator[RunRef]:

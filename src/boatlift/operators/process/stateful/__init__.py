@@ -1,1 +1,1 @@
-"""PySpark's `StatefulProcessor`, as `transformWithState` has it, over state that Boatlift keeps."""
+"""PySpark's `StatefulProcessor` (`transformWithState`) over Boatlift's state."""

@@ -1,4 +1,4 @@
-"""A state variable during a step: the values of the touched keys, read once, and what the processor changes."""
+"""A state variable during a step: the values of the touched keys, read once, and their changes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from boatlift.operators.process.rows import in_utc, rows_of, table_of
 from boatlift.operators.process.stateful.variables import EXPIRES, Variable
 from boatlift.state.column import Column
 from boatlift.state.newest.held import Cells
-
-__all__ = ["VariableCells"]
 
 Entries = dict[tuple[Any, ...], tuple[Any, ...]]
 """The values of a key: by index, or by the user's key; of a value the key is empty."""
@@ -63,7 +61,7 @@ class VariableCells:
         return self._after[number]
 
     def value(self, given: Sequence[Any]) -> tuple[Any, ...]:
-        """Return a value as it will be read: in the types of its columns."""
+        """Return a value in the types of its columns, as a later step reads it."""
         return _coerced(given, self.variable.value)
 
     def key(self, given: Sequence[Any]) -> tuple[Any, ...]:
@@ -71,7 +69,7 @@ class VariableCells:
         return _coerced(given, self.variable.key)
 
     def written(self) -> tuple[Cells, npt.NDArray[np.bool_]] | None:
-        """Return what the step writes; None if it changes nothing."""
+        """Return the rows that the step writes; None if it changes nothing."""
         numbers: list[int] = []
         rows: list[tuple[Any, ...]] = []
         holds: list[bool] = []

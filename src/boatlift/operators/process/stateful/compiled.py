@@ -1,4 +1,4 @@
-"""A `StatefulProcessor`, compiled: its `init` is called once, to learn its state variables."""
+"""A `StatefulProcessor`, compiled: one call of its `init` declares its state variables."""
 
 from __future__ import annotations
 
@@ -25,8 +25,6 @@ from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.state.column import is_supported
 from boatlift.state.newest.codec import NewestCodec
 
-__all__ = ["Shapes", "UsersPart", "stateful_program"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
@@ -50,7 +48,7 @@ class UsersPart:
     """The user's part of a processor, compiled.
 
     Attributes:
-        program: What runs in tasks.
+        program: The code of tasks.
         codecs: Part of the state to the form of its rows.
         described: Part of the state to its columns, as part of the program's identity.
     """
@@ -64,7 +62,7 @@ def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
     """Return the program of a `StatefulProcessor`.
 
     Raises:
-        InvalidError: `[BAD_PROCESSOR]` it is none, or its state cannot be kept.
+        InvalidError: `[BAD_PROCESSOR]` the function is no such processor, or its state cannot be kept.
         UserCodeError: `[USER_CODE]` its `init` raised.
     """
     name = operator.name

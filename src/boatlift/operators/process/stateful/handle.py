@@ -1,4 +1,4 @@
-"""The handle and the state objects that a `StatefulProcessor` works with: those of PySpark, by their methods."""
+"""The handle and the state objects of a `StatefulProcessor`, with the methods of PySpark's."""
 
 # ruff: noqa: N802, N803 - the names are PySpark's
 from __future__ import annotations
@@ -9,21 +9,19 @@ from typing import Any
 from boatlift.operators.process.stateful.cells import VariableCells
 from boatlift.operators.process.stateful.timers import KeyTimers
 
-__all__ = ["Handle"]
-
 _VALUE = ()
 """The further key of the one value of a key."""
 
 
 class Handle:
-    """A `StatefulProcessorHandle`: gives the state of the key that is at work.
+    """A `StatefulProcessorHandle`: returns the state of the current key.
 
     Args:
         variables: The variables by name.
         timers: The timers; None: the processor has no time.
 
     Attributes:
-        number: The number of the key that is at work.
+        number: The number of the current key.
     """
 
     def __init__(self, variables: dict[str, VariableCells], timers: KeyTimers | None) -> None:
@@ -32,7 +30,7 @@ class Handle:
 
     def getValueState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> Value:
         """Return the value of each key."""
-        del schema, ttlDurationMs  # they were taken when the program was compiled
+        del schema, ttlDurationMs  # known since the program was compiled
         return Value(self, self._variable(stateName, "value"))
 
     def getListState(self, stateName: str, schema: Any, ttlDurationMs: int | None = None) -> List:
@@ -78,7 +76,7 @@ class _State:
     """The part that all kinds of state share.
 
     Args:
-        handle: Names the key that is at work.
+        handle: Names the current key.
         cells: The values.
     """
 
@@ -143,7 +141,7 @@ class List(_State):
 
 
 class Map(_State):
-    """A `MapState`; its iteration is in no order that may be relied on, and the same in a replay."""
+    """A `MapState`; the order of its iteration is undefined, and the same in a replay."""
 
     def getValue(self, key: Sequence[Any]) -> tuple[Any, ...] | None:
         """Return the value of a key of the map; None if there is none."""

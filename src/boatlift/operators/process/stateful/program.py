@@ -1,4 +1,4 @@
-"""Runs a `StatefulProcessor` over the keys of a task's part of a step, in the order of calls that Spark has."""
+"""Runs a `StatefulProcessor` over the keys of a task's part of a step, with Spark's order of calls."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ from boatlift.operators.process.stateful.variables import Variable
 from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.newest.held import Cells
 
-__all__ = ["StatefulProgram"]
-
 FRAME_ROWS = 10_000
-"""The most rows of one pandas frame, as spark.sql.execution.arrow.maxRecordsPerBatch has them."""
+"""The most rows of one pandas frame: the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +41,8 @@ class StatefulProgram:
         fields: For each variable the Arrow columns of its further key, and of its values.
         columns, key, output: Spark's schemas of rows, keys and new rows.
         arrow: The Arrow columns of new rows.
-        pandas: Whether it takes and gives pandas frames in place of Rows.
-        time: The time that it has.
+        pandas: Whether its rows are pandas frames, not Rows.
+        time: The time by which its timers are due.
         zone: The session's time zone.
         initial: Spark's schema of the rows of an initial state.
     """
@@ -123,7 +121,7 @@ class StatefulProgram:
         return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.WATERMARK_BEFORE else -1)
 
     def _taken(self, rows: pa.Table, columns: StructType) -> Callable[[int, int], Iterator[Any]]:
-        """Return a function of two places that gives the rows between them as the processor takes them."""
+        """Return a function of two places that returns the rows between them in the form of the processor."""
         if not self.pandas:
             every = rows_of(rows, columns, self.processor) if len(rows) else []
             return lambda begin, end: iter(every[begin:end])
@@ -137,7 +135,7 @@ class StatefulProgram:
         )
 
     def _frame(self, rows: pa.Table, columns: StructType) -> Any:
-        """Return rows as the pandas frame that PySpark makes of them: NULLs of numbers are NaN there."""
+        """Return rows as PySpark's pandas frame of them: NULLs of numbers are NaN there."""
         first, *others = ArrowBatchTransformer.to_pandas(rows, self.zone, columns)
         frame: Any = first.to_frame()
         for each in others:
@@ -145,7 +143,7 @@ class StatefulProgram:
         return frame
 
     def _table(self, given: Iterable[Any]) -> pa.Table | None:
-        """Return what the processor gave as one table."""
+        """Return the processor's rows as one table."""
         try:
             if not self.pandas:
                 return table_of(list(given), self.output).cast(self.arrow)

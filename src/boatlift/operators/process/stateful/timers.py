@@ -11,8 +11,6 @@ from boatlift.state.column import Column
 from boatlift.state.newest.codec import NewestCodec
 from boatlift.state.newest.held import Cells
 
-__all__ = ["SET_TIMERS", "KeyTimers", "timers_codec"]
-
 SET_TIMERS = "timers"
 """The part of the state with the timers of each key, for `listTimers`."""
 

@@ -11,8 +11,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.state.newest.codec import NewestCodec
 
-__all__ = ["EXPIRES", "KINDS", "StateRecorder", "Variable"]
-
 KINDS = ("value", "list", "map")
 
 EXPIRES = "_expires"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boatlift.kernels.step_state import NO_WATERMARK
-from boatlift.operators.lateness.task import WatermarkTask, watermark_after
+from boatlift.operators.watermark.task import WatermarkTask, watermark_after
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 
@@ -45,28 +45,30 @@ def test_a_row_at_the_bound_is_in_time_and_one_a_microsecond_before_it_is_late(t
     times = [999_000, 999_999, 1_000_000, 1_000_001, None, -1, 0]
     receipt, handed = judged(tmp_path, times, late=late)
     assert handed == ([999_000, 999_999, -1, 0] if late else [1_000_000, 1_000_001, None])
-    assert (receipt.rows_in, receipt.late, receipt.latest) == (7, 4, 1_000)
+    assert (receipt.rows_in, receipt.report["late"], receipt.report["latest"]) == (7, 4, 1_000)
 
 
 def test_of_times_before_1970_the_earlier_one_is_late(tmp_path: Path) -> None:
     receipt, handed = judged(tmp_path, [-1_001, -1_000, -999, -1_000_000], bound=-1)
     assert handed == [-1_000, -999]
-    assert (receipt.late, receipt.latest) == (2, -1), "a time is of the millisecond in which it lies"
+    assert (receipt.report["late"], receipt.report["latest"]) == (2, -1), (
+        "a time is of the millisecond in which it lies"
+    )
 
 
 def test_rows_of_one_step_do_not_judge_one_another(tmp_path: Path) -> None:
     receipt, handed = judged(tmp_path, [9_000_000], [1_000_000], [8_000_000, 1_000_000])
     assert handed == [9_000_000, 1_000_000, 8_000_000, 1_000_000]
-    assert (receipt.late, receipt.latest) == (0, 9_000)
+    assert (receipt.report["late"], receipt.report["latest"]) == (0, 9_000)
 
 
 def test_before_the_first_row_nothing_is_late_and_without_times_nothing_moves(tmp_path: Path) -> None:
     least = -(1 << 60)
     assert judged(tmp_path, [least, None], bound=NO_WATERMARK)[1] == [least, None]
     receipt, handed = judged(tmp_path, [None], [None, None])
-    assert (handed, receipt.late, receipt.latest) == ([None] * 3, 0, None)
+    assert (handed, receipt.report["late"], receipt.report["latest"]) == ([None] * 3, 0, None)
     receipt, handed = judged(tmp_path)
-    assert (handed, receipt.rows_in, receipt.late, receipt.latest) == ([], 0, 0, None)
+    assert (handed, receipt.rows_in, receipt.report["late"], receipt.report["latest"]) == ([], 0, 0, None)
 
 
 def test_times_without_a_zone_are_judged_the_same(tmp_path: Path) -> None:
@@ -83,7 +85,9 @@ def test_the_bound_follows_the_latest_of_all_tasks_and_never_goes_back(
     """Law: after a row no later row makes the bound earlier; what all tasks saw counts, whatever their order."""
     bound = NO_WATERMARK
     for times in [[before + lateness], *latest]:
-        receipts = [TaskReceipt(number, 0, 0, 0, {}, latest=time) for number, time in enumerate(times)]
+        receipts = [
+            TaskReceipt(number, 0, 0, 0, {}, report={"late": 0, "latest": time}) for number, time in enumerate(times)
+        ]
         after = watermark_after(bound, receipts, lateness)
         assert after == watermark_after(bound, receipts[::-1], lateness)
         assert after == max([bound, *(time - lateness for time in times if time is not None)])

@@ -1,0 +1,1 @@
+"""Watermarks: the allowed lateness of rows, the event time that follows from it, and late rows."""

@@ -1,0 +1,124 @@
+"""Watermarks on Spark: rows as they are, judged by the tasks of the last stage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import TimestampType
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.errors import InvalidError
+from boatlift.kernels.step_state import NO_WATERMARK, StepTime
+from boatlift.operators.watermark.operator import LateRows, Watermark
+from boatlift.operators.watermark.task import LATE, WatermarkTask, watermark_after
+from boatlift.runtime.engine import StepResult
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.spark.compile.operator import Columns, Compiled, Kit
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.planner import LastStage, StepPlan
+from boatlift.spark.jobs.row_steps import JobSteps
+from boatlift.spark.jobs.steps import HasSteps
+from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, to_json
+
+
+class WatermarkSteps(JobSteps):
+    """Steps with the watermark, and the number of late rows, as state.
+
+    Args:
+        unit: The unit.
+        jobs: The dataflow's jobs.
+        operator: The operator.
+    """
+
+    reads_runs: ClassVar[bool] = True
+
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, operator: Watermark | LateRows) -> None:
+        super().__init__(unit, jobs)
+        self._operator = operator
+
+    def run(self, take: StepInput, state: Any) -> StepResult:
+        recorded = RunsPayload(()) if state is None else payload_of(state)
+        assert isinstance(recorded, RunsPayload)
+        before = NO_WATERMARK if recorded.bounds is None else recorded.bounds[1]
+        clock, seed = clock_of(take)
+        times = [StepTime(before, before, seed, clock)]
+        (receipts,), seconds = self._jobs.explained(self._unit, take, partial(self._job, (take,), dict, times))
+        after = watermark_after(before, receipts, self._operator.lateness_ms)
+        late = recorded.report.get(LATE, 0) + sum(receipt.report[LATE] for receipt in receipts)
+        kept = to_json(RunsPayload((), bounds=(before, after), report={LATE: late}))
+        return self._jobs.result(self._unit, take, receipts, kept, seconds, bounds=(before, after))
+
+    def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:
+        planner = self._jobs.planner
+        task = WatermarkTask(planner.stage_task(self._unit), self._operator.column, self._operator.emits_late)
+        return planner.staged(self._unit, frame, task, last_stage)
+
+    def _planned(self, frame: DataFrame, weight: int, number: int) -> StepPlan:
+        del weight
+        return StepPlan(self._small(frame), self._jobs.planner.parameters(number, state=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledWatermark(Compiled, HasSteps):
+    """A watermark or late rows, compiled."""
+
+    selects: ClassVar[bool] = True
+
+    operator: Watermark | LateRows
+
+    def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
+        del clock, state
+        (rows,) = inputs
+        assert rows is not None
+        weight = [WEIGHT] if self.columns.changes else []
+        return rows.select(*(quoted(name) for name in (*self.columns.names, *weight)))
+
+    def steps(self, unit: CompiledUnit, jobs: Jobs) -> WatermarkSteps:
+        return WatermarkSteps(unit, jobs, self.operator)
+
+
+def compile_late_rows(operator: LateRows | Watermark, inputs: Sequence[Columns], kit: Kit) -> CompiledWatermark:
+    """Compile late rows.
+
+    Raises:
+        InvalidError: `[SCHEMA_MISMATCH]` there is no such column; `[TYPE_REFUSED]` it is no TIMESTAMP, or a column's
+            values cannot be compared.
+    """
+    del kit
+    (takes,) = inputs
+    name, column = operator.name, operator.column
+    if column not in takes.names:
+        raise InvalidError(
+            "SCHEMA_MISMATCH",
+            f"{name} goes by {column}, which {takes.origin} does not have: it has {', '.join(takes.names)}",
+        )
+    kind = takes.schema[column].dataType
+    if not isinstance(kind, TimestampType):
+        raise InvalidError(
+            "TYPE_REFUSED",
+            f"{name} goes by {column}, a {kind.simpleString()}: cast it to TIMESTAMP in a transform before it",
+        )
+    refuse_maps(takes.schema, name)
+    columns = Columns(name, takes.schema, takes.changes)
+    return CompiledWatermark(columns=columns, operator=operator, keys=() if takes.changes else None)
+
+
+def compile_watermark(operator: Watermark, inputs: Sequence[Columns], kit: Kit) -> CompiledWatermark:
+    """Compile a watermark.
+
+    Raises:
+        InvalidError: as `compile_late_rows`.
+    """
+    (takes,) = inputs
+    made = compile_late_rows(operator, inputs, kit)
+    keys = () if takes.changes else takes.keys  # a late change leaves the row that it replaces
+    return replace(made, columns=replace(made.columns, keys=keys, has_watermark=True, watermark_column=operator.column))
+
+
+COMPILERS = {Watermark: compile_watermark, LateRows: compile_late_rows}
