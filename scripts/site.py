@@ -64,10 +64,11 @@ def _documented() -> list[str]:
 
 
 def commands() -> str:
-    """Return the page of the commands: the help that each prints."""
-    names = ["run", "plan", "look", "status", "explain", "gc", "log", "bad-rows", "checkpoints", "verify", "simulate"]
+    """Return the page of the commands: the help that each prints, in the order of the program."""
+    from boatlift.console.app import app
+
     parts = ["# Commands\n"]
-    for name in names:
+    for name in (name for name in app if not name.startswith("-")):
         told = subprocess.run(
             [sys.executable, "-m", "boatlift.console", name, "--help"],
             capture_output=True, text=True, check=True, env={"COLUMNS": "100", "TERM": "dumb"},
