@@ -206,3 +206,13 @@ def test_the_walk_through_a_step_names_functions_that_are_there() -> None:
     package = Path(bl.__file__).parent
     assert [(path, name) for path, name in named if name not in names_in(package / path)] == []
     assert len(text.splitlines()) <= 120
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    spec = importlib.util.spec_from_file_location("documentation_site", ROOT / "scripts" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    page = site.api()  # ends the process if a name is in no group
+    assert [name for name in bl.__all__ if f"bl.{name}" not in page] == []

@@ -22,7 +22,7 @@ from support.pages import ROOT, TUTORIAL, Block, blocks_of, grown
 __all__ = ["Reader", "cut_year", "matches", "typed"]
 
 CUT = "python ../examples/cut_flights.py year"
-INSTALLS = ("pip install", "python3 -m venv", "mkdir try &&", "mkdir -p try &&")
+INSTALLS = ("pip install", "python3 -m venv", "mkdir try &&")
 
 
 def cut_year(folder: Path) -> Path:
