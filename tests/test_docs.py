@@ -156,7 +156,11 @@ def test_no_other_page_has_a_list_of_words() -> None:
 def test_the_glossary_is_one_hop_from_readme_and_leads_to_what_it_rests_on() -> None:
     assert (GLOSSARY, "") in links_of(README)
     led = {path for path, _ in links_of(GLOSSARY)}
-    assert {DESIGN, ROOT / "docs/formats/run.md", ROOT / "docs/decisions/0002-one-object-numbering-as-the-fence.md"} <= led
+    assert {
+        DESIGN,
+        ROOT / "docs/formats/run.md",
+        ROOT / "docs/decisions/0002-one-object-numbering-as-the-fence.md",
+    } <= led
 
 
 def test_architecture_has_two_pages_at_most() -> None:
@@ -182,7 +186,7 @@ def test_readme_is_a_front_page() -> None:
     assert len(text.encode()) <= 9 * 1024
 
 
-@pytest.mark.parametrize("page", [README, ARCHITECTURE, DESIGN, GLOSSARY, *FOLLOWED, *PAGES_OF_GUIDE], ids=short)
+@pytest.mark.parametrize("page", [*NARROW, GLOSSARY, WALK, *FOLLOWED], ids=short)
 def test_lines_have_120_columns_at_most_but_for_tables_and_code(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
