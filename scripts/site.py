@@ -6,16 +6,26 @@ in the site too; the pages of the API and of the commands are made from the code
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
 import sys
+from operator import attrgetter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = ROOT / "build" / "pages"
 SITE = ROOT / "site"
-COPIED = ("*.md", "LICENSE", "docs/**/*.md", "benchmarks/*.md", "benchmarks/results/*", "examples/*.py")
+COPIED = (
+    "*.md",
+    "LICENSE",
+    "docs/**/*.md",
+    "docs/site.css",
+    "benchmarks/*.md",
+    "benchmarks/results/*",
+    "examples/*.py",
+)
 ELSEWHERE = re.compile(r"""(?:<(?:script|img|iframe)[^>]+src|<link[^>]+rel="stylesheet"[^>]+href)="(?:https?:)?//""")
 
 
@@ -47,30 +57,58 @@ def main() -> None:
         sys.exit(f"pages fetch something from elsewhere: {', '.join(fetched[:5])}")
 
 
-def api() -> str:
-    """Return the page of the API: every public name, from its docstring."""
-    import boatlift as bl
+GROUPS = {
+    "The program": ("Dataflow", "Stream", "Grouped", "window"),
+    "Sources": ("files", "kafka.source", "push", "generator"),
+    "Sinks": ("sqlite", "parquet", "kafka.sink", "foreach", "http_post", "stdout"),
+    "Policies": ("Ephemeral", "Lazy", "Eager", "History", "Batch"),
+    "Inside of transforms": ("now", "rand", "uuid", "call"),
+    "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
+    "Run and look": ("session", "run", "start", "Running", "Progress", "plan", "status", "Receipt", "Delivery"),
+    "Errors": (
+        "BoatliftError", "InvalidError", "DataError", "DivergedError", "UnavailableError", "UserCodeError",
+        "FencedError", "InternalError",
+    ),
+}  # fmt: skip
+"""The public names in the order of a program, not of the alphabet. `Grouped` is what `group_by` returns."""
 
-    parts = ["# API\n"]
-    parts += [f"::: boatlift.{getattr(bl, name).__module__.removeprefix('boatlift.')}.{name}" for name in _documented()]
+INSIDE = "!^(_.*|unused|ticks|has_ticks|check|add|add_view|adding|upserts_of|asks_rows|judges_rows|is_bound_alone)$"
+"""What classes of the API have for Boatlift's own rooms alone."""
+
+
+def api() -> str:
+    """Return the page of the API: every public name, from its docstring.
+
+    Raises:
+        SystemExit: a public name is in no group, or a group has a name that is not public.
+    """
+    import boatlift as bl
+    from boatlift.api.grouped import Grouped
+
+    grouped = [name for names in GROUPS.values() for name in names]
+    if {name.partition(".")[0] for name in grouped} != {*bl.__all__, "Grouped"}:
+        sys.exit(f"the groups of the API's page differ from boatlift.__all__: {sorted(set(bl.__all__) ^ set(grouped))}")
+    parts = ["# API\n\n`import boatlift as bl`. An example of most things is on a page of the guide."]
+    for title, names in GROUPS.items():
+        parts.append(f"## {title}")
+        for name in names:
+            found = Grouped if name == "Grouped" else attrgetter(name)(bl)
+            heading = "stream.group_by(…)" if name == "Grouped" else f"bl.{name}"
+            options = {"heading": heading, "toc_label": name, "heading_level": 3, "filters": [INSIDE]}
+            shown = "\n".join(f"      {option}: {json.dumps(value)}" for option, value in options.items())
+            parts.append(f"::: {found.__module__}.{found.__name__}\n    options:\n{shown}")
     return "\n\n".join(parts) + "\n"
 
 
-def _documented() -> list[str]:
-    import boatlift as bl
-
-    named = [name for name in bl.__all__ if getattr(getattr(bl, name), "__module__", "").startswith("boatlift")]
-    return [name for name in named if getattr(bl, name).__name__ == name]
-
-
 def commands() -> str:
-    """Return the page of the commands: the help that each prints."""
-    names = ["run", "plan", "look", "status", "explain", "gc", "log", "bad-rows", "checkpoints", "verify", "simulate"]
+    """Return the page of the commands: the help that each prints, in the order of the program."""
+    from boatlift.console.app import app
+
     parts = ["# Commands\n"]
-    for name in names:
+    for name in (name for name in app if not name.startswith("-")):
         told = subprocess.run(
             [sys.executable, "-m", "boatlift.console", name, "--help"],
-            capture_output=True, text=True, check=True, env={"COLUMNS": "100", "TERM": "dumb"},
+            capture_output=True, text=True, check=True, env={"COLUMNS": "96", "TERM": "dumb"},
         )  # fmt: skip
         parts.append(f"## boatlift {name}\n\n```text\n{told.stdout.rstrip()}\n```\n")
     return "\n".join(parts)

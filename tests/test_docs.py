@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import re
@@ -11,9 +12,10 @@ import pytest
 
 import boatlift as bl
 from boatlift.conditions import CONDITIONS
-from support.pages import ROOT, anchors_of, links_of
+from support.pages import FOLLOWED, ROOT, anchors_of, links_of
 
 README, ARCHITECTURE, DESIGN = ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "docs" / "design.md"
+GLOSSARY, WALK = ROOT / "docs" / "glossary.md", ROOT / "docs" / "a-step.md"
 PAGES = [README, ARCHITECTURE, ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES += sorted((ROOT / "benchmarks").glob("*.md"))
 
@@ -22,28 +24,60 @@ NARROW += sorted((ROOT / "docs" / "decisions").glob("*.md"))
 
 WORDS = {
     "step",
-    "epoch",
-    "unit",
+    "source",
+    "sink",
+    "transform",
+    "view",
     "processor",
+    "unit",
+    "epoch",
+    "batch",
+    "policy",
+    "regime",
+    "ephemeral",
+    "lazy",
+    "eager",
+    "History",
+    "checkpoint",
+    "determinant",
     "position",
     "cursor",
-    "determinant",
+    "payload",
+    "logged message",
     "frontier",
-    "checkpoint",
-    "fixed",
     "stable frontier",
+    "logical time",
     "projection",
+    "fixed",
     "widening",
     "release rule",
+    "watermark",
+    "lateness",
+    "dead letters",
+    "set aside",
+    "skip",
+    "ledger",
+    "at least once",
+    "exactly once",
+    "cached plan",
+    "long-running job",
+    "barrier tasks",
+    "iteration",
+    "loop checkpoint",
+    "compacted segment",
+    "key checkpoint",
     "run",
-    "payload",
+    "delta",
+    "tier",
+    "store",
+    "claim",
     "fence",
+    "zombie",
     "key group",
     "rescale",
-    "policy",
     "incarnation",
-    "integral",
 }
+"""Words without which the code and the pages cannot be read."""
 
 
 def short(page: Path) -> str:
@@ -102,19 +136,31 @@ def test_what_a_room_exports_can_be_imported(room: str) -> None:
     assert [name for name in getattr(module, "__all__", ()) if not hasattr(module, name)] == []
 
 
-def test_the_glossary_defines_each_word_and_leads_on() -> None:
-    text = ARCHITECTURE.read_text(encoding="utf-8")
+def test_the_glossary_defines_each_word_once_in_one_sentence_and_leads_on() -> None:
+    text = GLOSSARY.read_text(encoding="utf-8")
     rows = re.findall(r"^\| \*\*(.+?)\*\* \| (.+?) \| (.+?) \|$", text, re.MULTILINE)
-    assert {word for word, _, _ in rows} == WORDS
-    assert [word for word, meaning, more in rows if len(meaning) < 30 or "](" not in more] == []
+    words = [word for word, _, _ in rows]
+    assert sorted(set(words)) == sorted(words)
+    assert set(words) >= WORDS
+    assert [word for word, meaning, more in rows if len(meaning) < 20 or "](" not in more] == []
+    assert [word for word, meaning, _ in rows if re.search(r"\. |\.$", meaning)] == []
 
 
-def test_the_glossary_is_one_hop_from_readme_and_what_it_leads_to_is_two() -> None:
-    assert (ARCHITECTURE, "words") in links_of(README)
-    one = {README, *(path for path, _ in links_of(README))}
-    two = one | {path for page in one if page.suffix == ".md" for path, _ in links_of(page)}
-    fence = ROOT / "docs/decisions/0002-one-object-numbering-as-the-fence.md"
-    assert {DESIGN, ROOT / "docs/formats/run.md", fence} <= two
+def test_no_other_page_has_a_list_of_words() -> None:
+    lists = [
+        page for page in PAGES if page != GLOSSARY and re.search(r"^\| word \|", page.read_text("utf-8"), re.MULTILINE)
+    ]
+    assert lists == []
+
+
+def test_the_glossary_is_one_hop_from_readme_and_leads_to_what_it_rests_on() -> None:
+    assert (GLOSSARY, "") in links_of(README)
+    led = {path for path, _ in links_of(GLOSSARY)}
+    assert {
+        DESIGN,
+        ROOT / "docs/formats/run.md",
+        ROOT / "docs/decisions/0002-one-object-numbering-as-the-fence.md",
+    } <= led
 
 
 def test_architecture_has_two_pages_at_most() -> None:
@@ -140,7 +186,37 @@ def test_readme_is_a_front_page() -> None:
     assert len(text.encode()) <= 9 * 1024
 
 
-@pytest.mark.parametrize("page", NARROW, ids=short)
+@pytest.mark.parametrize("page", [*NARROW, GLOSSARY, WALK, *FOLLOWED], ids=short)
 def test_lines_have_120_columns_at_most_but_for_tables_and_code(page: Path) -> None:
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     assert [line for line in text.splitlines() if len(line) > 120 and not line.startswith("|")] == []
+
+
+def names_in(path: Path) -> set[str]:
+    """The functions and classes of a module, methods as `Class.method`."""
+    found = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            found.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)}
+    return found
+
+
+def test_the_walk_through_a_step_names_functions_that_are_there() -> None:
+    text = WALK.read_text(encoding="utf-8")
+    named = re.findall(r"^\| `([\w/]+\.py)` \| `([\w.]+)` \|", text, re.MULTILINE)
+    assert len(named) > 30
+    package = Path(bl.__file__).parent
+    assert [(path, name) for path, name in named if name not in names_in(package / path)] == []
+    assert len(text.splitlines()) <= 120
+
+
+def test_the_page_of_the_api_has_every_public_name() -> None:
+    spec = importlib.util.spec_from_file_location("documentation_site", ROOT / "scripts" / "site.py")
+    assert spec is not None
+    assert spec.loader is not None
+    site = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site)
+    page = site.api()  # ends the process if a name is in no group
+    assert [name for name in bl.__all__ if f"bl.{name}" not in page] == []

@@ -28,7 +28,8 @@ from boatlift.dataflow.processors import SinkSpec
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.commands import exit_status
-from support.pages import ROOT, TEXT, block_of_file, blocks, built
+from support.pages import TEXT, block_of_file, blocks, built, flights_of
+from support.reader import cut_year
 from support.receiver import receiving
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from boatlift.testing.kafka_broker import KafkaBroker
 
-FIRST, FUNCTIONS, JOINS = "A first real pipeline", "Call your own functions", "Joins, batches and merges"
+FUNCTIONS, JOINS = "Call your own functions", "Joins, batches and merges"
 AGGREGATES, PROCESSORS = "Aggregates", "State and timers of your own"
 EVENT_TIME = "Late rows, windows that end, rows that leave"
 LOOPS = "Loops"
@@ -48,26 +49,9 @@ COMMANDS = re.findall(r"^\| `(boatlift .+?)` \|", TEXT, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder laid out as a clone is after `make setup`, with the first example's file in `try`."""
-    folder = tmp_path_factory.mktemp("checkout")
-    (folder / ".venv").symlink_to(sys.prefix)
-    for name in ("examples", "requirements"):
-        (folder / name).symlink_to(ROOT / name)
-    (folder / "try").mkdir()
-    (folder / "try" / "flights.py").write_text(block_of_file("flights.py").text, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def printed(checkout: Path) -> str:
-    """What the first example's shell block prints."""
-    (shell,) = blocks(FIRST, "sh")
-    done = subprocess.run(
-        ["sh", "-e"], input=shell.text, cwd=checkout, env=os.environ, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+def year(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The flights of a year, a file a week."""
+    return cut_year(tmp_path_factory.mktemp("clone"))
 
 
 @pytest.fixture
@@ -104,39 +88,6 @@ def test_the_first_program_prints_what_is_printed_below_it(tmp_path: Path) -> No
     assert told[-1] == last
 
 
-@pytest.mark.spark
-def test_the_first_example_prints_what_is_printed_below_it(printed: str) -> None:
-    (shell,) = blocks(FIRST, "sh")
-    expected = [line.removeprefix("# ") for line in shell.text.splitlines() if line.startswith("# ")]
-    assert len(expected) == 3
-    assert printed.splitlines()[-3:] == expected
-
-
-@pytest.mark.spark
-@pytest.mark.usefixtures("printed", "spark")
-def test_the_first_example_goes_on_from_python_and_its_history_sums_up_to_its_answers(
-    checkout: Path, place: Callable[[Path], None]
-) -> None:
-    place(checkout / "try")
-    (notebook,) = [block for block in blocks(FIRST, "python") if "bl.run(" in block.text]
-    (reading,) = blocks("Read the results", "python")
-    names: dict[str, Any] = {"F": F}
-    exec(compile(notebook.text, "a page", "exec"), names)
-    shown = []
-    # The JVM of these tests was started in another folder than a reader's.
-    for statement in ast.parse(reading.text.replace('"history"', repr(str(Path.cwd() / "history")))).body:
-        if isinstance(statement, ast.Expr):
-            shown.append(eval(compile(ast.Expression(statement.value), "a page", "eval"), names).collect())
-        else:
-            exec(compile(ast.Module([statement], []), "a page", "exec"), names)
-    now, total, ever = shown
-    with closing(sqlite3.connect("answers.db")) as database:
-        answers = database.execute("SELECT * FROM delays").fetchall()
-    assert sorted(map(tuple, now)) == sorted(answers)
-    assert total == [(sum(row[2] for row in answers),)]
-    assert len(ever) > len(now)
-
-
 def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     """Plan a flow; what nothing reads gets a sink first, since a fragment of a page may end there."""
     read = {upstream for processor in flow.processors.values() for upstream in processor.reads}
@@ -148,13 +99,34 @@ def planned(flow: bl.Dataflow, capsys: pytest.CaptureFixture[str]) -> dict[str, 
 
 
 @pytest.fixture
-def weeks(checkout: Path, printed: str, tmp_path: Path, place: Callable[[Path], None]) -> Path:
+def weeks(year: Path, tmp_path: Path, place: Callable[[Path], None]) -> Path:
     """An empty folder but for the first nine weeks of flights."""
-    (tmp_path / "data" / "flights").mkdir(parents=True)
-    for week in sorted((checkout / "try" / "data" / "flights").iterdir())[:9]:
-        shutil.copy(week, tmp_path / "data" / "flights")
+    (tmp_path / "weeks").mkdir()
+    for week in sorted(year.iterdir())[:9]:
+        shutil.copy(week, tmp_path / "weeks")
     place(tmp_path)
     return tmp_path
+
+
+def test_reading_the_results_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
+        week.unlink()
+    bl.run(built()["flow"], "out/store", available_now=True, spark=spark)
+    (reading,) = blocks("Read the results", "python")
+    names: dict[str, Any] = {"F": F, "spark": spark}
+    shown = []
+    # The JVM of these tests was started in another folder than a reader's.
+    for statement in ast.parse(reading.text.replace('"out/history"', repr(str(weeks / "out" / "history")))).body:
+        if isinstance(statement, ast.Expr):
+            shown.append(eval(compile(ast.Expression(statement.value), "a page", "eval"), names).collect())
+        else:
+            exec(compile(ast.Module([statement], []), "a page", "exec"), names)
+    now, total, ever = shown
+    with closing(sqlite3.connect("out/answers.db")) as database:
+        answers = database.execute("SELECT * FROM delays").fetchall()
+    assert sorted(map(tuple, now)) == sorted(answers)
+    assert total == [(sum(row[2] for row in answers),)]
+    assert len(ever) > len(now)
 
 
 @pytest.mark.usefixtures("spark")
@@ -213,34 +185,34 @@ def test_pushes_from_python_and_by_curl_are_answered_as_is_printed(
 
 
 def test_joins_and_functions_run_and_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[2:]:
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
         week.unlink()
     (weeks / "queries").mkdir()
     (weeks / "queries" / "1.csv").write_text("id,origin,dest\n1,JFK,LAX\n2,nowhere,LAX\n")
     functions, (joins,) = blocks(FUNCTIONS, "python"), blocks(JOINS, "python")
     flow = built(*(block.text for block in functions), joins.text)["flow"]
-    bl.run(flow, "store", available_now=True, spark=spark)
-    assert spark.read.parquet(str(weeks / "legs")).where("route = 'JFK-LAX'").count() > 0
-    assert spark.read.parquet(str(weeks / "fares")).select("price").distinct().collect() == [(3.0,)]
-    with closing(sqlite3.connect("answers.db")) as database:
+    bl.run(flow, "out/store", available_now=True, spark=spark)
+    assert spark.read.parquet(str(weeks / "out" / "legs")).where("route = 'JFK-LAX'").count() > 0
+    assert spark.read.parquet(str(weeks / "out" / "fares")).select("price").distinct().collect() == [(3.0,)]
+    with closing(sqlite3.connect("out/answers.db")) as database:
         replies = database.execute("SELECT * FROM replies ORDER BY id")
         assert [column[0] for column in replies.description] == ["id", "origin", "dest", "live_delay", "fit_expected"]
         assert [row[:3] for row in replies] == [(1, "JFK", "LAX"), (2, "nowhere", "LAX")]
 
 
 def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     (aggregates,) = blocks(AGGREGATES, "python")
     flow = built(aggregates.text)["flow"]
-    bl.run(flow, "store", available_now=True, spark=spark)
-    totals = spark.read.parquet(str(weeks / "total"))
+    bl.run(flow, "out/store", available_now=True, spark=spark)
+    totals = spark.read.parquet(str(weeks / "out" / "total"))
     (held,) = totals.groupBy("flights", "minutes").agg(F.sum("_weight").alias("weight")).where("weight > 0").collect()
-    weekly = spark.read.parquet(str(weeks / "weekly"))
+    weekly = spark.read.parquet(str(weeks / "out" / "weekly"))
     assert held["weight"] == 1
     assert weekly.agg(F.sum("flights")).collect()[0][0] == held["flights"]
     assert weekly.count() == 3 * weekly.select("origin").distinct().count()
-    with closing(sqlite3.connect("answers.db")) as database:
+    with closing(sqlite3.connect("out/answers.db")) as database:
         sizes = dict(database.execute("SELECT flights, routes FROM sizes"))
         routes = [count for (count,) in database.execute("SELECT flights FROM delays")]
     assert sizes == {size: routes.count(size) for size in routes}
@@ -248,20 +220,20 @@ def test_aggregates_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
 
 
 def test_late_flights_are_delivered(weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[2:]:
+    for week in sorted((weeks / "weeks").iterdir())[2:]:
         week.unlink()
     (deliveries,) = blocks(DELIVERIES, "python")
     flow = built(deliveries.text)["flow"]
     with receiving(8099) as desk:
-        bl.run(flow, "store", available_now=True, spark=spark)
+        bl.run(flow, "out/store", available_now=True, spark=spark)
     show_plan(flow, as_json=False)
     said = " ".join(capsys.readouterr().out.split())
     assert "log (the step under way may come again after a failure)" in said
     assert "desk (exactly once if the receiver ignores an Idempotency-Key that it knows)" in said
-    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True)
+    flown = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA", inferSchema=True)
     late = sorted((row["origin"], row["arr_delay"]) for row in flown.where("arr_delay > 300").collect())
     assert late
-    logged = [line.split(",") for line in Path("late.log").read_text().splitlines()]
+    logged = [line.split(",") for line in Path("out/late.log").read_text().splitlines()]
     assert sorted((origin, int(delay)) for _, origin, delay in logged) == late
     assert {int(step) for step, *_ in logged} == {0, 1}
     assert sorted((row["origin"], row["arr_delay"]) for row in desk.rows()) == late
@@ -285,12 +257,12 @@ def test_bad_rows_go_where_is_said(weeks: Path, spark: SparkSession) -> None:
 
 
 def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     (processors,) = blocks(PROCESSORS, "python")
-    bl.run(built(processors.text)["flow"], "store", available_now=True, spark=spark)
-    found = {(row["tailnum"], row["at"]) for row in spark.read.parquet(str(weeks / "streaks")).collect()}
-    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True).collect()
+    bl.run(built(processors.text)["flow"], "out/store", available_now=True, spark=spark)
+    found = {(row["tailnum"], row["at"]) for row in spark.read.parquet(str(weeks / "out" / "streaks")).collect()}
+    flown = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA", inferSchema=True).collect()
     late: dict[Any, int] = {}
     expected = set()
     for row in sorted(flown, key=lambda row: (row["time_hour"], row["sched_dep_time"])):
@@ -303,17 +275,17 @@ def test_the_processor_gives_what_is_said(weeks: Path, spark: SparkSession) -> N
 
 
 def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     (event_time,) = blocks(EVENT_TIME, "python")
-    bl.run(built(event_time.text)["flow"], "store", available_now=True, spark=spark)
-    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA").selectExpr(
+    bl.run(built(event_time.text)["flow"], "out/store", available_now=True, spark=spark)
+    flown = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA").selectExpr(
         "origin", "to_timestamp(time_hour) AS at"
     )
     last = flown.agg(F.max("at") - F.expr("INTERVAL 2 HOURS")).first()
     assert last is not None
     expected = flown.groupBy(F.window("at", "1 hour").alias("w"), "origin").count().where(F.col("w.end") <= last[0])
-    found = spark.read.parquet(str(weeks / "hours")).collect()
+    found = spark.read.parquet(str(weeks / "out" / "hours")).collect()
     assert Counter((row["window_start"], row["origin"], row["flights"]) for row in found) == Counter(
         (row["w"]["start"], row["origin"], row["count"]) for row in expected.collect()
     )
@@ -322,13 +294,13 @@ def test_windows_that_end_give_what_is_said(weeks: Path, spark: SparkSession) ->
 
 def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
     """Each pair of airports has the fewest flights that lead from one to the other."""
-    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     (loop,) = blocks(LOOPS, "python")
-    bl.run(built(loop.text)["flow"], "store", available_now=True, spark=spark)
-    with closing(sqlite3.connect("hops.db")) as database:
+    bl.run(built(loop.text)["flow"], "out/store", available_now=True, spark=spark)
+    with closing(sqlite3.connect("out/hops.db")) as database:
         found = {(origin, dest): flights for origin, dest, flights in database.execute("SELECT * FROM hops")}
-    flown = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA").where("arr_delay IS NOT NULL")
+    flown = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA").where("arr_delay IS NOT NULL")
     legs = {(row["origin"], row["dest"]) for row in flown.select("origin", "dest").distinct().collect()}
     legs |= {(dest, origin) for origin, dest in legs}
     expected = {}
@@ -344,12 +316,12 @@ def test_the_loop_gives_what_is_said(weeks: Path, spark: SparkSession) -> None:
 
 
 def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
-    for week in sorted((weeks / "data" / "flights").iterdir())[3:]:
+    for week in sorted((weeks / "weeks").iterdir())[3:]:
         week.unlink()
     views, _ = blocks(VIEWS, "python")
     flow = built(views.text)["flow"]
-    bl.run(flow, "store", available_now=True, spark=spark)
-    with closing(sqlite3.connect("answers.db")) as database:
+    bl.run(flow, "out/store", available_now=True, spark=spark)
+    with closing(sqlite3.connect("out/answers.db")) as database:
         ranking = database.execute("SELECT origin, dest, delay, place FROM worst ORDER BY origin, place").fetchall()
         delays = database.execute(
             "SELECT origin, dest, delay FROM delays WHERE flights >= 10 ORDER BY origin, delay DESC, dest"
@@ -359,9 +331,9 @@ def test_views_give_what_is_said(weeks: Path, spark: SparkSession) -> None:
         worst = [row for row in delays if row[0] == origin][:3]
         expected += [(*row, place) for place, row in enumerate(worst, 1)]
     assert ranking == expected
-    competition = spark.read.parquet(str(weeks / "competition"))
+    competition = spark.read.parquet(str(weeks / "out" / "competition"))
     held = competition.groupBy("carrier", "flights_on_its_routes", "fastest").agg(F.sum("_weight").alias("weight"))
-    rows = spark.read.csv(str(weeks / "data" / "flights"), header=True, nullValue="NA", inferSchema=True)
+    rows = spark.read.csv(str(weeks / "weeks"), header=True, nullValue="NA", inferSchema=True)
     clean = rows.where("arr_delay IS NOT NULL").withColumn("speed", F.col("distance") / F.col("air_time"))
     routes = rows.select("origin", "dest", "carrier").distinct()
     batch = clean.drop("carrier").join(routes, ["origin", "dest"]).groupBy("carrier")
@@ -414,7 +386,7 @@ def test_every_command_of_the_table_ends_well(
     weeks: Path, spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     # With this policy every step stays on the record, so that there is one to look at.
-    text = block_of_file("flights.py").text
+    text = flights_of(2)
     assert "Lazy(every=20)" in text
     (weeks / "flights.py").write_text(text.replace("Lazy(every=20)", "Lazy(every=None)"), encoding="utf-8")
     names: dict[str, Any] = {}
@@ -432,12 +404,12 @@ def test_every_command_of_the_table_ends_well(
 
 @pytest.mark.spark
 def test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store(weeks: Path) -> None:
-    data = weeks / "data" / "flights"
+    data = weeks / "weeks"
     _, second, *others = sorted(data.iterdir())
     second.rename(data / ".second")
     for week in others:
         week.unlink()
-    (weeks / "flights.py").write_text(block_of_file("flights.py").text, encoding="utf-8")
+    (weeks / "flights.py").write_text(flights_of(2), encoding="utf-8")
     main = block_of_file("main.py").text
     assert '"/shared/store", spark' in main
     (weeks / "main.py").write_text(main.replace('"/shared/store", spark', '"store", available_now=True, spark'))
@@ -460,4 +432,4 @@ def test_the_commands_for_a_cluster_run_one_after_the_other_on_one_store(weeks: 
             (data / ".second").rename(second)
     status = Log.open(LocalStore.open(weeks / "store", create=False), None)
     assert status.history.stopped
-    assert len(list((weeks / "history").glob("*.parquet"))) == 2
+    assert len(list((weeks / "out" / "history").glob("*.parquet"))) == 2

@@ -1,4 +1,4 @@
-"""The code that README, the tutorial, the guide and the page on operating print, as their readers would take it."""
+"""The code of README, quickstart, tutorial, guide and the page on operating, as their readers would take it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["PAGES", "ROOT", "TEXT", "Block", "anchors_of", "block_of_file", "blocks", "built", "links_of"]
+__all__ = [
+    "FOLLOWED",
+    "PAGES",
+    "ROOT",
+    "TEXT",
+    "TUTORIAL",
+    "Block",
+    "anchors_of",
+    "block_of_file",
+    "blocks",
+    "blocks_of",
+    "built",
+    "flights_of",
+    "grown",
+    "links_of",
+]
 
 ROOT = Path(__file__).parents[2]
+TUTORIAL = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+FOLLOWED = [ROOT / "docs" / "quickstart.md", *TUTORIAL]
+"""The pages that a reader follows from the first block to the last; `test_tutorial.py` does."""
+
 PAGES = [
     ROOT / "README.md",
-    ROOT / "docs" / "tutorial.md",
+    *FOLLOWED,
     *sorted((ROOT / "docs" / "guide").glob("*.md")),
     ROOT / "docs" / "operate.md",
     ROOT / "docs" / "limits.md",
@@ -46,12 +65,13 @@ def blocks(section: str | None = None, language: str | None = None) -> list[Bloc
     return [
         block
         for page in PAGES
-        for block in _blocks_of(page)
+        for block in blocks_of(page)
         if (section is None or block.section == section) and (language is None or block.language == language)
     ]
 
 
-def _blocks_of(page: Path) -> Iterator[Block]:
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the blocks of one page in order."""
     heading = ""
     opened: tuple[str, int] | None = None
     lines = page.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -87,9 +107,37 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def grown(program: str, block: Block) -> str:
+    """Return the program of the tutorial after a block of it: its beginning, an addition, or a changed line."""
+    if block.language == "diff":
+        removed, added = (
+            "".join(line[1:] for line in block.text.splitlines(keepends=True) if line[0] == sign) for sign in "-+"
+        )
+        assert program.count(removed) == 1, f"{block.page} line {block.line} changes what is not there"
+        return program.replace(removed, added)
+    first, _, rest = block.text.partition("\n")
+    if first == "# flights.py, added":
+        return program + rest
+    assert first == "# flights.py"
+    return block.text
+
+
+def flights_of(page: int) -> str:
+    """Return `flights.py` as it is at the end of a page of the tutorial, counted from 1."""
+    program = ""
+    for block in (block for each in TUTORIAL[:page] for block in blocks_of(each)):
+        if block.language == "diff" or re.match(r"# flights\.py(?:, added)?\n", block.text):
+            program = grown(program, block)
+    return program
+
+
 def built(*parts: str, without: str = "") -> dict[str, Any]:
-    """Execute the tutorial's file, and parts of pages after it; return what they name."""
+    """Execute the program that the guide adds to (the tutorial's second page), and parts of the guide after it.
+
+    Returns:
+        What they name.
+    """
     names: dict[str, Any] = {}
-    for text in (block_of_file("flights.py").text, *parts):
+    for text in (flights_of(2), *parts):
         exec(compile(text.replace(without, "") if without else text, "a page", "exec"), names)
     return names
