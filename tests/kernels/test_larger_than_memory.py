@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -70,10 +71,10 @@ def test_a_step_over_it_is_right(tmp_path: Path) -> None:
         made.append(run)
     assert sum(run.size for run in made) > 2 * ROOM
     (tmp_path / "runs").write_bytes(b"\n".join(msgspec.json.encode(run) for run in made))
-    tests = Path(__file__).parents[2]
+    paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         [sys.executable, "-c", STEP, str(tmp_path)],
-        env={"PYTHONPATH": str(tests), "OMP_NUM_THREADS": "1"},
+        env={"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
