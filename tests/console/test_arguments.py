@@ -38,6 +38,9 @@ def ends_with(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
         ("status --store s more", "boatlift status has no place for more: leave it out; boatlift status --help"),
         ("statu --store s", "there is no command statu: write status; boatlift --help"),
         ("zzz", "there is no command zzz; boatlift --help"),
+        ("start x:flow", "there is no command start: write run; boatlift --help"),
+        ("stop", "there is no command stop: press Ctrl-C where it runs, or send SIGTERM to its process, which"),
+        ("run x:flow --store s --master", "boatlift run needs a value for --master; boatlift run --help"),
         ("simulate --seed x", 'invalid value for --seed: unable to convert "x" into int; boatlift simulate --help'),
     ],
 )

@@ -18,7 +18,7 @@ from boatlift.api.options import renamed
 from boatlift.api.registry import ON_SPARK
 from boatlift.api.reports import status
 from boatlift.dataflow import Plan, plan
-from boatlift.errors import BoatliftError, InvalidError
+from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
@@ -112,7 +112,8 @@ class Running:
             self._error = error
         if (ended := self._error) is not None:
             told = str(ended) if isinstance(ended, BoatliftError) else repr(ended)
-            logger.error("%s runs no longer: %s (wait() raises it; start it again, and it goes on)", self._name, told)
+            advice = "" if isinstance(ended, FencedError) else "; start it again, and it goes on"
+            logger.error("%s runs no longer: %s (wait() raises it%s)", self._name, told, advice)
 
     @property
     def is_active(self) -> bool:

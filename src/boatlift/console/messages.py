@@ -44,6 +44,11 @@ class _Lines(logging.Handler):
 
 
 _RENAMED = {"--not-resident": "--short-jobs"}
+_OTHER_COMMANDS = {
+    "start": "write run",
+    "restart": "write run",
+    "stop": "press Ctrl-C where it runs, or send SIGTERM to its process, which boatlift status names",
+}
 
 
 @contextmanager
@@ -71,7 +76,7 @@ def _flaw(error: CycloptsError, command: str, commands: Iterable[str]) -> str:
             by_place = argument.field_info.is_positional
             name = argument.name.lstrip("-").upper() if by_place else (error.keyword or argument.name)
             others = [each for each in error.unused_tokens or () if each.startswith("--") and each != argument.name]
-            if misspelt := get_close_matches(argument.name, others, 1):
+            if error.keyword is None and (misspelt := get_close_matches(argument.name, others, 1)):
                 return f"{command} has no option {misspelt[0]}: write {argument.name}"
             return f"{command} needs a value for {name}"
         case UnknownOptionError(token=token):
@@ -81,7 +86,8 @@ def _flaw(error: CycloptsError, command: str, commands: Iterable[str]) -> str:
             known = [name for each in error.argument_collection for name in each.names]
             return f"{command} has no option {given}{_near(given, known)}"
         case UnknownCommandError(unused_tokens=[given, *_]):
-            return f"there is no command {given}{_near(given, commands)}"
+            advice = _OTHER_COMMANDS.get(given)
+            return f"there is no command {given}{_near(given, commands) if advice is None else f': {advice}'}"
         case UnusedCliTokensError(unused_tokens=[*more]):
             return f"{command} has no place for {shlex.join(more)}: leave it out"
         case _:
