@@ -56,7 +56,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
         program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
         environment: Versions and settings that results depend on.
         process: Distinguishes the process from earlier ones with the same number on that host
-            (`runtime/host/processes.py`); informative, empty if unknown.
+            (`runtime/host/ownership.py`); informative, empty if unknown.
         bytes_in_flight: Bytes in scratch above which the process asks sources for no further step; 0 if unknown.
     """
 
