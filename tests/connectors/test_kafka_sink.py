@@ -406,7 +406,7 @@ def test_a_topic_that_is_not_there_is_told(kafka_broker: KafkaBroker) -> None:
 def test_no_broker_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     from boatlift.connectors.kafka import topics
 
-    monkeypatch.setattr(topics, "PATIENCE", 1.0)
+    monkeypatch.setattr(topics, "TIMEOUT", 1.0)
     made = sink("127.0.0.1:9", "t", rows="changelog")
     with pytest.raises(bl.UnavailableError, match=r"\[SINK_FAILED\].*127\.0\.0\.1:9"):
         made.open(context())
@@ -417,7 +417,7 @@ def test_a_sink_without_permission_is_an_error_that_shows_no_password(
 ) -> None:
     from boatlift.connectors.kafka import topics
 
-    monkeypatch.setattr(topics, "PATIENCE", 3.0)
+    monkeypatch.setattr(topics, "TIMEOUT", 3.0)
     password = USERS["writer"]
 
     def made(with_password: str) -> Sink:

@@ -446,7 +446,7 @@ def test_topics_that_match_are_found_as_they_come(kafka_broker: KafkaBroker) -> 
 def test_missing_topics_and_permissions_are_errors(kafka_broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     from boatlift.connectors.kafka import topics
 
-    monkeypatch.setattr(topics, "PATIENCE", 3.0)
+    monkeypatch.setattr(topics, "TIMEOUT", 3.0)
     made = source(kafka_broker.bootstrap, topic="never-made")
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\].*never-made"):
         made.next(made.start())

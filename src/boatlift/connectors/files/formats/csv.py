@@ -256,9 +256,12 @@ class CsvFormat(TextFormat):
         """
         if not (self.multi_line or self.separator.isspace()):
             return None
-        with opened(path) as file:
-            if not any(b"\r" in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")):
-                return None
+        try:
+            with opened(path) as file:
+                if not any(b"\r" in chunk for chunk in iter(lambda: file.read(_CHUNK), b"")):
+                    return None
+        except DAMAGE:
+            return None  # Spark's reader fails too, and `explain` says why
         ends, changed, last = set[str](), False, [""]
 
         def noted(line: str) -> str:
