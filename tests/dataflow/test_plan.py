@@ -319,7 +319,7 @@ def test_what_cannot_be_recomputed_is_refused() -> None:
         plan(flow)
     flow = Dataflow("flow")
     flow.source("rows", ANY).recompute("fit", same).transform("more", same).sink("out", ANY)
-    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] more takes from fit, which gives a whole table"):
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_RECOMPUTATION\] more reads fit, which gives a whole table"):
         plan(flow)
 
 

@@ -211,7 +211,7 @@ REFUSED: dict[str, tuple[str | Callable[[DataFrame], DataFrame], str, str]] = {
     "duplicates of changes": (
         lambda rows: rows.groupBy("at").count().withWatermark("at", "1 day").dropDuplicatesWithinWatermark(["at"]),
         "NOT_NEW_ROWS",
-        "gives changes",
+        "emits changes",
     ),
 }  # fmt: skip
 

@@ -191,7 +191,7 @@ def test_streams_of_different_columns_are_refused_and_their_order_does_not_matte
     def other(columns: list[str]) -> Any:
         return lambda name: lambda df: df.selectExpr(*columns) if name == "west" else df
 
-    with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] both takes from .* which differ in v, w"):
+    with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] both reads .* which differ in v, w"):
         run(spark, flow_of("union", other(["k", "v AS w"])))
     with pytest.raises(bl.InvalidError, match=r"\[SCHEMA_MISMATCH\] .* differ in v"):
         run(spark, flow_of("merge", other(["k", "CAST(v AS LONG) AS v"])))

@@ -159,7 +159,7 @@ class Operator(ABC):
             InvalidError: `[BAD_RECOMPUTATION]`.
         """
         if rows.kind is RowKind.TABLE:
-            raise InvalidError("BAD_RECOMPUTATION", f"{self.name} takes from {self.upstream}, which gives {remedy}")
+            raise InvalidError("BAD_RECOMPUTATION", f"{self.name} reads {self.upstream}, which gives {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

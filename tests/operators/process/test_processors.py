@@ -188,7 +188,7 @@ REFUSED: dict[str, tuple[Callable[[bl.Stream], bl.Stream], str, str]] = {
             .process("p", plain, output="n LONG")
         ),
         "BAD_PROCESSOR",
-        "which gives changes",
+        "which emits changes",
     ),
     "event time": (
         lambda s: s.group_by("user").transform_with_state("p", NoOutput(print), "n LONG", "EventTime"),

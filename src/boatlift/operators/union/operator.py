@@ -29,7 +29,7 @@ class Union(Operator):
             if not taken.source_times:
                 raise InvalidError(
                     "BAD_UNION",
-                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
+                    f"{self.name} reads {taken.origin}, which is behind a lookup, a merge or a batch and has "
                     "times of its own: unite before that, or merge",
                 )
         return Rows(self.name, ordered_within=one_order(inputs))

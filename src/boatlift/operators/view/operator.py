@@ -69,13 +69,12 @@ class View(KeyedOperator):
             if taken.kind is RowKind.TABLE:
                 raise InvalidError(
                     "BAD_VIEW",
-                    f"{self.name} takes from {taken.origin}, which gives {taken.kind.value}: a view takes rows and "
-                    "changes",
+                    f"{self.name} reads {taken.origin}, which gives {taken.kind.value}: a view takes rows and changes",
                 )
             if len(inputs) > 1 and not taken.source_times:
                 raise InvalidError(
                     "BAD_VIEW",
-                    f"{self.name} takes from {taken.origin}, which is behind a lookup, a merge or a batch and has "
+                    f"{self.name} reads {taken.origin}, which is behind a lookup, a merge or a batch and has "
                     "times of its own: a view over several streams takes streams that have the times of sources",
                 )
         return Rows(self.name, RowKind.CHANGES)

@@ -64,7 +64,7 @@ class _ByWatermark(KeyedOperator):
         if taken.kind is RowKind.TABLE:
             raise InvalidError(
                 "BAD_LATENESS",
-                f"{self.name} takes from {taken.origin}, which gives {taken.kind.value}: a table has no rows that come "
+                f"{self.name} reads {taken.origin}, which gives {taken.kind.value}: a table has no rows that come "
                 "late; put the watermark before it, behind a source or a transform",
             )
         unique = taken.unique if taken.kind is RowKind.APPEND and not self.emits_late else None

@@ -45,7 +45,7 @@ def compile_united(operator: Operator, inputs: Sequence[Columns], kit: Kit) -> U
         if different:
             raise InvalidError(
                 "SCHEMA_MISMATCH",
-                f"{name} takes from {first.origin} and {other.origin}, which differ in {', '.join(different)}: give "
+                f"{name} reads {first.origin} and {other.origin}, which differ in {', '.join(different)}: give "
                 "them the same columns of the same types",
             )
     fields = [
