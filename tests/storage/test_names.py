@@ -108,8 +108,8 @@ def test_a_manifest_repeats_no_name_that_stands_in_an_object(store: LocalStore) 
     manifest_of(log)
     log.truncate()
     of = newest_manifest(store).names["numbers"]
-    assert [each.height for each in of.record().objects] == [2, 1, 0]
-    assert of.record().new == ()
+    assert [each.height for each in of.objects] == [2, 1, 0]
+    assert of.new == ()
     assert len(list(store.list("names/"))) == len(written) + 1
     assert newest_manifest(store).cursors["numbers"] == (21, {"digest": "21"})
     assert read_again(store) == list(names(0, 21))
