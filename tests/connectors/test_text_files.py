@@ -259,7 +259,6 @@ def test_line_ends_within_quotes_stay_as_they_are(tmp_path: Path, spark: SparkSe
 @pytest.mark.spark
 def test_rows_that_end_in_several_ways_are_refused_if_a_field_would_change(tmp_path: Path, spark: SparkSession) -> None:
     mixed = "a,b,c\r\n1,2,x\n3,4,y\r\n"
-    assert rows_of(spark, source_of(tmp_path, "a.csv", mixed, multi_line=True)) == ROWS
     source = source_of(tmp_path, "b.csv", mixed + '5,6,"p\r\nq"\n', multi_line=True)
     position = source.next(source.start())
     assert position is not None
