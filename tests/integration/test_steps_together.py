@@ -140,7 +140,7 @@ def test_what_comes_out_is_that_of_steps_apart(
     assert max(jobs) > 1, "no steps were run together"
     assert sum(jobs) == steps, "a job failed, or ran twice"
     jobs.clear()
-    monkeypatch.setattr(SparkEngine, "together", lambda *_: 1)
+    monkeypatch.setattr(SparkEngine, "steps_per_job", lambda *_: 1)
     assert outcome(flow, spark) == together
     assert jobs == [1] * steps
     assert len(together) == steps
