@@ -14,6 +14,7 @@ from boatlift.dataflow import Outcome
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records import facts, records
 from boatlift.storage.records.codec import Header, checksum_of, decode_group, encode_group
+from boatlift.times import Maximal, Time
 from support.facts import payload_with, run_of
 from support.hosts import open_store, run
 from support.memory_engine import MemoryEngine, World
@@ -83,10 +84,10 @@ def odd_record(draw: random.Random) -> records.Record:
     def number() -> int:
         return draw.choice(NUMBERS)
 
-    def time() -> facts.Time:
+    def time() -> Time:
         return draw.choice([number(), number(), number(), (draw.choice(EDGES), number()), (number(), -1), (1, 2, 3)])
 
-    def frontier() -> facts.Maximal:
+    def frontier() -> Maximal:
         several = tuple((edge, number()) for edge in draw.sample(EDGES, 2))
         return draw.choice([(), (number(),), (number(),), (number(),), several, ((number(), number()),)])
 
