@@ -149,7 +149,7 @@ class CsvFormat(TextFormat):
         def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
             ends = [self._line_end(path) for path, _ in files]
             texts = []
-            for end in dict.fromkeys(ends):
+            for end in dict.fromkeys(ends or [None]):
                 reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
                 some = [file for file, each in zip(files, ends, strict=True) if each == end]
                 numbers = [number for number, each in zip(ordinals, ends, strict=False) if each == end]
