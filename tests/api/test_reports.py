@@ -58,7 +58,8 @@ def test_status_is_what_the_command_shows_while_it_runs_and_after(
     assert running.status() == bl.status("store")
     assert (running.status().state, running.status().sinks) == ("stopped", {"out": 0})
     show_status(Path("store"), as_json=True)
-    assert json.loads(capsys.readouterr().out) == {"version": 1, **json.loads(msgspec.json.encode(running.status().as_json()))}
+    status = json.loads(msgspec.json.encode(running.status().as_json()))
+    assert json.loads(capsys.readouterr().out) == {"version": 1, **status}
 
 
 def test_a_run_that_fails_in_the_background_says_so_at_once(
