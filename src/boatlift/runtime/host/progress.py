@@ -109,7 +109,7 @@ def readings(plan: Plan, history: LogHistory) -> dict[tuple[str, int], Reading]:
 
 
 class RecordedSteps:
-    """Tells replayed steps from new ones, and counts the rows that a run takes from sources for the first time.
+    """The steps that were recorded before this run, and a count of the rows that sources give for the first time.
 
     Each source counts at one of its readers, at that reader's new steps: not at a second reader, nor after a failure.
 
