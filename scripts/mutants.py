@@ -10,8 +10,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from support.mutant import Mutant  # noqa: E402 - found by the path above
-from support.mutants import EXACT, MUTANTS, SEEDS, caught  # noqa: E402
+from support.worlds.mutant import Mutant  # noqa: E402 - found by the path above
+from support.worlds.mutants import EXACT, MUTANTS, SEEDS, caught  # noqa: E402
 
 MOST_SEEDS = 12_000
 

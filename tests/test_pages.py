@@ -29,8 +29,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.commands import exit_status
 from support.pages import TEXT, block_of_file, blocks, built, flights_of
+from support.push.receiver import receiving
 from support.reader import cut_year
-from support.receiver import receiving
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.testing.cluster import StandaloneCluster
-from support.cluster_data import FILES, make_data
+from support.cluster.data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -31,7 +31,7 @@ def driver(
     command = [
         sys.executable,
         "-m",
-        "support.cluster_driver",
+        "support.cluster.driver",
         master,
         str(folder),
         json.dumps(dict(settings)),

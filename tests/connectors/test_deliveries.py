@@ -20,7 +20,7 @@ from boatlift.dataflow import Outcome
 from boatlift.errors import InvalidError, UnavailableError
 from connectors.at_least_once_laws import AtLeastOnceLaws
 from connectors.conformance import SCHEMA, Row, batch_of, context, rows_of, stage
-from support.receiver import Receiver, receiving
+from support.push.receiver import Receiver, receiving
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from boatlift.spark.jobs.inputs import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.kafka import PATIENCE, new_topic, plain, secured, send, transactional
 from support.waiting import until
 

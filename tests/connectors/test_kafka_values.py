@@ -15,7 +15,7 @@ import boatlift as bl
 from boatlift.connectors.kafka import source
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.source_laws import drain
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.kafka import PATIENCE, new_topic, plain
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.dataflow.contracts import Outcome
 from boatlift.errors import BoatliftError
 from connectors.conformance import context
-from support.facts import Unsynced
-from support.power_loss import Act, Disk, Recorder, State, lay_out, moved
+from support.crash.power_loss import Act, Disk, Recorder, State, lay_out, moved
+from support.worlds.facts import Unsynced
 
 PLACE = Path("parent") / "history"
 STEPS = 2

@@ -16,8 +16,8 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.push.admission import TOKEN_VARIABLE, Admission, PushToken, is_loopback
-from support.push_server import Served, request, serving
-from support.push_source import Source
+from support.push.server import Served, request, serving
+from support.push.source import Source
 
 SECRET = "s3cret-of.the~source"
 

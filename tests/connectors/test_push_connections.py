@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from boatlift.connectors.push.limits import Limits, most_connections
-from support.push_server import Client, Served, request, serving
+from support.push.server import Client, Served, request, serving
 from support.waiting import until
 
 HALF = b"POST /orders HTTP/1.1\r\nHost: localho"

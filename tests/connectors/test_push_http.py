@@ -21,10 +21,10 @@ from boatlift.connectors.push.limits import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push
-from support.facts import Unsynced
-from support.push_server import request, serving
-from support.push_source import Source
+from support.push.server import request, serving
+from support.push.source import Source
 from support.waiting import until
+from support.worlds.facts import Unsynced
 
 
 def test_six_hundred_thousand_keys_later_a_push_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

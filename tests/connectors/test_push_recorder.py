@@ -17,9 +17,9 @@ from boatlift.connectors.push.connections import refusal_of
 from boatlift.connectors.push.source import KEY_LENGTH
 from boatlift.dataflow import Receipt
 from boatlift.storage.local import LocalStore
-from support.logs import Meanwhile
-from support.push_source import Source
+from support.push.source import Source
 from support.waiting import until
+from support.worlds.logs import Meanwhile
 
 
 @pytest.fixture

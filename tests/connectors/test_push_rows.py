@@ -18,7 +18,7 @@ from pyspark.sql import types as T
 
 import boatlift as bl
 from boatlift.connectors.push.rows import PushedRows
-from support.push_source import SCHEMA
+from support.push.source import SCHEMA
 
 EVERYTHING = T.StructType(
     [

@@ -28,7 +28,7 @@ from boatlift.errors import DataError, DivergedError, Finding, InvalidError, Una
 from connectors.cases import SqliteCase
 from connectors.conformance import SCHEMA, STORE, commit_traced, context, put, visible
 from connectors.interrupted import Child
-from support.power_loss import Recorder
+from support.crash.power_loss import Recorder
 
 
 def query(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:

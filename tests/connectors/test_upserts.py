@@ -22,11 +22,11 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push
 from boatlift.storage.remembered_keys import KEYS_FOLDER
 from boatlift.storage.verify import verify_input
-from support.facts import Unsynced
-from support.logs import Meanwhile
-from support.push_source import Source
-from support.upsert_life import UPSERTS, Held, Life
+from support.push.source import Source
+from support.push.upsert_life import UPSERTS, Held, Life
 from support.waiting import until
+from support.worlds.facts import Unsynced
+from support.worlds.logs import Meanwhile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

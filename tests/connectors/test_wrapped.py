@@ -27,7 +27,7 @@ from connectors.cases import (
     SqliteCase,
     SqliteNanCase,
 )
-from support.memory_engine import identity_in_memory
+from support.engine.memory_engine import identity_in_memory
 
 SINKS: dict[str, Callable[[Path], Sink]] = {
     "parquet": ParquetCase.make,

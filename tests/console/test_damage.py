@@ -15,9 +15,9 @@ from boatlift.console.app import main
 from boatlift.errors import BoatliftError, DataError
 from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
-from support.hostile_stores import add_object, crashed_store, odd_record
-from support.hosts import open_store, run
-from support.memory_engine import PROGRAM, MemoryEngine, World
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
+from support.worlds.hostile_stores import add_object, crashed_store, odd_record
 
 COMMANDS = [
     [command, *json]

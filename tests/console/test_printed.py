@@ -36,11 +36,11 @@ from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
-from support.crash_data import make_data
-from support.facts import made, payload_with, run_of, saved, small_store
-from support.hosts import open_store, run
-from support.logs import claimed
-from support.memory_engine import PROGRAM, MemoryEngine, World, recorded
+from support.crash.data import make_data
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
+from support.worlds.facts import made, payload_with, run_of, saved, small_store
+from support.worlds.logs import claimed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -19,10 +19,10 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_of
 from boatlift.runtime.machine.instructions import Execute, StepInput
 from boatlift.storage.log import Log
-from support.hosts import Background, open_store
-from support.memory_engine import ROWS_A_STEP, World
-from support.memory_flows import ANY, FlowEngine, batch, inputs_only, lazy, union
-from support.mortality import KilledError
+from support.crash.mortality import KilledError
+from support.engine.hosts import Background, open_store
+from support.engine.memory_engine import ROWS_A_STEP, World
+from support.engine.memory_flows import ANY, FlowEngine, batch, inputs_only, lazy, union
 from support.waiting import until
 
 STEPS = 5

@@ -15,10 +15,10 @@ from boatlift.dataflow import Plan
 from boatlift.runtime.host import host
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.log import Log
-from support.hosts import open_store, run
-from support.memory_engine import World
-from support.memory_flows import FLOWS, forgets_with_two_sinks, lookup, two_sinks
-from support.mortality import Fate, KilledError, MortalEngine, MortalStore
+from support.crash.mortality import Fate, KilledError, MortalEngine, MortalStore
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import World
+from support.engine.memory_flows import FLOWS, forgets_with_two_sinks, lookup, two_sinks
 
 ROWS = 7
 

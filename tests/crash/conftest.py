@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_tests import Undisturbed, run_undisturbed
+from support.crash.tests import Undisturbed, run_undisturbed
 
 
 @pytest.fixture(scope="module")

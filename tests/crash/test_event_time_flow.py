@@ -6,13 +6,13 @@ import pytest
 
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_event_time_rows import make_events, sees_the_same_steps
-from support.crash_tests import Undisturbed, Victim, die_at_every_point, die_at_every_point_of_a_recovery
+from support.crash.event_time_rows import make_events, sees_the_same_steps
+from support.crash.tests import Undisturbed, Victim, die_at_every_point, die_at_every_point_of_a_recovery
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 VICTIM = Victim(
-    flow="support.crash_event_time:flow",
+    flow="support.crash.event_time:flow",
     judge=sees_the_same_steps,
     middle=CrashPoint("sink.commit(windows_out)", "after", 5),
     acts=(

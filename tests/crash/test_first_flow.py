@@ -6,8 +6,8 @@ import pytest
 
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_judges import is_bit_for_bit
-from support.crash_tests import (
+from support.crash.judges import is_bit_for_bit
+from support.crash.tests import (
     Undisturbed,
     Victim,
     die_at_every_point,
@@ -17,7 +17,7 @@ from support.crash_tests import (
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 VICTIM = Victim(
-    flow="support.crash_flow:flow",
+    flow="support.crash.flow:flow",
     judge=is_bit_for_bit,
     middle=CrashPoint("sink.commit(history)", "after", 4),
     acts=("store.create", "store.delete", "sink.commit", "sink.stage"),

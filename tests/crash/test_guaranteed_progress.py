@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 TESTS = Path(__file__).parents[1]
 STEPS_A_LIFE = 3
 FILES = 10
-COMMAND = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_progress:flow", "--store", "store"]
+COMMAND = [sys.executable, "-m", "boatlift.testing.crash", "support.crash.progress:flow", "--store", "store"]
 
 
 def make_rows(folder: Path) -> None:

@@ -9,13 +9,13 @@ import pytest
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.kafka_broker import KafkaBroker
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_kafka import SERVERS, make_topics, sees_each_once
-from support.crash_tests import Undisturbed, Victim, die_at_every_point
+from support.crash.kafka import SERVERS, make_topics, sees_each_once
+from support.crash.tests import Undisturbed, Victim, die_at_every_point
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.crash, pytest.mark.timeout(3600)]
 
 VICTIM = Victim(
-    flow="support.crash_kafka:flow",
+    flow="support.crash.kafka:flow",
     judge=sees_each_once,
     middle=CrashPoint("sink.commit(sums)", "after", 3),
     acts=("sink.commit", "sink.written", "sink.committed", "store.create(runs)"),

@@ -16,8 +16,8 @@ import pytest
 
 from boatlift.testing.ports import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_tests import EVERY_POINT
-from support.push_lives import PATIENCE, PushLives
+from support.crash.tests import EVERY_POINT
+from support.push.lives import PATIENCE, PushLives
 from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
@@ -92,7 +92,7 @@ class Lives(PushLives):
     """Processes that run the dataflow, one after the other."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], ack: str) -> None:
-        super().__init__(folder, {**environment, "PUSH_ACK": ack}, "support.crash_pushes:flow")
+        super().__init__(folder, {**environment, "PUSH_ACK": ack}, "support.crash.pushes:flow")
 
     def judge(self, clients: Clients) -> None:
         with self.incarnation(clients.port, "--available-now") as last:

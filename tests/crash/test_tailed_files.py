@@ -17,8 +17,8 @@ import pytest
 
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_tests import EVERY_POINT
-from support.tail_writer import BAD, NAMES
+from support.crash.tail_writer import BAD, NAMES
+from support.crash.tests import EVERY_POINT
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 
@@ -29,7 +29,7 @@ SECOND_COMMITS = {f"sink.commit({sink}):2" for sink in ("kept", "late", "answers
 
 def live(folder: Path, jvm: WarmJvm, *arguments: str, until: Callable[[], bool] = lambda: False) -> int:
     """Run the dataflow until it ends, or is killed because something holds; return what it ended with."""
-    command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash_tail:flow", "--store", "store"]
+    command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash.tail:flow", "--store", "store"]
     environment = {**os.environ, **jvm.environment(), "PYTHONPATH": str(TESTS)}
     with (folder / "log.txt").open("a") as out:
         process = subprocess.Popen(
@@ -54,7 +54,7 @@ def calls_of(folder: Path) -> set[str]:
 def test_lines_that_a_process_appends_come_once_whatever_is_killed(tmp_path: Path, warm_jvm: WarmJvm) -> None:
     (tmp_path / "data").mkdir()
     writer = subprocess.Popen(
-        [sys.executable, "-m", "support.tail_writer", str(tmp_path)], env={**os.environ, "PYTHONPATH": str(TESTS)}
+        [sys.executable, "-m", "support.crash.tail_writer", str(tmp_path)], env={**os.environ, "PYTHONPATH": str(TESTS)}
     )
     try:
         live(tmp_path, warm_jvm, "--record", "points.txt", until=lambda: calls_of(tmp_path) >= SECOND_COMMITS)

@@ -15,8 +15,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from boatlift.testing.ports import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_tests import EVERY_POINT
-from support.push_lives import PATIENCE, PushLives
+from support.crash.tests import EVERY_POINT
+from support.push.lives import PATIENCE, PushLives
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -73,7 +73,7 @@ class Client(threading.Thread):
 
 
 def test_the_newest_rows_hold_wherever_the_process_is_killed(tmp_path: Path, warm_jvm: WarmJvm) -> None:
-    lives = PushLives(tmp_path, warm_jvm.environment(), "support.crash_upserts:flow")
+    lives = PushLives(tmp_path, warm_jvm.environment(), "support.crash.upserts:flow")
     with ReservedPort() as port:
         clients = [Client(port.number, number) for number in range(CLIENTS)]
         for client in clients:

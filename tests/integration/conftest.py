@@ -1,4 +1,4 @@
-"""Fixtures of tests of resident jobs: they begin soon, and what they did is noted."""
+"""Fixtures of tests of long-running jobs: they begin soon, and what they did is noted."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from boatlift.spark.tasks.stage import TaskReceipt
 
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resident job begins after the second step, and again at once after a failure."""
+    """A long-running job begins after the second step, and again at once after a failure."""
     for name, value in (("STEPS_BEFORE", 1), ("QUICK_SECONDS", 60.0), ("MOST_BACKOFF", 0.0)):
         monkeypatch.setattr(f"boatlift.spark.jobs.long_running.{name}", value)
 
 
 @pytest.fixture
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps that a resident job has executed."""
+    """The steps that a long-running job has executed."""
     found: list[int] = []
     step = LongRunningJob.step
 

@@ -16,7 +16,7 @@ import boatlift as bl
 from boatlift.console.status import show_status
 from boatlift.dataflow import plan
 from support.commands import begun, boatlift
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.waiting import until
 
 if TYPE_CHECKING:

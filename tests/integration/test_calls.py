@@ -21,7 +21,7 @@ from boatlift.runtime.host import failures
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

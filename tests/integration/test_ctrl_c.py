@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_data import FILES, make_data
+from support.crash.data import FILES, make_data
 
 pytestmark = pytest.mark.spark
 

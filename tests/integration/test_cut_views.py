@@ -19,8 +19,8 @@ from boatlift.runtime.host.admission import check_store
 from boatlift.runtime.inspect.opening import log_at
 from boatlift.runtime.inspect.source_steps import is_of_a_query
 from boatlift.storage.records.division import units_in
-from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
-from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from support.rows.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
+from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
 

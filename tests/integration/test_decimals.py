@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from support.keyed_state import scaled
+from support.rows.keyed_state import scaled
 
 pytestmark = pytest.mark.spark
 

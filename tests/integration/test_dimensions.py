@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,9 +18,9 @@ import boatlift as bl
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
-from support.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.pages import ROOT
-from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from support.rows.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
+from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
 

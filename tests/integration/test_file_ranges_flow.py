@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

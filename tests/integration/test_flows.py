@@ -16,7 +16,7 @@ from boatlift.api.running import run_plan
 from boatlift.dataflow import plan
 from boatlift.runtime.host.context import RunOptions
 from boatlift.storage.local import LocalStore
-from support.crash_data import make_data
+from support.crash.data import make_data
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

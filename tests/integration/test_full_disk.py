@@ -31,7 +31,7 @@ def test_when_a_disk_is_full_it_says_so_and_goes_on_when_there_is_space(tmp_path
     if not can_mount():
         pytest.skip("this system lets no user mount a small file system, so there is no disk to fill")
     process = subprocess.run(
-        [*NAMESPACE, sys.executable, "-m", "support.full_disk", str(tmp_path)],
+        [*NAMESPACE, sys.executable, "-m", "support.crash.full_disk", str(tmp_path)],
         env={**os.environ, "PYTHONPATH": str(TESTS)},
         stdout=subprocess.PIPE,
         text=True,

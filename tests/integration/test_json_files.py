@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import boatlift as bl
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

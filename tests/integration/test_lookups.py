@@ -19,7 +19,7 @@ from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Determinant
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -21,12 +21,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_data import FILES, make_data
+from support.crash.data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 TESTS = Path(__file__).parents[1]
-FREE, LOCKING = "support.paused_flows:free", "support.paused_flows:locking"
+FREE, LOCKING = "support.crash.paused_flows:free", "support.crash.paused_flows:locking"
 
 
 def results(folder: Path) -> dict[str, Any]:

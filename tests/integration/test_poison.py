@@ -22,7 +22,7 @@ from boatlift.spark.tasks.parameters import guarded
 from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

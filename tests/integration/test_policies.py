@@ -16,7 +16,7 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, LoggedInput, LoggedMessage
 from boatlift.storage.verify import verify
-from support.dying import DiesError
+from support.crash.dying import DiesError
 from support.running import running
 from support.waiting import until
 

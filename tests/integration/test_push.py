@@ -20,7 +20,7 @@ from boatlift.console.look import show_rows
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.running import running
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from boatlift.runtime.host.host import Host
 from boatlift.spark.engine import SparkEngine
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.crash_data import make_data
+from support.crash.data import make_data
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -23,7 +23,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.jobs import planner
-from support.dying import DiesError
+from support.crash.dying import DiesError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,7 +16,7 @@ from boatlift.connectors.kafka.sink import KafkaSink
 from boatlift.dataflow.contracts import Outcome, Staged
 from boatlift.runtime.host import host
 from boatlift.runtime.host.progress import Progress
-from support.dying import DiesError
+from support.crash.dying import DiesError
 from support.kafka import messages_of, new_topic
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from boatlift.spark.jobs import set_aside
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from support.commands import boatlift
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.kafka import new_topic, send
 
 if TYPE_CHECKING:

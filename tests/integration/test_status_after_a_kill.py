@@ -15,7 +15,7 @@ import pytest
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_data import FILES, make_data
+from support.crash.data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -25,7 +25,7 @@ SINKS = {"all", "sums-out", "lows-out"}
 
 
 def run(folder: Path, jvm: WarmJvm, *options: str) -> int:
-    command = [sys.executable, "-m", "boatlift.testing.crash", "support.paused_flows:free", "--store", "store"]
+    command = [sys.executable, "-m", "boatlift.testing.crash", "support.crash.paused_flows:free", "--store", "store"]
     environment = {**os.environ, **jvm.environment(), "PYTHONPATH": str(TESTS)}
     with (folder / "log.txt").open("a") as log:
         return subprocess.run(

@@ -20,7 +20,7 @@ from boatlift.runtime.graph import program_of
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import decode_input
 from boatlift.storage.verify import verify
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.running import running
 from support.waiting import until
 

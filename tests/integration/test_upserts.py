@@ -18,7 +18,7 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.storage import input_log
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
-from support.dying import DiesError, dying_at
+from support.crash.dying import DiesError, dying_at
 from support.running import running
 from support.waiting import until
 

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from support import zones_flow
-from support.zones_flow import MOMENTS, PANDAS, numbers
+from support.rows import zones_flow
+from support.rows.zones_flow import MOMENTS, PANDAS, numbers
 
 pytestmark = pytest.mark.spark
 

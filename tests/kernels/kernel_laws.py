@@ -24,7 +24,7 @@ from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import OpenRun
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import Execution, Fields, Row, merge_into
+from support.rows.keyed_state import Execution, Fields, Row, merge_into
 
 Step = Mapping[str, Sequence[Fields]]
 """The rows of each input."""

@@ -28,7 +28,7 @@ from boatlift.state.merge import merge_runs
 from boatlift.state.opened import RunsOnDemand, open_run
 from boatlift.storage.records.records import RunRef
 from kernels.kernel_laws import of_each_case
-from support.exchanges import exchanges_of, in_threads
+from support.engine.exchanges import exchanges_of, in_threads
 
 __all__ = ["NodeCase", "NodeLaws", "Rows", "changes_of_tables", "rows_of"]
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
-from support.keyed_state import run_of, take_step
+from support.rows.keyed_state import run_of, take_step
 
 LAYOUT = Layout(
     (("k", pa.int64()),),
@@ -36,7 +36,7 @@ import pyarrow as pa
 from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.storage.records.records import RunRef
 from kernels.test_larger_than_memory import LAYOUT, ROOM, rows
-from support.keyed_state import take_step
+from support.rows.keyed_state import take_step
 
 folder = Path(sys.argv[1])
 runs = [msgspec.json.decode(line, type=RunRef) for line in (folder / "runs").read_bytes().splitlines()]

@@ -23,7 +23,7 @@ from boatlift.times import (
     Sequence,
     ToSequence,
 )
-from support.set_worlds import Facts, SetWorld
+from support.worlds.set_worlds import Facts, SetWorld
 
 EPOCHS = 4
 

@@ -9,7 +9,7 @@ from boatlift.errors import DataError
 from boatlift.recovery import Kind, reproducible, solve, widen
 from boatlift.recovery.constraints import first_broken
 from boatlift.times import Frontier, last_of
-from support.recovery_worlds import TIMES, worlds
+from support.worlds.recovery_worlds import TIMES, worlds
 
 
 def solved(world):

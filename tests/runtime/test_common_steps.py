@@ -19,9 +19,9 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.runtime.machine.machine import StateMachine
 from support.any_connector import ANY
-from support.hosts import check_store, open_store
-from support.memory_engine import ROWS_A_STEP, World
-from support.memory_flows import FlowEngine
+from support.engine.hosts import check_store, open_store
+from support.engine.memory_engine import ROWS_A_STEP, World
+from support.engine.memory_flows import FlowEngine
 
 
 def united(retry_for: str = "1 minute") -> Plan:

@@ -18,9 +18,9 @@ from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import Checkpoint, GarbageCollection, LoggedMessage, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.any_connector import ANY
-from support.facts import made, payload_with, run_of
-from support.hosts import open_store
-from support.memory_engine import recorded
+from support.engine.hosts import open_store
+from support.engine.memory_engine import recorded
+from support.worlds.facts import made, payload_with, run_of
 
 
 def chain(policy: Any = None, *, deterministic: bool | None = None) -> Plan:

@@ -8,8 +8,8 @@ import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import program_of
-from support.memory_engine import identity_in_memory
-from support.memory_flows import ANY, Forgets
+from support.engine.memory_engine import identity_in_memory
+from support.engine.memory_flows import ANY, Forgets
 
 READERS = {
     "transform": lambda flow, rows, n: rows.transform(n, ANY),

@@ -18,9 +18,9 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.facts import Unsynced
-from support.hosts import RaisingEngine, check_store, open_store, run
-from support.memory_engine import MemoryEngine, World
+from support.engine.hosts import RaisingEngine, check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import Unsynced
 
 # -- a whole run ------------------------------------------------------------------------------------------------------
 

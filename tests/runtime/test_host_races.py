@@ -21,9 +21,9 @@ from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.facts import StepDigest
 from boatlift.storage.records.records import RunRef
-from support.facts import Unsynced
-from support.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
-from support.memory_engine import MemoryEngine, World
+from support.engine.hosts import PATIENCE, Background, RaisingEngine, check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import Unsynced
 
 # -- collecting runs while others are saved ---------------------------------------------------------------------------
 

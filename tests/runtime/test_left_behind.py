@@ -7,9 +7,9 @@ from pathlib import Path
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
-from support.hosts import check_store, open_store, run
-from support.memory_engine import ROWS_A_STEP, World
-from support.memory_flows import FlowEngine, batch, lazy
+from support.engine.hosts import check_store, open_store, run
+from support.engine.memory_engine import ROWS_A_STEP, World
+from support.engine.memory_flows import FlowEngine, batch, lazy
 
 
 def left(seen: list[Progress]) -> list[tuple[str, int]]:

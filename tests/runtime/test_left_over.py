@@ -18,10 +18,10 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
 from boatlift.storage.verify import verify
-from support.facts import Unsynced, run_of
-from support.hosts import Background, open_store, run
-from support.memory_engine import PROGRAM, MemoryEngine, World
+from support.engine.hosts import Background, open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
 from support.waiting import until
+from support.worlds.facts import Unsynced, run_of
 
 
 class Awaiting(MemoryEngine):

@@ -13,10 +13,10 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.records import Cursor, Snapshot
 from boatlift.storage.store import Store
-from support.facts import Unsynced
-from support.hosts import check_store, open_store, run
-from support.memory_engine import MemoryEngine, World
-from support.mortality import Fate, KilledError, MortalStore
+from support.crash.mortality import Fate, KilledError, MortalStore
+from support.engine.hosts import check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import Unsynced
 
 NAMES_A_ROW = 150
 

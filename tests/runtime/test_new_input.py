@@ -12,10 +12,10 @@ import pytest
 
 from boatlift.dataflow import Plan
 from boatlift.runtime.host.progress import Progress
-from support.hosts import run
-from support.memory_engine import World
-from support.memory_flows import forgets_with_two_sinks, lookup, merge, two_sinks, union
-from support.mortality import Fate, KilledError, MortalEngine, MortalStore
+from support.crash.mortality import Fate, KilledError, MortalEngine, MortalStore
+from support.engine.hosts import run
+from support.engine.memory_engine import World
+from support.engine.memory_flows import forgets_with_two_sinks, lookup, merge, two_sinks, union
 
 STEPS = 7
 ROWS = 20

@@ -12,9 +12,9 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.facts import Determinant, StepDigest
-from support.facts import Unsynced
-from support.hosts import PATIENCE, open_store, run
-from support.memory_engine import MemoryEngine, World
+from support.engine.hosts import PATIENCE, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import Unsynced
 
 
 class HoldingStore(LocalStore):

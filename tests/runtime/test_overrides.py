@@ -20,10 +20,10 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Override
-from support.dying import DiesError, dying_at
-from support.hosts import open_store, run
-from support.memory_engine import MemoryEngine, World
-from support.memory_flows import ANY
+from support.crash.dying import DiesError, dying_at
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.engine.memory_flows import ANY
 
 AT = 2
 

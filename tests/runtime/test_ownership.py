@@ -26,11 +26,11 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
-from support.hostile_stores import in_format
-from support.hosts import Background, RaisingEngine, open_store, run
-from support.logs import claimed
-from support.memory_engine import PROGRAM, MemoryEngine, World
+from support.engine.hosts import Background, RaisingEngine, open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
 from support.waiting import until
+from support.worlds.hostile_stores import in_format
+from support.worlds.logs import claimed
 
 
 def claim_of(process: str, pid: int, host_name: str = "") -> Claim:

@@ -15,8 +15,8 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host import failures
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute, StepInput
-from support.hosts import check_store, open_store, run
-from support.memory_engine import MemoryEngine, World
+from support.engine.hosts import check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World
 
 
 @pytest.fixture(autouse=True)

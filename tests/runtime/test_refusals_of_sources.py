@@ -11,8 +11,8 @@ from boatlift.errors import DataError, FencedError
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.storage.log import Log
-from support.hosts import check_store, open_store, run, silent
-from support.memory_engine import ROWS_A_STEP, MemoryEngine, World
+from support.engine.hosts import check_store, open_store, run, silent
+from support.engine.memory_engine import ROWS_A_STEP, MemoryEngine, World
 
 
 class BadFile(MemoryEngine):

@@ -18,10 +18,10 @@ from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.any_connector import ANY, NO_ACCOUNT
-from support.facts import Unsynced
-from support.hosts import check_store, open_store, run
-from support.memory_engine import MemoryEngine, World, identity_in_memory, recorded
-from support.mortality import Fate, KilledError, MortalStore
+from support.crash.mortality import Fate, KilledError, MortalStore
+from support.engine.hosts import check_store, open_store, run
+from support.engine.memory_engine import MemoryEngine, World, identity_in_memory, recorded
+from support.worlds.facts import Unsynced
 
 
 def planned() -> Plan:

@@ -14,7 +14,7 @@ from boatlift.runtime.host import sources
 from boatlift.runtime.host.sources import StuckBatches
 from boatlift.runtime.machine import instructions
 from support.any_connector import ANY
-from support.machine_driver import Driver
+from support.engine.machine_driver import Driver
 
 
 def driver_of(policy: bl.Batch, steps: int, **options: Any) -> tuple[StuckBatches, Driver]:

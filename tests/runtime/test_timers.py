@@ -18,9 +18,9 @@ from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events, instructions
 from support.any_connector import ANY
-from support.hosts import PATIENCE, Background, open_store
-from support.memory_engine import MemoryEngine, World
-from support.memory_flows import FlowEngine
+from support.engine.hosts import PATIENCE, Background, open_store
+from support.engine.memory_engine import MemoryEngine, World
+from support.engine.memory_flows import FlowEngine
 
 
 class Clock:

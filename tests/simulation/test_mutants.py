@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from support.mutants import EXACT, MUTANTS, SEEDS, caught
+from support.worlds.mutants import EXACT, MUTANTS, SEEDS, caught
 
 FOUND = json.loads(SEEDS.read_text(encoding="utf-8"))
 

@@ -16,7 +16,7 @@ from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.state.merge import merge_runs
 from boatlift.state.opened import forget_runs, open_run
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import Driver, Hash, Oracle, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Driver, Hash, Oracle, crowded_hash, same_hash, spread_hash
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
 LAYOUT = Layout(

@@ -20,7 +20,7 @@ from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_ro
 from boatlift.state.opened import open_run
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import Hash, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Hash, crowded_hash, same_hash, spread_hash
 
 I64, TEXT = pa.int64(), pa.string()
 CODEC = NewestCodec((("k", I64), ("sub", TEXT)), pa.schema([("n", I64), ("text", TEXT)]))

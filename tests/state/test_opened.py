@@ -12,7 +12,7 @@ from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.state import opened
 from boatlift.state.opened import open_run
-from support.keyed_state import run_of, take_step
+from support.rows.keyed_state import run_of, take_step
 
 
 def test_many_threads_open_and_remove_runs_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,8 +30,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, made, saved
-from support.keyed_state import run_of, take_step
+from support.rows.keyed_state import run_of, take_step
+from support.worlds.facts import CLAIM, made, saved
 
 I64, F64 = pa.int64(), pa.float64()
 LAYOUT = Layout(

@@ -17,7 +17,7 @@ from boatlift.storage.records.codec import Push
 from boatlift.storage.records.facts import Determinant, GarbageCollection
 from boatlift.storage.records.records import Cursor, Stopped
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, Unsynced, gave, run_of, saved
+from support.worlds.facts import CLAIM, Unsynced, gave, run_of, saved
 
 OWNERS = 3
 FLIPS = 4

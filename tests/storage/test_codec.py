@@ -32,7 +32,7 @@ from boatlift.storage.records.codec import (
 )
 from boatlift.storage.records.records import Admitted, NamesObject, Override, Record, SinkCommit, Stopped, TakenNames
 from boatlift.storage.records.well_formed import MOST_NESTED, fault_of_value
-from support.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
+from support.worlds.facts import CLAIM, a_snapshot, cut, gave, made, run_of, saved, sequences, stable
 
 HEADER = Header("flow", 7, 3, 2, b"\x01" * 16, 5)
 EVERY_KIND: list[Record] = [

@@ -19,7 +19,7 @@ from boatlift.storage.records.facts import (
 )
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import LAST, Frontier, read_frontier
-from support.logs import claimed
+from support.worlds.logs import claimed
 
 numbers = st.integers(0, 5)
 cuts = st.builds(

@@ -16,7 +16,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Record
-from support.facts import CLAIM, gave, made, stable
+from support.worlds.facts import CLAIM, gave, made, stable
 
 
 class Gate(RealFileSystem):

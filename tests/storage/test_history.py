@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from boatlift.storage.records.facts import GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Admitted, Claim, Record, SinkCommit, Stopped
-from support.facts import cut, made, sequences, stable
+from support.worlds.facts import cut, made, sequences, stable
 
 
 def meaning(records: list[Record]) -> LogHistory:

@@ -20,8 +20,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push, checksum_of
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify_input
-from support.facts import Unsynced
-from support.logs import Meanwhile
+from support.worlds.facts import Unsynced
+from support.worlds.logs import Meanwhile
 
 STORE = "0" * 32
 

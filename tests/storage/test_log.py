@@ -18,8 +18,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Record, SinkCommit, Stopped
-from support.facts import CLAIM, Unsynced, gave, made, sequences, stable
-from support.logs import Meanwhile, claimed
+from support.worlds.facts import CLAIM, Unsynced, gave, made, sequences, stable
+from support.worlds.logs import Meanwhile, claimed
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import Header, decode_group, encode_group
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import Store
-from support.facts import CLAIM, Unsynced, made, small_store
-from support.logs import claimed
+from support.worlds.facts import CLAIM, Unsynced, made, small_store
+from support.worlds.logs import claimed
 
 
 @pytest.fixture

@@ -21,9 +21,9 @@ from boatlift.storage.log import CLAIM_ATTEMPTS, Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
-from support.facts import CLAIM, Unsynced, last_made, made
-from support.hostile_stores import in_format
-from support.logs import Meanwhile, claimed, manifest_of
+from support.worlds.facts import CLAIM, Unsynced, last_made, made
+from support.worlds.hostile_stores import in_format
+from support.worlds.logs import Meanwhile, claimed, manifest_of
 
 
 @pytest.fixture

@@ -17,8 +17,8 @@ from boatlift.storage.records.codec import decode_names
 from boatlift.storage.records.records import Cursor, Snapshot
 from boatlift.storage.records.seen_names import NamesObjectSize
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, Unsynced, made, stable
-from support.logs import Dying, Meanwhile, manifest_of
+from support.worlds.facts import CLAIM, Unsynced, made, stable
+from support.worlds.logs import Dying, Meanwhile, manifest_of
 
 SIZE = NamesObjectSize(names=3, objects=2)
 

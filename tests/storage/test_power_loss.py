@@ -18,8 +18,8 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Cursor, SinkCommit, Stopped
 from boatlift.storage.records.seen_names import NamesObjectSize
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable
-from support.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
+from support.crash.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
+from support.worlds.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable
 
 STORE = Path("parent") / "store"
 NAMES = ("a", "b", "c", "d", "e")

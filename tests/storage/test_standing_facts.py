@@ -13,8 +13,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Snapshot
 from boatlift.storage.verify import verify
-from support.facts import Unsynced, cut, made, stable
-from support.logs import Dying, Meanwhile, claimed, manifest_of
+from support.worlds.facts import Unsynced, cut, made, stable
+from support.worlds.logs import Dying, Meanwhile, claimed, manifest_of
 
 
 @pytest.fixture

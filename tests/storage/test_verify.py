@@ -16,8 +16,8 @@ from boatlift.storage.records.codec import FORMAT_VERSION, Push
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
-from support.facts import CLAIM, gave, made, run_of, saved, small_store, stable
-from support.hostile_stores import in_format
+from support.worlds.facts import CLAIM, gave, made, run_of, saved, small_store, stable
+from support.worlds.hostile_stores import in_format
 
 
 def errors(store: Store) -> list[Finding]:

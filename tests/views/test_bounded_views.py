@@ -20,8 +20,8 @@ from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from boatlift.state import table
 from boatlift.state.opened import open_run
 from boatlift.state.rows import KeyedRows
-from support.event_time import BEGIN, SECOND, judged
-from support.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
+from support.rows.event_time import BEGIN, SECOND, judged
+from support.rows.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
 OFTEN = bl.Lazy(every=3)

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from boatlift.views.same_ids import same_ids
-from support.compiled_views import WINDOWS
+from support.rows.compiled_views import WINDOWS
 
 PROCESSES, OF_CHANCE, OF_OTHERS = (4, 8, 8) if os.environ.get("BOATLIFT_IDENTITIES") == "all" else (2, 4, 0)
 """So many processes compile the queries of chance so often, and with `make identities` all others, too."""
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def started(folder: Path, turn: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "support.compiled_views", str(folder / str(turn)), str(turn % len(WINDOWS))]
+    command = [sys.executable, "-m", "support.rows.compiled_views", str(folder / str(turn)), str(turn % len(WINDOWS))]
     times = [str(OF_CHANCE), str(OF_OTHERS)]
     environment = {"PYTHONPATH": f"{ROOT / 'tests'}{os.pathsep}{ROOT}", "PYTHONHASHSEED": str(turn)}
     with (folder / f"{turn}.jsonl").open("wb") as said:

@@ -17,9 +17,9 @@ from boatlift.console.plan import show_plan
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from boatlift.state import table
-from support.dying import DiesError, dying_at
-from support.event_time import BEGIN, SECOND, Bounds
-from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from support.crash.dying import DiesError, dying_at
+from support.rows.event_time import BEGIN, SECOND, Bounds
+from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 
 MINUTE = 60 * SECOND
 STEPS = 24

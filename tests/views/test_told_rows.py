@@ -16,8 +16,8 @@ import boatlift as bl
 from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
 from boatlift.views.template import Template
-from support.event_time import BEGIN
-from support.stepped_rows import Fields, rows_of, run, steps_of, write_steps
+from support.rows.event_time import BEGIN
+from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 from views.judge import judge
 from views.random_queries import Generated, Table
 

@@ -1,7 +1,7 @@
 """File-system calls of local stores and sinks, behind an interface; and durable folders.
 
 Tests replace the interface to record calls, to make them fail with real errors, and to derive every state that a power
-loss can leave (`tests/support/power_loss.py`).
+loss can leave (`tests/support/crash/power_loss.py`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from boatlift.kernels.step_state import STATE
 from boatlift.state.digest import digest
 from boatlift.state.key_groups import Share
 from boatlift.storage.records.records import RunRef
-from support.keyed_state import (
+from support.rows.keyed_state import (
     Driver,
     Hash,
     Oracle,

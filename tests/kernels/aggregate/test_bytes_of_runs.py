@@ -14,7 +14,7 @@ from boatlift.kernels.step_state import STATE
 from boatlift.state.key_groups import Share
 from boatlift.state.merge import merge_runs
 from boatlift.state.opened import open_run
-from support.keyed_state import Driver, Fields, crowded_hash, merge_into
+from support.rows.keyed_state import Driver, Fields, crowded_hash, merge_into
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
 LAYOUT = Layout(

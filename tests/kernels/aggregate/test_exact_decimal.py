@@ -25,7 +25,7 @@ from boatlift.kernels.aggregate.exact_decimal import (
 )
 from boatlift.kernels.aggregate.exact_sum import settle
 from boatlift.state.column import Column
-from support.keyed_state import (
+from support.rows.keyed_state import (
     Driver,
     Hash,
     Oracle,

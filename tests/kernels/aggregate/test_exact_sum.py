@@ -19,7 +19,7 @@ from boatlift.kernels.aggregate.exact_sum import (
     to_double,
     to_integer,
 )
-from support.keyed_state import rounded
+from support.rows.keyed_state import rounded
 
 LARGEST, TINIEST = sys.float_info.max, 5e-324
 # Values where rounding, cancellation and carries have their corners.

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
 from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
+from support.rows.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
 
 F64, I64, TEXT = pa.float64(), pa.int64(), pa.string()
 D20, D38 = pa.decimal128(20, 2), pa.decimal128(38, 4)

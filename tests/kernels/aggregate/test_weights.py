@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 from boatlift.errors import DataError, InvalidError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
 from boatlift.kernels.aggregate.step_input import Weighted
-from support.keyed_state import Fields, canonical, merge_into, record_batch, rows_of, run_of, spread_hash, take_step
+from support.rows.keyed_state import (
+    Fields,
+    canonical,
+    merge_into,
+    record_batch,
+    rows_of,
+    run_of,
+    spread_hash,
+    take_step,
+)
 
 F64, I64 = pa.float64(), pa.int64()
 LAYOUT = Layout(

@@ -25,7 +25,7 @@ from boatlift.storage.records.records import RunRef
 from kernels.loop import test_loops as loops
 from kernels.node_laws import Rows as Bag
 from kernels.node_laws import rows_of
-from support.exchanges import exchanges_of, in_threads
+from support.engine.exchanges import exchanges_of, in_threads
 
 LENGTH = 24
 CHAIN = [Counter({(at, at + 1): 1 for at in range(LENGTH)} | {(at + 1, at): 1 for at in range(LENGTH)})]

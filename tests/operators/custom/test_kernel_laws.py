@@ -16,7 +16,7 @@ from boatlift.operators.custom import group_state
 from boatlift.operators.custom.group_state import DELTAS_KEPT, Entry, GroupState
 from boatlift.operators.custom.kernel import CustomKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 KEYS = (("a", pa.int64()), ("b", pa.string()))
 COLUMNS = pa.schema([*KEYS, ("v", pa.int64())])

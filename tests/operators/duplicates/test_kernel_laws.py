@@ -13,7 +13,7 @@ from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.duplicates.kernel import DuplicatesKernel
 from boatlift.state.row_hash import hash_rows
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 KEYS = (("a", pa.int64()), ("b", pa.string()))
 COLUMNS = pa.schema([*KEYS, ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])

@@ -14,7 +14,7 @@ from boatlift.errors import DataError
 from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.final.kernel import FinalKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 COLUMNS = (("a", pa.int64()), ("b", pa.string()))
 

@@ -6,7 +6,7 @@ from boatlift.operators.lookup.operator import Table
 from boatlift.operators.lookup.steps import runs_of_table, with_message
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
-from support.facts import payload_with
+from support.worlds.facts import payload_with
 
 LIVE, FIT = Table("live", "delays", ("origin",)), Table("fit", "fits", ("origin",))
 

@@ -20,7 +20,7 @@ from boatlift.kernels.step_state import Answers
 from boatlift.runtime.inspect.program import plan_of
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs import planner
-from support.ended_runs import killed
+from support.crash.ended_runs import killed
 
 FILES = 7
 

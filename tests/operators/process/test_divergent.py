@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 import boatlift as bl
 from boatlift.errors import DivergedError, InvalidError
-from support.ended_runs import killed
+from support.crash.ended_runs import killed
 
 FILES = 7
 

@@ -20,7 +20,7 @@ from boatlift.operators.process.operator import TimerTime
 from boatlift.operators.process.timers import time_of
 from boatlift.state.newest.codec import NewestCodec
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 I64, TEXT = pa.int64(), pa.string()
 KEYS = (("a", I64), ("b", TEXT))

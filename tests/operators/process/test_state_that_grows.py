@@ -14,7 +14,7 @@ from pyspark.sql.streaming import StatefulProcessor
 import boatlift as bl
 from boatlift.spark.jobs.state_parts import StateParts
 from boatlift.state import table
-from support.stepped_rows import rows_of, run, steps_of, write_steps
+from support.rows.stepped_rows import rows_of, run, steps_of, write_steps
 
 STEPS = [[{"k": key, "v": step, "at": None} for key in "aab"[: 1 + step % 3]] for step in range(12)]
 Build = Callable[[bl.Stream], bl.Stream]

@@ -19,8 +19,8 @@ from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
 from boatlift.operators.process.stateful.variables import StateRecorder
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from operators.process.test_kernel_laws import KEYS, ROWS, columns_of, some_row
-from support.keyed_state import Hash, batch_maker, crowded_hash, same_hash, spread_hash
-from support.keyed_state import Row as Made
+from support.rows.keyed_state import Hash, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Row as Made
 
 OUTPUT = pa.schema([*KEYS, ("what", pa.string()), ("v", pa.int64())])
 LONG = StructType([StructField("n", LongType())])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.recent.kernel import RecentKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 COLUMNS = (("a", pa.int64()), ("b", pa.string()))
 

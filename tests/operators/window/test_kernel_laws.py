@@ -14,7 +14,7 @@ from boatlift.kernels.aggregate import AggregateColumn, Layout
 from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.operators.window.kernel import FinalWindowKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
-from support.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
+from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
 TIME = pa.timestamp("us", "UTC")
 KEYS = (("window_start", TIME), ("window_end", TIME), ("k", pa.int64()))

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from boatlift.runtime.inspect.contents import checkpoints_of
 from boatlift.storage.records.facts import Checkpoint
-from support.facts import payload_with, run_of, saved
-from support.hosts import open_store
-from support.logs import claimed
+from support.engine.hosts import open_store
+from support.worlds.facts import payload_with, run_of, saved
+from support.worlds.logs import claimed
 
 
 def test_a_checkpoint_counts_what_it_added_to_the_one_before_of_its_processor(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from boatlift.storage.records.records import Claim, SinkCommit
 from boatlift.times import EPOCH, LAST, Frontier, Sequence, all_times
-from support.facts import made, payload_with, run_of, saved
-from support.hosts import open_store
-from support.logs import claimed
-from support.memory_engine import PROGRAM, recorded
-from support.memory_flows import lookup
+from support.engine.hosts import open_store
+from support.engine.memory_engine import PROGRAM, recorded
+from support.engine.memory_flows import lookup
+from support.worlds.facts import made, payload_with, run_of, saved
+from support.worlds.logs import claimed
 
 
 def crashed(root: Path) -> Log:

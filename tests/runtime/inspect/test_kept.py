@@ -8,10 +8,10 @@ from boatlift.runtime.inspect.contents import KeptReport, kept_in
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
-from support.facts import made, payload_with, run_of, saved
-from support.hosts import open_store
-from support.logs import claimed
-from support.memory_engine import PROGRAM
+from support.engine.hosts import open_store
+from support.engine.memory_engine import PROGRAM
+from support.worlds.facts import made, payload_with, run_of, saved
+from support.worlds.logs import claimed
 
 
 def test_each_run_is_counted_once_and_each_kind_names_its_readers(tmp_path: Path) -> None:

@@ -17,11 +17,11 @@ from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
-from support.facts import gave, made, payload_with, run_of, saved, stable
-from support.hosts import RaisingEngine, open_store, run
-from support.logs import claimed
-from support.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
-from support.memory_flows import stateless
+from support.engine.hosts import RaisingEngine, open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
+from support.engine.memory_flows import stateless
+from support.worlds.facts import gave, made, payload_with, run_of, saved, stable
+from support.worlds.logs import claimed
 
 STATELESS = recorded(stateless())
 

@@ -8,10 +8,10 @@ from boatlift.runtime.inspect.explanation import KeptPart, Upkeep, upkeep_of
 from boatlift.storage.records.facts import Checkpoint, StepDigest
 from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import Claim
-from support.facts import made, run_of, saved
-from support.hosts import open_store
-from support.logs import claimed
-from support.memory_engine import PROGRAM
+from support.engine.hosts import open_store
+from support.engine.memory_engine import PROGRAM
+from support.worlds.facts import made, run_of, saved
+from support.worlds.logs import claimed
 
 
 def test_the_newest_checkpoint_and_the_last_steps_count(tmp_path: Path) -> None:

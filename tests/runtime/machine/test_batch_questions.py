@@ -2,7 +2,7 @@
 
 from boatlift.dataflow import Batch
 from boatlift.runtime.machine import events, instructions
-from support.machine_driver import Driver, with_batch
+from support.engine.machine_driver import Driver, with_batch
 
 
 def driver_of(policy, epochs, **options):

@@ -14,7 +14,7 @@ from boatlift.runtime.machine import Durability, Program, monitor_of
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import ArrivalOrder, FromSequence, Sequence, ToSequence
-from support.machine_driver import Driver, up_to, with_batch
+from support.engine.machine_driver import Driver, up_to, with_batch
 
 FAR = 10**12
 MOST_BYTES = 1 << 20

@@ -10,7 +10,7 @@ from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.runtime.machine.kinds.processor import MessageQueue
 from boatlift.storage.records.facts import Determinant
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import Driver
+from support.engine.machine_driver import Driver
 
 SIZE = 100
 

@@ -5,7 +5,7 @@ import pytest
 from boatlift.dataflow import Lazy
 from boatlift.errors import InvalidError
 from boatlift.runtime.machine import Durability, events, instructions
-from support.machine_driver import Driver, chain
+from support.engine.machine_driver import Driver, chain
 
 
 def driver_of(policy, epochs, **options):

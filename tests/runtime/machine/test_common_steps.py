@@ -15,7 +15,7 @@ from boatlift.runtime.machine.build import sources_that_meet
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from support.any_connector import ANY
-from support.machine_driver import Driver, up_to
+from support.engine.machine_driver import Driver, up_to
 
 
 def union_of(*sources: str) -> Program:

@@ -20,7 +20,7 @@ from boatlift.times import (
     Then,
     ToSequence,
 )
-from support.machine_driver import Driver, chain, up_to, with_batch
+from support.engine.machine_driver import Driver, chain, up_to, with_batch
 
 
 def with_order():

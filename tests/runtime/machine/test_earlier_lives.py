@@ -10,7 +10,7 @@ from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import Frontier
-from support.machine_driver import Driver, chain, up_to, with_order
+from support.engine.machine_driver import Driver, chain, up_to, with_order
 
 
 def unchanged(driver, event):

@@ -7,7 +7,7 @@ from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, GarbageCollection, Truncation
 from boatlift.storage.records.live import LiveRecords
-from support.machine_driver import Driver, chain, up_to
+from support.engine.machine_driver import Driver, chain, up_to
 
 
 def two_branches():

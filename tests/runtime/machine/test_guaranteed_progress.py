@@ -10,7 +10,7 @@ from boatlift.runtime.machine import Durability, Program, instructions
 from boatlift.storage.records.facts import Checkpoint
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import Driver, chain
+from support.engine.machine_driver import Driver, chain
 
 EVERY = 20
 WRITES = instructions.Persist | instructions.AppendLog

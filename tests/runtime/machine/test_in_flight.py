@@ -10,7 +10,7 @@ from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, LoggedMessage
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import Driver, up_to
+from support.engine.machine_driver import Driver, up_to
 
 EVERY = 5
 STALL = 7

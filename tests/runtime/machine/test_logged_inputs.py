@@ -6,8 +6,8 @@ from boatlift.runtime.machine import Durability
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.storage.records.facts import Determinant, LoggedInput
 from boatlift.storage.records.live import LiveRecords
-from support.facts import payload_with
-from support.machine_driver import chain
+from support.engine.machine_driver import chain
+from support.worlds.facts import payload_with
 
 
 def logged(time, payload):

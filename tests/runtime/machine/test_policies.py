@@ -6,7 +6,7 @@ from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy
 from boatlift.recovery import Kind
 from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedInput, LoggedMessage
-from support.machine_driver import Driver, chain
+from support.engine.machine_driver import Driver, chain
 
 
 def test_ephemeral_makes_nothing_durable():

@@ -9,7 +9,7 @@ from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
 from support.any_connector import ANY
-from support.machine_driver import Driver, chain, up_to, with_batch
+from support.engine.machine_driver import Driver, chain, up_to, with_batch
 
 
 def test_sources_wait_when_much_waits_behind_them():

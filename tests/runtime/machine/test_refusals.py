@@ -9,7 +9,7 @@ from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, LoggedMessage, StepDigest
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import ArrivalOrder, Coarse, EpochBoundaries, Fine, Sequence, ToSequence
-from support.machine_driver import Driver, chain, up_to, with_batch
+from support.engine.machine_driver import Driver, chain, up_to, with_batch
 
 
 @pytest.mark.parametrize("policy", [Ephemeral(), Batch(epochs=2)])

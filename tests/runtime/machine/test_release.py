@@ -7,7 +7,7 @@ from boatlift.runtime.machine import Durability, StateMachine, events, instructi
 from boatlift.storage.records.facts import Checkpoint, Determinant
 from boatlift.storage.records.live import LiveRecords
 from support.any_connector import ANY
-from support.machine_driver import LIMITS, Driver, chain, up_to
+from support.engine.machine_driver import LIMITS, Driver, chain, up_to
 
 
 def test_a_deterministic_pipeline_releases_once_positions_are_durable():

@@ -8,7 +8,7 @@ from boatlift.runtime.machine import Durability, Program, events, instructions
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import Driver, chain, up_to
+from support.engine.machine_driver import Driver, chain, up_to
 
 
 def all_of_them(_processor, takes):

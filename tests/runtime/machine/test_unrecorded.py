@@ -6,7 +6,7 @@ from boatlift.runtime.machine import Durability, Program, StateMachine, events, 
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import Coarse, EpochBoundaries, Fine
-from support.machine_driver import LIMITS, Driver, chain, up_to, with_order
+from support.engine.machine_driver import LIMITS, Driver, chain, up_to, with_order
 
 
 def batch_before_two_sinks():

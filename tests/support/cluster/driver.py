@@ -31,7 +31,7 @@ def build_with_the_sum_of_spark(unit: CompiledUnit, *step: Any) -> DataFrame:
 
 
 spark = bl.session(master, **settings)
-from support.cluster_flow import make_flow  # noqa: E402 - needs the session
+from support.cluster.flow import make_flow  # noqa: E402 - needs the session
 
 AWAITED = {3: "killed", 4: "started"}
 """The step of the sink behind which the test kills a worker, or starts one."""

@@ -12,14 +12,14 @@ from itertools import product
 from pathlib import Path
 
 import boatlift as bl
-from support.crash_data import make_data
+from support.crash.data import make_data
 
 SIZE = 4 << 20
 ROOMS = (15_000, 35_000, 60_000, SIZE // 2)
 
 here = Path(sys.argv[1])
 spark = bl.session()
-from support.paused_flows import make_locking  # noqa: E402 - needs the session
+from support.crash.paused_flows import make_locking  # noqa: E402 - needs the session
 
 
 def small_disk(place: Path) -> None:

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from boatlift.dataflow import Committed, Outcome, Plan
 from boatlift.storage.local import LocalStore
-from support.facts import Unsynced
-from support.memory_engine import World
-from support.memory_flows import FlowEngine
+from support.engine.memory_engine import World
+from support.engine.memory_flows import FlowEngine
+from support.worlds.facts import Unsynced
 
 T = TypeVar("T")
 

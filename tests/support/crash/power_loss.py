@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support.facts import Unsynced
+from support.worlds.facts import Unsynced
 
 __all__ = ["Act", "Disk", "Recorder", "State", "lay_out", "look_up", "moved"]
 

@@ -1,6 +1,6 @@
 """A process of its own that runs window functions as views, and compiles many queries several times.
 
-Usage: `python -m support.compiled_views FOLDER TURN OF_CHANCE OF_OTHERS`, which prints queries and identities
+Usage: `python -m support.rows.compiled_views FOLDER TURN OF_CHANCE OF_OTHERS`, which prints queries and identities
 as JSON lines.
 """
 

@@ -8,7 +8,7 @@ from typing import Any
 from boatlift.connectors.push.compacted import numbered
 from boatlift.dataflow import Upserts
 from boatlift.storage.input_objects import rows_in
-from support.push_source import Source
+from support.push.source import Source
 from support.waiting import until
 
 UPSERTS = Upserts(("id",), order="_pushed", deletes="_deleted")

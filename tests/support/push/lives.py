@@ -11,7 +11,7 @@ from pathlib import Path
 
 __all__ = ["PATIENCE", "PushLives"]
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 PATIENCE = 120.0
 
 

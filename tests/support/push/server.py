@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from boatlift.connectors.push.connections import Connection
 from boatlift.connectors.push.limits import Limits
 from boatlift.connectors.push.server import Server
-from support.push_source import Source
+from support.push.source import Source
 from support.waiting import until
 
 __all__ = ["Answer", "Client", "Clock", "Served", "request", "serving"]

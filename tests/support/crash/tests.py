@@ -20,11 +20,11 @@ from pathlib import Path
 
 from boatlift.testing.crash import CrashPoint, main
 from boatlift.testing.warm_jvm import WarmJvm
-from support.crash_data import make_files
+from support.crash.data import make_files
 
 __all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of_a_recovery", "run_undisturbed"]
 
-TESTS = Path(__file__).parents[1]
+TESTS = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
 SINKS = (
     "history",

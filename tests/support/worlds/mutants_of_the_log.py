@@ -21,7 +21,7 @@ from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import SinkCommit, Snapshot
 from boatlift.times import last_of
-from support.mutant import Mutant
+from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_THE_LOG"]
 

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 import boatlift as bl
 from boatlift.connectors.sqlite.table import KeyedTable
-from support.crash_flow import SCHEMA
+from support.crash.flow import SCHEMA
 
 free = bl.Dataflow("free")
 rows = free.source("rows", bl.files("data/*.csv", schema=SCHEMA, null_value="NA", max_files_per_step=1))

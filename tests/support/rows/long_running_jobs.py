@@ -1,4 +1,4 @@
-"""What tests of resident jobs ask."""
+"""What tests of long-running jobs ask."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from support.event_time import drawn_steps
+from support.rows.event_time import drawn_steps
 
 __all__ = ["make_events", "sees_the_same_steps"]
 

@@ -17,8 +17,8 @@ from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
-from support.facts import Unsynced
-from support.memory_engine import MemoryEngine, World
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import Unsynced
 
 PATIENCE = 60
 

@@ -30,8 +30,8 @@ from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
-from support.resident_jobs import is_resident
-from support.resident_rows import SCHEMA, hard, many, rows_of
+from support.rows.long_running_jobs import is_resident
+from support.rows.long_running_rows import SCHEMA, hard, many, rows_of
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_the_bits_are_those_of_a_job_a_step(
     spark: SparkSession, answered: list[int], bits: list[Any], kind: str
 ) -> None:
     def run(*, long_running: bool) -> list[Any]:
-        folder = f"resident {long_running}"
+        folder = f"long running {long_running}"
         Path(folder).mkdir()
         flow = bl.Dataflow("same")
         rows = flow.source("rows", bl.push(SCHEMA, ack="stable"))
@@ -326,7 +326,7 @@ def test_too_few_slots_leave_each_step_its_own_job(
 
 
 def test_one_slot_is_left_to_others(spark: SparkSession, answered: list[int]) -> None:
-    """Two units, two slots: the unit that is not resident goes on, and the step's size decides besides."""
+    """Two units, two slots: the unit without a long-running job goes on, and the step's size decides besides."""
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     rows.group_by("id").agg("counted", F.count("*").alias("n")).sink("n", bl.sqlite("n.db", table="n", key=["id"]))
@@ -395,7 +395,7 @@ def test_expressions_that_hold_rows_back_are_not_resident(spark: SparkSession, a
 
 
 def test_a_step_that_is_not_wanted_any_more_ends(spark: SparkSession, answered: list[int], here: Path) -> None:
-    """The run is cancelled while the resident job executes a step: the step is not begun again, and nothing hangs."""
+    """The run is cancelled while the long-running job executes a step: the step is not begun again, and nothing hangs."""
     held = here / "held"
 
     @dataclass(frozen=True)

@@ -26,8 +26,8 @@ from boatlift.simulation.disk import Disk
 from boatlift.simulation.simulation import Case, Simulation, attempt
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
-from support.mutant import Mutant
-from support.mutants_of_the_log import MUTANTS_OF_THE_LOG
+from support.worlds.mutant import Mutant
+from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 
@@ -481,7 +481,7 @@ EXACT = Mutant(
 """The control of "notified"."""
 
 
-SEEDS = Path(__file__).parent.parent / "simulation" / "mutant_seeds.json"
+SEEDS = Path(__file__).parents[2] / "simulation" / "mutant_seeds.json"
 """For each mutant the first seed that catches it; `make mutants` writes it anew."""
 
 

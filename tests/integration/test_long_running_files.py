@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.connectors.files.source import FilesSource
 from boatlift.spark.jobs.barrier import Slots
-from support.resident_jobs import is_resident
+from support.rows.long_running_jobs import is_resident
 from support.waiting import until, within
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def test_the_bits_are_those_of_sparks_own_reader(
                     within(10, lambda: is_resident(spark))  # one that fails to begin is begun by the next step
         return sorted(bits[before:])
 
-    long_running = run("resident", long_running=True)
+    long_running = run("long-running", long_running=True)
     assert set(answered) >= {STEPS - 2, STEPS - 1}
     told = run("told", long_running=False)
     monkeypatch.setattr(FilesSource, "parameters_for", lambda *_: None)

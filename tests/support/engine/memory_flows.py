@@ -12,8 +12,8 @@ from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.records.payloads import runs_of
 from support.any_connector import ANY
-from support.facts import payload_with
-from support.memory_engine import MemoryEngine, World, identity_in_memory, mix
+from support.engine.memory_engine import MemoryEngine, World, identity_in_memory, mix
+from support.worlds.facts import payload_with
 
 
 class Forgets(StoreBacked):

@@ -31,7 +31,7 @@ from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from support.any_connector import ANY
-from support.facts import payload_with, run_of
+from support.worlds.facts import payload_with, run_of
 
 ROWS_A_STEP = 3
 

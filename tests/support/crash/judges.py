@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from support.crash_data import ASKED, FILES, QUERIES
+from support.crash.data import ASKED, FILES, QUERIES
 
 __all__ = ["is_bit_for_bit", "is_one_execution"]
 

@@ -9,7 +9,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
-from support.facts import CLAIM
+from support.worlds.facts import CLAIM
 
 
 def claimed(store: Store, claim: Claim = CLAIM, *, facts_an_object: int = FACTS_AN_OBJECT) -> Log:

@@ -15,9 +15,9 @@ from boatlift.storage.log_reader import name_of
 from boatlift.storage.records import facts, records
 from boatlift.storage.records.codec import Header, checksum_of, decode_group, encode_group
 from boatlift.times import Maximal, Time
-from support.facts import payload_with, run_of
-from support.hosts import open_store, run
-from support.memory_engine import MemoryEngine, World
+from support.engine.hosts import open_store, run
+from support.engine.memory_engine import MemoryEngine, World
+from support.worlds.facts import payload_with, run_of
 
 __all__ = ["add_object", "crashed_store", "in_format", "odd_record"]
 

@@ -1,0 +1,1 @@
+"""The dataflow of the cluster test, and the process that runs it."""

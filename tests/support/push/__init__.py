@@ -1,0 +1,1 @@
+"""Sources that rows are pushed to, servers and clients."""

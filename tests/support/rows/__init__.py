@@ -1,0 +1,1 @@
+"""Rows and oracles that tests of Spark, views and keyed state share."""

@@ -1,0 +1,1 @@
+"""Facts, logs and recovery problems that tests draw, and deliberate faults of the core."""
