@@ -151,8 +151,8 @@ CONDITIONS: dict[str, Condition] = {
     "STORE_NOT_FOUND": Condition("InvalidError", "no store at this path", "give the path of the run"),
     "STORE_IN_USE": Condition(
         "InvalidError",
-        "a process of this host already runs the dataflow on this store",
-        "stop that process, or take the store over with --take-over",
+        "a run on this host already owns the store",
+        "stop that run, or take the store over from it with --take-over (in Python take_over=True)",
     ),
     "STORE_OF_ANOTHER_DATAFLOW": Condition("DataError", "the store belongs to another dataflow", "use its own store"),
     "PROGRAM_CHANGED": Condition(

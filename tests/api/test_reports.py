@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -51,6 +51,9 @@ def test_status_is_what_the_command_shows_while_it_runs_and_after(
     with pytest.raises(bl.InvalidError, match=r"\[STORE_NOT_FOUND\]"):
         bl.status("store")
     running = bl.start(flow_of("v > 0"), "store", available_now=True, spark=spark)
+    assert running.status().state == "alive"
+    with pytest.raises(bl.InvalidError, match=r"\[STORE_IN_USE\] this process has run mine on this store since"):
+        bl.run(flow_of("v > 0"), "store", available_now=True, spark=spark)
     while not running.wait(0.05):
         assert "runs" in repr(running) or not running.is_active
     assert repr(running) == "<mine has ended>"
@@ -60,6 +63,13 @@ def test_status_is_what_the_command_shows_while_it_runs_and_after(
     show_status(Path("store"), as_json=True)
     status = json.loads(msgspec.json.encode(running.status().as_json()))
     assert json.loads(capsys.readouterr().out) == {"version": 1, **status}
+
+
+@pytest.mark.parametrize("store", [None, 7])
+def test_a_store_that_is_none_is_refused(spark: SparkSession, store: Any) -> None:
+    for call in (bl.run, bl.start):
+        with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] store={store}: name a folder, as in store='"):
+            call(flow_of("v > 0"), store, available_now=True, spark=spark)
 
 
 def test_a_run_that_fails_in_the_background_says_so_at_once(

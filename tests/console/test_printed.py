@@ -37,7 +37,7 @@ from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
 from support.crash.data import make_data
-from support.engine.hosts import open_store, run
+from support.engine.hosts import open_store, parent_process, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
 from support.worlds.facts import made, payload_with, run_of, saved, small_store
 from support.worlds.logs import claimed
@@ -128,7 +128,7 @@ def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
 @pytest.mark.parametrize(
     ("process", "where", "sentence"),
     [
-        (this_process(), socket.gethostname(), "its process is alive: it runs, or its run has ended with an error"),
+        (parent_process(), socket.gethostname(), "its process is alive: it runs, or its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed: its process has ended without a clean stop",
@@ -141,7 +141,7 @@ def test_status_of_a_process_that_has_not_stopped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], process: str, where: str, sentence: str
 ) -> None:
     log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
-    log.claim(Claim(where, os.getpid(), 1_700_000_000_000, PROGRAM, {}, process))
+    log.claim(Claim(where, os.getppid(), 1_700_000_000_000, PROGRAM, {}, process))
     show_status(tmp_path, as_json=False)
     text = capsys.readouterr().out
     assert text.startswith(f"flow: {sentence}")
@@ -376,7 +376,7 @@ def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = open_store(tmp_path)
-    mine = Claim(socket.gethostname(), os.getpid(), 1_700_000_000_000, PROGRAM, {}, this_process(), 5_000)
+    mine = Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, parent_process(), 5_000)
     claimed(store, mine)
     folder = store.scratch(1)
     (folder / "read-1").mkdir()

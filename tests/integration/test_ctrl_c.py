@@ -1,4 +1,4 @@
-"""Ctrl-C as a terminal sends it, to the process and all that it started: in a step, twice in one, and when idle."""
+"""Ctrl-C and SIGTERM, sent to the process and all that it started: in a step, twice in one, and when idle."""
 
 from __future__ import annotations
 
@@ -120,9 +120,9 @@ def test_twice_ends_at_once_and_once_after_the_step_under_way(tmp_path: Path, wa
     assert steps(tmp_path) == 0
     waiting.unlink()
 
-    with running(tmp_path, warm_jvm.environment()) as process:
+    with running(tmp_path) as process:  # SIGTERM, as a supervisor sends it, reaches a JVM of its own too
         wait_for_file(process, waiting)
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, signal.SIGTERM)
         wait_for_line(process, "boatlift: mine: finishing the steps under way")
         go.touch()
         out, err = process.communicate(timeout=60)

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark import SparkContext
 
+from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.testing.warm_jvm import WarmJvm
 from support.commands import begun, boatlift, jvm_of
 from support.waiting import until
@@ -119,6 +122,19 @@ def test_it_is_told_also_of_a_jvm_that_was_there_before_and_of_one_without_work(
     assert process.returncode == 3, told
     assert told.splitlines()[-1].startswith("boatlift: [JVM_DIED] the JVM of Spark died"), told
     assert "Traceback" not in told
+
+
+def test_a_jvm_that_a_signal_has_ended_is_not_advised_to_have_more_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {}
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen(["sleep", "100"]) as ended:
+            ended.send_signal(number)
+            ended.wait()
+        monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=ended))
+        said[number] = str(death_of_jvm(RuntimeError("a job was cancelled")))
+    assert "killed by signal 15" in said[signal.SIGTERM]
+    assert "memory" not in said[signal.SIGTERM]
+    assert "spark.driver.memory" in said[signal.SIGKILL]
 
 
 def test_from_python_it_is_an_error_of_ours(here: Path) -> None:

@@ -395,7 +395,7 @@ def test_expressions_that_hold_rows_back_are_not_resident(spark: SparkSession, a
 
 
 def test_a_step_that_is_not_wanted_any_more_ends(spark: SparkSession, answered: list[int], here: Path) -> None:
-    """The run is cancelled while the long-running job executes a step: the step is not begun again, and nothing hangs."""
+    """The run is cancelled while the long-running job executes a step: no second try begins, and nothing hangs."""
     held = here / "held"
 
     @dataclass(frozen=True)

@@ -313,3 +313,14 @@ def test_a_key_that_one_side_names_otherwise_is_refused_with_what_to_do(spark: S
     )
     with pytest.raises(bl.InvalidError, match=said):
         run(spark, flow)
+
+
+def test_tables_are_read_first_while_the_stream_is_paused(spark: SparkSession) -> None:
+    """The advice of docs/guide/joins.md: every answer is from all six files."""
+    add_flights(range(6))
+    add_queries(range(2))
+    assert "asked" not in run(spark, pause=["queries"])
+    run(spark)
+    delays = {origin: [delay for file in range(6) for o, delay in delays_of(file) if o == origin] for origin in ORIGINS}
+    answers = rows("SELECT origin, live_total, fit_seen FROM answers WHERE origin <> 'E'")
+    assert sorted(answers) == sorted((origin, sum(of), len(of)) for origin, of in delays.items() for _ in range(2))

@@ -115,7 +115,7 @@ def test_an_owner_held_before_its_first_step_harms_no_newer_one(tmp_path: Path) 
                 assert go_on.wait(PATIENCE)
             return super().commit(sink, time, payload)
 
-    newer = Background(lambda: run(HeldEngine(world), open_store(tmp_path)))
+    newer = Background(lambda: run(HeldEngine(world), open_store(tmp_path), take_over=True))
     assert staged.wait(PATIENCE)
     store.go_on.set()
     assert isinstance(older.result(), FencedError)
@@ -148,7 +148,7 @@ def test_a_step_that_fails_after_a_takeover_is_told_as_the_takeover(tmp_path: Pa
 
     def taken_over() -> None:
         assert store.told.wait(PATIENCE), "what is still to be written would be fenced before the step fails"
-        run(MemoryEngine(world), open_store(tmp_path))
+        run(MemoryEngine(world), open_store(tmp_path), take_over=True)
 
     with pytest.raises(FencedError, match=r"\[FENCED\] process .* has taken flow over") as raised:
         run(RaisingEngine(world, taken_over), store)

@@ -11,22 +11,24 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from boatlift.errors import BoatliftError
+from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host import host
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.ownership import Life, life_of, this_process
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.inspect.status import status_of
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import name_of
 from boatlift.storage.records.codec import FORMAT_VERSION
 from boatlift.storage.records.records import Claim
-from support.engine.hosts import Background, RaisingEngine, open_store, run
+from support.engine.hosts import PATIENCE, Background, RaisingEngine, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
 from support.waiting import until
 from support.worlds.hostile_stores import in_format
@@ -110,7 +112,7 @@ def test_a_newer_owner_says_from_which_process_it_has_taken_over_unless_that_sto
     (said,) = takeovers(tmp_path, world)
     assert re.fullmatch(
         rf"taken over from process {os.getpid()} on {socket.gethostname()}, owner since [\d: -]+ UTC, which "
-        rf"is still alive: .*",
+        rf"has ended without a clean stop",
         said,
     )
     assert takeovers(tmp_path, world) == []
@@ -140,13 +142,56 @@ def test_a_process_is_known_by_when_it_began() -> None:
     ) as other:
         assert other.stdout is not None
         claim = claim_of(other.stdout.readline().strip(), other.pid)
-        assert life_of(claim) is Life.RUNNING
+        assert life_of(claim, "", 1) is Life.RUNNING
         other.kill()
-        until(lambda: life_of(claim) is Life.ENDED)  # dead, and not buried yet
-    assert life_of(claim) is Life.ENDED
-    assert life_of(claim_of(claim.process, os.getpid())) is Life.ENDED, "its number is another's now"
-    assert life_of(claim_of("another-boot/pid:[1]/7", os.getpid())) is Life.UNKNOWN
-    assert life_of(claim_of("", os.getpid())) is Life.UNKNOWN
+        until(lambda: life_of(claim, "", 1) is Life.ENDED)  # dead, and not buried yet
+    assert life_of(claim, "", 1) is Life.ENDED
+    assert life_of(claim_of(claim.process, os.getpid()), "", 1) is Life.ENDED, "its number is another's now"
+    assert life_of(claim_of("another-boot/pid:[1]/7", os.getpid()), "", 1) is Life.UNKNOWN
+    assert life_of(claim_of("", os.getpid()), "", 1) is Life.UNKNOWN
+
+
+def test_a_run_of_this_host_is_taken_over_only_when_told_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    world = World(rows=20)
+    owning, ended = threading.Event(), threading.Event()
+
+    def watch(progress: Progress) -> None:
+        if progress.what == "checkpoint":
+            owning.set()
+            assert ended.wait(PATIENCE)
+
+    older = Background(lambda: run(MemoryEngine(world), open_store(tmp_path), watch))
+    assert owning.wait(PATIENCE)
+    assert status_of(Log.open(open_store(tmp_path), None)).state == "alive"
+    before = {name: content for name in open_store(tmp_path).list("") for content in [open_store(tmp_path).read(name)]}
+    refused = r"\[STORE_IN_USE\] this process has run flow on this store since .*take_over=True"
+    with pytest.raises(InvalidError, match=refused):
+        run(MemoryEngine(world), open_store(tmp_path))
+    assert {name: open_store(tmp_path).read(name) for name in open_store(tmp_path).list("")} == before
+    options = RunOptions(available_now=True, take_over=True)
+    Host(MemoryEngine(world), open_store(tmp_path), options).run()
+    ended.set()
+    assert isinstance(older.result(), FencedError)
+    (told,) = [record.message for record in caplog.records if "taken over" in record.message]
+    assert "which is still alive: if it runs the dataflow, it ends by itself within seconds" in told
+    run(MemoryEngine(world), open_store(tmp_path))
+    world.check()
+
+
+def test_a_paused_source_takes_nothing_new_until_a_run_without_the_pause(tmp_path: Path) -> None:
+    world = World(rows=20)
+    taken: list[str] = []
+
+    def watch(progress: Progress) -> None:
+        taken.extend([progress.processor] if progress.what == "take" else [])
+
+    Host(MemoryEngine(world), open_store(tmp_path), RunOptions(True, on_progress=watch, pause=["rows"])).run()
+    assert taken == []
+    with pytest.raises(InvalidError, match=r"flow has no source row: choose from rows"):
+        Host(MemoryEngine(world), open_store(tmp_path), RunOptions(True, pause=["row"])).run()
+    run(MemoryEngine(world), open_store(tmp_path), watch)
+    assert set(taken) == {"rows"}
+    world.check()
 
 
 def test_objects_of_the_log_say_when_they_were_written(tmp_path: Path) -> None:

@@ -86,7 +86,8 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
             "[TYPE_REFUSED] column m of the rows that v keeps holds a map",
         ),
         ("SELECT * FROM orders TABLESAMPLE (10 PERCENT)", "[NOT_INCREMENTAL] v has Sample"),
-        ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: it has orders, items"),
+        ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: shop has orders, items"),
+        ("SELECT * FROM order", "[BAD_VIEW] v reads no stream: write orders, not order"),
         (
             "SELECT * FROM orders JOIN nobody USING (id)",
             "[BAD_VIEW] v: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nobody`",

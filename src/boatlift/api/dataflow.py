@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import partial
 from inspect import signature
 from os import PathLike
@@ -161,6 +163,15 @@ class Dataflow(ProcessorGraph):
             >>> late = flow.sql("late", "SELECT origin, max(arr_delay) AS worst FROM flights GROUP BY origin")
         """
         streams = tuple(each for each in self._processors if is_table_in(query, each))
+        if not streams:
+            near = [
+                f"write {like[0]}, not {word}"
+                for word in re.findall(r"\w+", query)
+                if (like := get_close_matches(word, self._processors, 1))
+            ]
+            raise InvalidError(
+                "BAD_VIEW", f"{name} reads no stream: {near[0] if near else f'{self.name} has {self._known()}'}"
+            )
         return self.add_view(name, streams, query, policy, deterministic)
 
     def sql_file(
@@ -319,13 +330,15 @@ class Dataflow(ProcessorGraph):
         """
         missing = [each for each in streams if each not in self._processors]
         if missing or not streams:
-            known = ", ".join(self._processors)
             what = f"reads {', '.join(missing)}, which {self.name} does not have" if missing else "reads no stream"
-            raise InvalidError("BAD_VIEW", f"{name} {what}: it has {known or 'none yet'}")
+            raise InvalidError("BAD_VIEW", f"{name} {what}: it has {self._known()}")
         chosen = policy_of_state(name, policy, "arrangements")
         made = View(checked_name(name), streams, chosen, query, deterministic, loop)
         check_query(made, self._processors)
         return self.add(made)
+
+    def _known(self) -> str:
+        return ", ".join(self._processors) or "none yet"
 
     def push(self, source: str, rows: object, *, key: str | None = None, timeout: float = 30.0) -> Receipt:
         """Push rows to a source of `bl.push` while the dataflow runs in this process; see `Pushable.push`.

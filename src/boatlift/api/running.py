@@ -21,6 +21,7 @@ from boatlift.dataflow import Plan, plan
 from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.spark.engine import SparkEngine
@@ -45,6 +46,8 @@ def run(
     set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
     long_running: bool = True,
+    take_over: bool = False,
+    pause: Collection[str] = (),
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -70,21 +73,34 @@ def run(
         long_running: Whether small steps in quick succession may share a long-running job. Such a job answers in
             milliseconds, and holds a slot of Spark's as long as steps come; results are the same without it.
             `boatlift plan` shows the units that can have one.
+        take_over: Take the store over from a run on this host that has not ended. That run ends with `[FENCED]` within
+            seconds, and no row is lost or doubled.
+        pause: Sources that take nothing new in this run, such as `("orders",)`.
         spark: The session; if not given, the active one, or a new local one.
-        on_progress: Called for each step, commit and checkpoint.
+        on_progress: Called for each step, commit and checkpoint. If not given, a takeover is logged as a warning.
 
     Raises:
-        InvalidError: `[BAD_OPTION]`.
+        InvalidError: `[BAD_OPTION]`; `[STORE_IN_USE]` a run on this host owns the store.
         BoatliftError: The cause of the end. The same call goes on from there.
 
     Examples:
         >>> flights.sink("copy", bl.parquet("copy"))
         >>> bl.run(flow, "store", available_now=True)
     """
-    spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
+    opened, spark = _opened(store), session_of(flow, spark)
+    options = RunOptions(
+        available_now,
+        accept_released,
+        skip,
+        set_aside,
+        bytes_in_flight,
+        on_progress,
+        long_running,
+        take_over,
+        pause,
+    )
     pickle_by_value(flow)
-    run_plan(plan(flow), _opened(store), spark, options)
+    run_plan(plan(flow), opened, spark, options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -101,6 +117,8 @@ class Running:
     def __init__(self, host: Host, name: str, store: str | Path | Store) -> None:
         self._host, self._name, self._store = host, name, store
         self._error: BaseException | None = None
+        with raising_jvm_died():
+            host.claim()
         self._thread = threading.Thread(target=self._run, name="boatlift")
         self._thread.start()
 
@@ -129,8 +147,7 @@ class Running:
         """Return the status of the dataflow, as `bl.status` does.
 
         Raises:
-            InvalidError: `[STORE_NOT_FOUND]` the run has not taken over its new store yet; `[BAD_OPTION]` the dataflow
-                runs on a store that is no folder.
+            InvalidError: `[BAD_OPTION]` the dataflow runs on a store that is no folder.
         """
         if not isinstance(self._store, str | Path):
             raise InvalidError("BAD_OPTION", "status() reads a store in a folder: start with store='FOLDER'")
@@ -171,12 +188,15 @@ def start(
     set_aside: Collection[str] = (),
     bytes_in_flight: int = BYTES_IN_FLIGHT,
     long_running: bool = True,
+    take_over: bool = False,
+    pause: Collection[str] = (),
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
     """Run a dataflow in the background; arguments as for `run`.
 
-    An error that ends it is logged as it happens, which Python prints to standard error if logging is not set up.
+    The call returns when the run owns the store, and raises what keeps the run from that. An error that ends the run
+    later is logged as it happens, which Python prints to standard error if logging is not set up.
 
     Examples:
         >>> flights.sink("copy", bl.parquet("copy"))
@@ -184,15 +204,29 @@ def start(
         >>> running.wait()
         True
     """
-    spark = session_of(flow, spark)
-    options = RunOptions(available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running)
+    opened, spark = _opened(store), session_of(flow, spark)
+    options = RunOptions(
+        available_now,
+        accept_released,
+        skip,
+        set_aside,
+        bytes_in_flight,
+        on_progress,
+        long_running,
+        take_over,
+        pause,
+    )
     pickle_by_value(flow)
     with raising_jvm_died():
-        return Running(_host(plan(flow), _opened(store), spark, options), flow.name, store)
+        return Running(_host(plan(flow), opened, spark, options), flow.name, store)
 
 
 def _opened(store: str | Path | Store) -> Store:
-    return LocalStore.open(Path(store), create=True) if isinstance(store, str | Path) else store
+    if isinstance(store, str | Path):
+        return LocalStore.open(Path(store), create=True)
+    if not isinstance(store, Store):
+        raise InvalidError("BAD_OPTION", f"store={store!r}: name a folder, as in store='flights_store'")
+    return store
 
 
 def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
@@ -209,6 +243,8 @@ def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
 
 def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
     check_session(spark)
+    for name in options.pause:
+        source_named(planned, name)
     options.on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned, ON_SPARK, long_running=options.long_running)
     options.on_progress(Progress("recover", planned.dataflow, -1))

@@ -50,6 +50,7 @@ def run(
     take_over: Annotated[bool, Parameter(negative=())] = False,
     skip: Repeated = (),
     set_aside: Repeated = (),
+    pause: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
     short_jobs: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
@@ -73,6 +74,7 @@ def run(
         set_aside: A source whose bad rows are set aside from now on, such as orders: the store keeps each with its
             place and the reason (boatlift bad-rows shows them), and steps go on without them. The log records that. May
             be repeated.
+        pause: A source that takes nothing new in this run, such as orders. May be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
         short_jobs: Give each small step a job of its own, also where many could share a long-running job.
@@ -83,7 +85,7 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.admission import check_store
+    from boatlift.runtime.host.admission import check_owner, check_store
     from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
@@ -93,10 +95,12 @@ def run(
     refuse_url(store, "a store")
     refuse_file(store, "a store")
     check_flow(flow)
+    if not take_over:
+        check_owner(store)
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
-    check_store(planned(dataflow), store, skips, set_aside, take_over=take_over)
+    check_store(planned(dataflow), store, skips, set_aside, pause)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
 
@@ -110,6 +114,8 @@ def run(
             set_aside=set_aside,
             bytes_in_flight=most_bytes,
             long_running=not short_jobs,
+            take_over=take_over,
+            pause=pause,
             spark=spark,
             on_progress=live.show,
         )

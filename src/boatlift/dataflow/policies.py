@@ -121,8 +121,9 @@ class Lazy:
     in_flight: InFlight = "behind"
 
     def __post_init__(self) -> None:
-        if self.every is not None and self.every < 1:
-            raise InvalidError("BAD_OPTION", f"Lazy(every={self.every}): every must be at least 1 step")
+        steps: object = self.every
+        if steps is not None and (isinstance(steps, bool) or not (isinstance(steps, int) and steps >= 1)):
+            raise InvalidError("BAD_OPTION", f"Lazy(every={steps!r}): every must be a number of steps, at least 1")
         fits = isinstance(self.seconds, int | float) and 0 < self.seconds < float("inf")
         if self.seconds is not None and not fits:
             raise InvalidError(

@@ -17,7 +17,7 @@ from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
-from support.engine.hosts import RaisingEngine, open_store, run
+from support.engine.hosts import RaisingEngine, open_store, parent_process, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
 from support.engine.memory_flows import stateless
 from support.worlds.facts import gave, made, payload_with, run_of, saved, stable
@@ -142,7 +142,7 @@ def test_what_a_whole_run_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("process", "where", "state"),
     [
-        (this_process(), socket.gethostname(), "alive"),
+        (parent_process(), socket.gethostname(), "alive"),
         (f"{this_process().rpartition('/')[0]}/1", socket.gethostname(), "crashed"),
         (this_process(), "elsewhere", "running or crashed"),
         ("", socket.gethostname(), "running or crashed"),
@@ -153,14 +153,14 @@ def test_a_process_that_lives_and_one_that_crashed_are_distinguished_where_that_
     tmp_path: Path, process: str, where: str, state: str
 ) -> None:
     log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
-    log.claim(Claim(where, os.getpid(), 1_700_000_000_000, PROGRAM, {}, process))
+    log.claim(Claim(where, os.getppid(), 1_700_000_000_000, PROGRAM, {}, process))
     assert (status_of(log).state, status_of(log).last_record_at) == (state, 1_700_000_009_000)
 
 
-def test_a_process_whose_run_has_ended_with_an_error_is_alive_while_it_goes_on(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_with_an_error_is_alive_no_more_though_its_process_is(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         run(RaisingEngine(World(rows=3)), open_store(tmp_path))
-    assert status_of(Log.open(open_store(tmp_path), None)).state == "alive"
+    assert status_of(Log.open(open_store(tmp_path), None)).state == "crashed"
 
 
 def test_a_store_that_no_process_claimed(tmp_path: Path) -> None:

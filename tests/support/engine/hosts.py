@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from boatlift.dataflow import Outcome
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.ownership import _began as began
+from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.storage.local import LocalStore
@@ -23,14 +26,24 @@ from support.worlds.facts import Unsynced
 PATIENCE = 60
 
 
+class Options(TypedDict, total=False):
+    accept_released: bool
+    take_over: bool
+
+
 def silent(progress: Progress) -> None:
     pass
 
 
 def run(
-    engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent, *, accept_released: bool = False
+    engine: MemoryEngine, store: Store, watch: Callable[[Progress], None] = silent, **options: Unpack[Options]
 ) -> None:
-    Host(engine, store, RunOptions(available_now=True, accept_released=accept_released, on_progress=watch)).run()
+    Host(engine, store, RunOptions(available_now=True, on_progress=watch, **options)).run()
+
+
+def parent_process() -> str:
+    """The text that identifies the parent of this process, which lives."""
+    return f"{this_process().rpartition('/')[0]}/{began(os.getppid())}"
 
 
 def open_store(root: Path) -> LocalStore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,8 @@ import pyarrow as pa
 
 from boatlift.dataflow import Plan, SinkContext
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
-from boatlift.runtime.host.overrides import last_done, refuse_set_aside, refuse_skip
-from boatlift.runtime.host.ownership import Life, life_of
+from boatlift.runtime.host.overrides import last_done, refuse_set_aside, refuse_skip, source_named
+from boatlift.runtime.host.ownership import refuse_running_owner
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -23,13 +22,29 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Admitted, Record
 
 
+def check_owner(path: Path) -> None:
+    """Raise if the owner of a store runs on this host; there may be no store yet.
+
+    Raises:
+        InvalidError: `[STORE_IN_USE]`.
+        DataError: the log cannot be read.
+        UnavailableError: `[STORE_FAILED]` the folder cannot be read.
+    """
+    try:
+        log = Log.open(LocalStore.open(path, create=False), None)
+    except InvalidError as error:
+        if error.condition != "STORE_NOT_FOUND":
+            raise
+    else:
+        refuse_running_owner(log)
+
+
 def check_store(
     planned: Plan,
     path: Path,
     skip: Collection[tuple[str, int | str]],
     set_aside: Collection[str] = (),
-    *,
-    take_over: bool = False,
+    pause: Collection[str] = (),
 ) -> None:
     """Raise the errors that a run of a program on a store would raise, without a Spark session or a running process.
 
@@ -38,14 +53,17 @@ def check_store(
         path: The store's folder; it need not exist.
         skip: The steps and rows that the user asks to skip.
         set_aside: The sources whose bad rows the user asks to set aside.
-        take_over: Whether the store may have an owner that is running on this host.
+        pause: The sources that the user asks to pause.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a step cannot be skipped, or rows cannot be set aside; `[STORE_IN_USE]`.
+        InvalidError: `[BAD_OPTION]` a step cannot be skipped, rows cannot be set aside, or there is no such
+            source.
         DataError: the log cannot be read, or belongs to another dataflow.
         UnavailableError: `[STORE_FAILED]` the folder cannot be read.
         BoatliftError: a source or a sink has no place; see `check_places`.
     """
+    for name in pause:
+        source_named(planned, name)
     try:
         log = Log.open(LocalStore.open(path, create=False), planned.dataflow)
         history = log.history
@@ -53,8 +71,6 @@ def check_store(
         if error.condition != "STORE_NOT_FOUND":
             raise
         log, history = None, None
-    if log is not None and not take_over:
-        _refuse_running_owner(log)
     check_places(planned, "" if log is None else log.store_id, history)
     for source in {*set_aside, *(name for name, what in skip if isinstance(what, str))}:
         refuse_set_aside(planned, source)
@@ -66,17 +82,6 @@ def check_store(
     for unit, time in asked:
         if unit in {*planned.units, *planned.sinks} or unit not in units:  # else Spark has to read a view's query first
             refuse_skip(planned, unit, time, -1 if history is None else last_done(planned, unit, history))
-
-
-def _refuse_running_owner(log: Log) -> None:
-    owner = log.last_claim()
-    if owner is not None and not log.history.stopped and life_of(owner) is Life.RUNNING:
-        since = datetime.fromtimestamp(owner.at / 1000, UTC)
-        raise InvalidError(
-            "STORE_IN_USE",
-            f"process {owner.pid} of this host has run {log.dataflow} on this store since {since:%Y-%m-%d %H:%M:%S} "
-            f"UTC: stop it (kill -TERM {owner.pid}), or take the store over from it with --take-over",
-        )
 
 
 def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:

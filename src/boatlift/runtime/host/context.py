@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar, get_args
@@ -24,6 +25,15 @@ Handlers = Mapping[type[Any], Callable[[Any], None]]
 _Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
 
 
+logger = logging.getLogger(__name__)
+
+
+def log_takeover(progress: Progress) -> None:
+    """Warn of a takeover, and ignore every other report."""
+    if progress.what == "takeover":
+        logger.warning("%s: %s", progress.processor, progress.said)
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The options of one run; none of them belongs to the program.
@@ -39,8 +49,10 @@ class RunOptions:
             them. The log records that, for this run and all later ones.
         bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
             for whichever reader, unless the open epoch of a batch cannot end without it.
-        on_progress: Called with each `Progress`, on the host's own thread.
+        on_progress: Called with each `Progress`, on the host's own thread. If not given, a takeover is logged.
         long_running: Whether small steps in quick succession may share a long-running Spark job.
+        take_over: Whether the store may have an owner that runs on this host.
+        pause: Sources that take no new input in this run; input that is recorded already is read.
     """
 
     available_now: bool = False
@@ -48,8 +60,10 @@ class RunOptions:
     skip: Collection[tuple[str, int | str]] = ()
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
-    on_progress: Callable[[Progress], None] = lambda _progress: None
+    on_progress: Callable[[Progress], None] = log_takeover
     long_running: bool = True
+    take_over: bool = False
+    pause: Collection[str] = ()
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

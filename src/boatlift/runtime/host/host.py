@@ -15,7 +15,7 @@ from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_lo
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls, StoredRuns
 from boatlift.runtime.host.overrides import Overrides
-from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership
+from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_running_owner
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
@@ -63,6 +63,8 @@ class Host:
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._queue = EventQueue()
+        self._owner: Ownership | None = None
+        self._term: OwnershipTerm | None = None
 
     def stop(self) -> None:
         """Request a clean stop; a signal handler may call this."""
@@ -74,6 +76,26 @@ class Host:
 
         self._queue.put(stopping)
 
+    def claim(self) -> None:
+        """Claim the dataflow, and start the engine; `run` does so if it was not done before.
+
+        Raises:
+            InvalidError: `[STORE_IN_USE]` a run on this host owns the dataflow.
+            BoatliftError: as `run`.
+        """
+        try:
+            self._engine.reserve()
+            log = Log.open(self._store, self._engine.plan.dataflow, clock=self._clock)
+            if not self._options.take_over:
+                refuse_running_owner(log)
+            self._owner = Ownership(log, self._clock)
+            self._term = OwnershipTerm(
+                self._engine, self._store, log, self._owner, self._options, self._queue, self._clock
+            )
+        except BaseException:
+            self._end()
+            raise
+
     def run(self) -> None:
         """Recover, then run until the input is exhausted or a stop is requested.
 
@@ -81,11 +103,18 @@ class Host:
             BoatliftError: the cause of the end. A new host on the same store resumes from what is durable, and loses
                 nothing.
         """
+        if self._term is None:
+            self.claim()
+        assert self._term is not None
         try:
-            self._engine.reserve()
-            OwnershipTerm(self._engine, self._store, self._options, self._queue, self._clock).run()
+            self._term.run()
         finally:
-            self._engine.close()
+            self._end()
+
+    def _end(self) -> None:
+        self._engine.close()
+        if self._owner is not None:
+            self._owner.end()
 
 
 class OwnershipTerm:
@@ -95,20 +124,28 @@ class OwnershipTerm:
 
     Args:
         engine, store, options: As `Host` has them.
+        log: The store's log.
+        owner: The ownership that claims it.
         queue: Answers, and requests to stop.
         clock: Milliseconds since 1970; a determinant of each step.
     """
 
     def __init__(
-        self, engine: Engine, store: Store, options: RunOptions, queue: EventQueue, clock: SteadyClock
+        self,
+        engine: Engine,
+        store: Store,
+        log: Log,
+        owner: Ownership,
+        options: RunOptions,
+        queue: EventQueue,
+        clock: SteadyClock,
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = engine.plan
         self._program = program_of(self._plan)
-        self._log = Log.open(store, self._plan.dataflow, clock=clock)
+        self._log, self._owner = log, owner
         clock.at_least(self._log.written_at)  # no recorded reading is later
         check_places(self._plan, self._log.store_id, self._log.history)
-        self._owner = Ownership(self._log, clock)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
         for takeover in self._owner.taken_over():

@@ -195,16 +195,27 @@ def last_done(plan: Plan, name: str, history: LogHistory) -> int:
     return history.held(name) if name in plan.sinks else history.last_executed(name)
 
 
+def source_named(plan: Plan, named: str) -> str:
+    """Return the source of a name; the name may be that of the stream of its rows.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` there is no such source.
+    """
+    name = named if named in plan.sources else f"{named}_source"
+    if name not in plan.sources:
+        raise InvalidError(
+            "BAD_OPTION", f"{plan.dataflow} has no source {named}: choose from {', '.join(plan.sources)}"
+        )
+    return name
+
+
 def refuse_set_aside(plan: Plan, named: str) -> str:
-    """Return the source whose bad rows are set aside; its name may be that of the stream of its rows.
+    """Return the source whose bad rows are set aside, as `source_named` does.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the source has no bad rows that could be set aside.
     """
-    name = named if named in plan.sources else f"{named}_source"
-    if name not in plan.sources:
-        sources = ", ".join(plan.sources)
-        raise InvalidError("BAD_OPTION", f"{named} is no source whose bad rows could be set aside: {sources} are")
+    name = source_named(plan, named)
     capabilities = plan.sources[name].source.capabilities
     if capabilities.store_backed is not None:
         raise InvalidError("BAD_OPTION", f"{named} refuses bad rows as they are pushed: there are none to set aside")

@@ -12,11 +12,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from boatlift.errors import BoatliftError, FencedError
+from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.evolution import accepts_state, refuse_other_division
 from boatlift.runtime.host.progress import Progress
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
+
+_RUNS_HERE: set[tuple[str, int]] = set()
+"""The runs of this process that have not ended: each with the id of its store and its token."""
 
 _START = 19
 """The field of `/proc/PID/stat` with the start time of the process, counted from the command's name."""
@@ -36,16 +39,47 @@ def this_process() -> str:
     return f"{where}/{began}" if began and where else ""
 
 
-def life_of(claim: Claim) -> Life:
-    """Return whether the process of a claim is running. For people: no decision rests on it.
+def life_of(claim: Claim, store: str, token: int) -> Life:
+    """Return whether the process of a claim is running; for this process, whether its run has not ended.
 
-    The answer is unknown for a process on another host, in another container, or from before this computer was started,
-    and for one without a recorded start time: its number may belong to another process by now.
+    For people: no result rests on it. The answer is unknown for a process on another host, in another container, or
+    from before this computer was started, and for one without a recorded start time: its number may belong to another
+    process by now.
+
+    Args:
+        claim: The claim.
+        store: The id of the store.
+        token: The token of the claim.
     """
     where, _, began = claim.process.rpartition("/")
     if not where or claim.host != socket.gethostname() or where != _where():
         return Life.UNKNOWN
+    if (claim.pid, claim.process) == (os.getpid(), this_process()):
+        return Life.RUNNING if (store, token) in _RUNS_HERE else Life.ENDED
     return Life.RUNNING if _began(claim.pid) == began else Life.ENDED
+
+
+def refuse_running_owner(log: Log) -> None:
+    """Raise if the owner of a log runs on this host.
+
+    Raises:
+        InvalidError: `[STORE_IN_USE]`.
+    """
+    owner = log.last_claim()
+    if owner is None or log.history.stopped or life_of(owner, log.store_id, log.owner) is not Life.RUNNING:
+        return
+    since = datetime.fromtimestamp(owner.at / 1000, UTC)
+    here = owner.pid == os.getpid()
+    whom, how = (
+        ("this process", "stop that run (Running.stop() of the object that bl.start returned)")
+        if here
+        else (f"process {owner.pid} of this host", f"stop it (kill -TERM {owner.pid})")
+    )
+    raise InvalidError(
+        "STORE_IN_USE",
+        f"{whom} has run {log.dataflow} on this store since {since:%Y-%m-%d %H:%M:%S} UTC: {how}, or take the store "
+        f"over from it with {'' if here else '--take-over, in Python '}take_over=True",
+    )
 
 
 def _where() -> str:
@@ -80,7 +114,7 @@ class Ownership:
 
     def __init__(self, log: Log, clock: Callable[[], int]) -> None:
         self._log, self._clock = log, clock
-        self._seen = 0
+        self._seen = self._token = 0
 
     def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
@@ -99,7 +133,13 @@ class Ownership:
         """
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
         claim = Claim(*mine, bytes_in_flight)
-        return self._log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
+        self._token = self._log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
+        _RUNS_HERE.add((self._log.store_id, self._token))
+        return self._token
+
+    def end(self) -> None:
+        """Note that the run of this process has ended."""
+        _RUNS_HERE.discard((self._log.store_id, self._token))
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""
@@ -108,7 +148,7 @@ class Ownership:
             return
         whom = f"process {before.pid} on {before.host}"
         since = datetime.fromtimestamp(before.at / 1000, UTC)
-        match life_of(before):
+        match life_of(before, self._log.store_id, self._log.predecessor):
             case Life.ENDED:
                 how = "which has ended without a clean stop"
             case Life.RUNNING:

@@ -15,6 +15,7 @@ from boatlift.runtime.graph import position_of, source_record
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import UnreachableSources
+from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine import events
@@ -90,6 +91,7 @@ class SourcePolls:
         self._engine, self._plan = context.engine, context.plan
         self._queue, self._workers = context.queue, context.workers
         self._available_now, self._watch = context.options.available_now, context.options.on_progress
+        self._paused = {source_named(context.plan, name) for name in context.options.pause}
         self._cursors, self._progress, self._clock = cursors, context.progress, clock
         self._stuck, self._unreachable = StuckBatches(context.plan), UnreachableSources(context)
         self.refusals: list[BoatliftError] = []
@@ -136,7 +138,7 @@ class SourcePolls:
         try:
             self._engine.prove(order.source, unproved)
             self._unproved.discard(order.source)
-            position = self._engine.poll(order.source, cursor)
+            position = None if order.source in self._paused else self._engine.poll(order.source, cursor)
         except FencedError:
             raise
         except BoatliftError as error:

@@ -168,7 +168,7 @@ def status_of(
         dataflow=log.dataflow,
         store=log.store_id,
         stopped_cleanly=history.stopped,
-        state=_state(history, owner),
+        state=_state(log, owner),
         last_record_at=log.written_at,
         closed={name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
         processors={name: _unit(history, recovery, name) for name in units},
@@ -209,12 +209,13 @@ def _in_flight(history: LogHistory, monitor: Monitor, graph: RecoveryGraph) -> I
             yield InFlightStatus(edge.source, edge.target, len(kept), size)
 
 
-def _state(history: LogHistory, owner: Claim | None) -> str:
+def _state(log: Log, owner: Claim | None) -> str:
     if owner is None:
         return "new"
-    if history.stopped:
+    if log.history.stopped:
         return "stopped"
-    return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life_of(owner)]
+    life = life_of(owner, log.store_id, log.owner)
+    return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life]
 
 
 def _in_words(history: LogHistory, recovery: RecoveryPlan) -> list[str]:

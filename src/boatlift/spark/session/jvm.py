@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import traceback
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -33,6 +34,8 @@ SECONDS_OF_LAST_WORDS = 2.0
 
 _GOING = ("SparkContext was shut down", "stopped SparkContext", "does not exist in the JVM")
 """Signs in errors of Spark and Py4J that a JVM is about to end."""
+
+_IF_MEMORY_RAN_OUT = "if memory ran out, give the JVM (spark.driver.memory) or the machine more"
 
 _OUTPUT, _CONNECTION = "boatlift_output", "boatlift_connection"
 """The attributes of a gateway for its JVM's output, and for a connection that ends with the JVM."""
@@ -52,7 +55,8 @@ def launch(conf: SparkConf) -> None:
     output = JvmOutput(os.fdopen(reading, "rb"))
     ended: PySparkRuntimeError | None = None
     try:
-        gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
+        with _out_of_reach_of_sigterm():
+            gateway: Any = launch_gateway(conf, {"stderr": writing})  # type: ignore[no-untyped-call]
     except PySparkRuntimeError as error:
         ended = error
     except BaseException as error:  # after Ctrl-C PySpark would leave the JVM running for ever
@@ -70,6 +74,30 @@ def launch(conf: SparkConf) -> None:
     setattr(gateway, _OUTPUT, output)
     output.pass_on()
     SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+
+
+@contextmanager
+def _out_of_reach_of_sigterm() -> Iterator[None]:
+    """Start the JVM so that SIGTERM to the process group leaves it alive: the steps under way need it.
+
+    PySpark does this for SIGINT, by a function that it passes to `Popen` itself.
+    """
+    from pyspark import java_gateway
+
+    popen = java_gateway.Popen
+
+    def started(command: list[str], *, preexec_fn: Callable[[], None], **options: Any) -> subprocess.Popen[bytes]:
+        def prepared() -> None:
+            preexec_fn()
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+        return popen(command, preexec_fn=prepared, **options)
+
+    vars(java_gateway)["Popen"] = started
+    try:
+        yield
+    finally:
+        vars(java_gateway)["Popen"] = popen
 
 
 def _kill_started(error: BaseException) -> None:
@@ -102,8 +130,8 @@ def _dead(wait_seconds: float) -> UnavailableError | None:
         return None
     return UnavailableError(
         "JVM_DIED",
-        f"the JVM of Spark died{_how_it_ended(gateway)}: run the same command again in a new process, and it goes on; "
-        "if memory ran out, give the JVM (spark.driver.memory) or the machine more",
+        f"the JVM of Spark died{_how_it_ended(gateway)}: run the same command again in a new process, and it goes on"
+        + ("" if _was_asked_to_end(gateway) else f"; {_IF_MEMORY_RAN_OUT}"),
     )
 
 
@@ -220,6 +248,13 @@ def _how_it_ended(gateway: Any) -> str:
         *([f"it said: {words}"] if words else []),
     ]
     return f" ({'; '.join(parts)})" if parts else ""
+
+
+def _was_asked_to_end(gateway: Any) -> bool:
+    """Return whether SIGHUP, SIGINT or SIGTERM has ended the JVM, rather than an error of its own or SIGKILL."""
+    process: subprocess.Popen[bytes] | None = _of_gateway(gateway, "proc")
+    asked = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    return process is not None and process.returncode in {code for each in asked for code in (-each, 128 + each)}
 
 
 def _says_more(error: Exception) -> bool:
