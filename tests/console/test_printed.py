@@ -25,6 +25,7 @@ from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.dataflow import WaitingInput, plan
 from boatlift.errors import InvalidError
+from boatlift.operators.watermark.operator import EventTimeStatus
 from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in
@@ -39,6 +40,7 @@ from support.any_connector import ANY
 from support.crash.data import make_data
 from support.engine.hosts import open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
+from support.engine.memory_flows import lookup
 from support.worlds.facts import made, payload_with, run_of, saved, small_store
 from support.worlds.logs import claimed
 
@@ -93,15 +95,49 @@ def test_a_failure_that_costs_nothing_has_no_table(tmp_path: Path, capsys: pytes
     assert "Nothing is executed again." in text
 
 
-@pytest.mark.parametrize("show", [show_status, lambda path, **options: show_explanation(path, [], **options)])
-def test_the_number_of_steps_executed_again_is_shown_with_its_meaning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], show: Any
+def test_explain_says_what_counts_as_a_step_that_is_executed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     crashed(tmp_path)
-    show(tmp_path, as_json=False)
+    show_explanation(tmp_path, [], as_json=False)
     text = capsys.readouterr().out
     assert "steps executed again" in text
     assert "Steps that are executed again are those that a processor has executed, as far as the log knows." in text
+
+
+def test_status_counts_the_steps_executed_again_in_one_line_and_leaves_the_rest_to_explain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed(tmp_path)
+    show_status(tmp_path, as_json=False)
+    told = f"if everything failed now, 6 steps would be executed again: `boatlift explain --store {tmp_path}` shows"
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if "failed now" in line] == [f"{told} which, and why"]
+    assert "restores its checkpoint" not in text
+
+
+def test_status_says_of_which_inputs_a_processor_takes_the_steps_one_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(lookup()), {}))
+    show_status(tmp_path, as_json=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "one after the other" in line]
+    assert lines == ["asked: its steps are those of queries and sums together, one after the other"]
+
+
+def test_status_prints_equal_numbers_of_processors_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path)
+    same, other = EventTimeStatus(11, 1_700_000_000_000, 0), EventTimeStatus(11, 1_700_000_000_000, 3)
+    numbers = {"event_times": {"late": same, "timely": same, "more": other}}
+    known = msgspec.structs.replace(status_at(tmp_path), numbers=numbers)
+    monkeypatch.setattr("boatlift.console.status.status_at", lambda _: known)
+    show_status(tmp_path, as_json=False)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "were late" in line] == [
+        "late and timely",
+        "more",
+    ]
 
 
 def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +145,7 @@ def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture
     show_status(tmp_path, as_json=False)
     text = capsys.readouterr().out
     assert text.startswith(f"flow: stopped cleanly\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
-    assert "If everything failed now" not in text
+    assert "failed now" not in text
 
 
 def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
@@ -128,7 +164,7 @@ def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
 @pytest.mark.parametrize(
     ("process", "where", "sentence"),
     [
-        (this_process(), socket.gethostname(), "its process is alive: it runs, or its run has ended with an error"),
+        (this_process(), socket.gethostname(), "running (or, in a notebook, its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed: its process has ended without a clean stop",
@@ -265,8 +301,17 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     sums.sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "rows → clean → sums, staging for history" in " ".join(text.split())
+    assert "rows → clean → sums → sink history" in " ".join(text.split())
+    assert (
+        "rows  files, delivery: exactly once, path: data/*.csv, format: csv, null_value: NA, schema: k string" in text
+    )
+    for default in ("header", "separator", "encoding", "key: None"):
+        assert default not in text
     assert "rows: position, clock, seed" in text
+    assert "a checksum of the rows of each step of\n  sums\n" in text
+    assert "  sums: the input of all steps since a checkpoint, the rows of a step in any order" in text
+    for word in ("staging", "kept as runs", "kernel", "digest", "holds a slot", "convergent"):
+        assert word not in text
     assert "sums: 3 steps of sums" in text, "what a failure would cost"
     assert "order that they have in one file: rows, clean and no longer behind sums" in " ".join(text.split())
     assert "At least once: nothing" in text
@@ -281,6 +326,18 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
 
 
 @pytest.mark.spark
+def test_the_plan_prints_many_options_one_a_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    flow = bl.Dataflow("mine")
+    schema = ", ".join(f"a_long_name_{number} DOUBLE" for number in range(9))
+    flow.source("rows", bl.files("data/*.csv", schema=schema)).sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "rows  files\n  delivery: exactly once\n  path: data/*.csv\n  format: csv\n  schema: a_long_name_0"
+    )
+
+
+@pytest.mark.spark
 def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,7 +347,7 @@ def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "both: the order in which its messages arrived" in text
+    assert "both: the order in which the steps of its inputs arrived" in text
     assert "hours: the ends of its epochs" in text
 
 
