@@ -20,7 +20,14 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console import tables
-from boatlift.console.contents import show_checkpoints, show_explanation, show_kept, show_log, show_verification
+from boatlift.console.contents import (
+    show_bad_rows,
+    show_checkpoints,
+    show_explanation,
+    show_kept,
+    show_log,
+    show_verification,
+)
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.dataflow import WaitingInput, plan
@@ -239,6 +246,26 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
     assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
     assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
     assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+def test_bad_rows_that_go_to_a_stream_are_named_and_an_unknown_source_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = bl.Dataflow("flow")
+    orders = flow.source("orders", bl.files("in/*.csv", schema="k STRING, v LONG"), bad_rows="dead_letters")
+    orders.sink("out", ANY)
+    orders.bad_rows("bad_orders").sink("bad_out", ANY)
+    flow.source("clicks", ANY).sink("clicks_out", ANY)
+    claimed(open_store(tmp_path), Claim("host", 1, 0, recorded(plan(flow)), {}))
+    told = "bad rows of orders go to the stream bad_orders, not here\n"
+    for source in ("", "orders", "orders_source"):
+        show_bad_rows(tmp_path, source, as_json=False)
+        assert capsys.readouterr().out == f"{told}no bad row is set aside\n"
+    show_bad_rows(tmp_path, "clicks", as_json=False)
+    assert capsys.readouterr().out == "no bad row is set aside\n"
+    for as_json in (False, True):
+        with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] flow has no source nope: choose from clicks, orders$"):
+            show_bad_rows(tmp_path, "nope", as_json=as_json)
 
 
 def test_a_part_of_the_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.dataflow import Sink
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.bad_rows import rows_set_aside
+from boatlift.runtime.inspect.bad_rows import dead_letters_of, rows_set_aside
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, verification_of
 from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN, RollbackCost, Upkeep, explanation_of, monitor_from_log
 from boatlift.runtime.inspect.opening import log_at, store_at
@@ -95,8 +95,12 @@ def show_kept(path: Path, *, as_json: bool) -> None:
 
 
 def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
-    """Print the bad rows that are set aside."""
-    found = rows_set_aside(path, source)
+    """Print the bad rows that are set aside, and the streams that other bad rows go to.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the store's program has no such source.
+    """
+    streams, found = dead_letters_of(path, source), rows_set_aside(path, source)
     if as_json:
         for bad in found:
             row = {
@@ -108,11 +112,16 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
             print(json.dumps(row, ensure_ascii=False))
         return
     rows = table("source", "step", "place", "row", "reason")
+    for name, stream in streams.items():
+        print(f"bad rows of {name} go to the stream {stream}, not here")
     for bad in found:
         dead_letter = json.loads(bad.dead_letter)
         text = dead_letter.get("text", dead_letter.get("value"))
         rows.add_row(bad.source, f"{bad.step:,}", bad.place, "" if text is None else text, dead_letter["reason"])
-    show(rows)
+    if rows.row_count:
+        show(rows)
+    else:
+        print("no bad row is set aside")
 
 
 DAMAGED = 5
