@@ -40,7 +40,8 @@ from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
+from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
+from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
@@ -240,12 +241,50 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert "numbers" in lines[1]
+    assert f'step=1  digest_of_rows="{1:032x}"' in lines[3]
     show_log(tmp_path, as_json=True)
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["record"] for record in records] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
     assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
     assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+def cells_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
+
+
+def test_kept_data_are_named_in_words_and_nothing_is_counted_as_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = claimed(open_store(tmp_path), Claim("host", 1, 0, recorded(lookup()), {}))
+    log.append([made(0, "queries"), Determinant("asked", 0, "queries->asked", None)])
+    show_kept(tmp_path, as_json=False)
+    printed = cells_of(capsys.readouterr().out)
+    assert ["determinants", "asked", "1", "", "", "asked: to repeat its determinants"] in printed
+    (of_log,) = [row for row in printed if row[0] == "log"]
+    assert (of_log[1:3], of_log[5]) == (["", ""], "every start of the dataflow: to recover from")
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (["0/left", "0/right"], ["rows of the left side", "rows of the right side"]),
+        (["0/left", "1/partials"], ["stage 0: rows of the left side", "stage 1: partial aggregates"]),
+        (["0/reach/left", "0/sum.2"], ["reach: rows of the left side", "sum.2"]),
+        (["2/0", "named", "_timers"], ["stage 2: rows of input 0", "named", "timers"]),
+    ],
+)
+def test_the_parts_of_a_state_are_explained_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str], words: list[str]
+) -> None:
+    runs = [run_of(part.encode(), f"runs/{number}") for number, part in enumerate(parts)]
+    tables = {part: ((run.name,),) for part, run in zip(parts, runs, strict=True)}
+    log = claimed(open_store(tmp_path), Claim("host", 1, 0, PROGRAM, {}))
+    log.append([made(0, "rows"), Checkpoint("sums", (0,), to_json(RunsPayload(tuple(runs), tables=tables)))])
+    show_explanation(tmp_path, [], as_json=False)
+    printed = [row for row in cells_of(capsys.readouterr().out) if len(row) == 7 and row[2] == "1"]
+    assert [row[1] for row in printed] == words
 
 
 def test_bad_rows_that_go_to_a_stream_are_named_and_an_unknown_source_is_refused(

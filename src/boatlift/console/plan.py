@@ -87,8 +87,6 @@ def _text(value: Any) -> str:
             return ", ".join(f"{name} {kind}" for name, kind in value)
         case list() | tuple():
             return ", ".join(map(str, value))
-        case dict():
-            return f"{{{', '.join(f'{key}: {_text(each)}' for key, each in value.items())}}}"
         case _:
             return str(value)
 
