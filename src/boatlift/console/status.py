@@ -47,9 +47,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
             print(f"{name}: its steps are those of {' and '.join(unit.one_at_a_time)} together, one after the other")
     if not status.stopped_cleanly:
         again = sum(unit.to_replay for unit in status.processors.values())
-        steps = "no step" if not again else "1 step" if again == 1 else f"{again:,} steps"
+        number = "no step" if not again else "1 step" if again == 1 else f"{again:,} steps"
         more = f": `{shlex.join(('boatlift', 'explain', '--store', str(path)))}` shows which, and why" if again else ""
-        print(f"if everything failed now, {steps} would be executed again{more}")
+        print(f"if everything failed now, {number} would be executed again{more}")
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")

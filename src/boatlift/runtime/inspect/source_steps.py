@@ -92,7 +92,7 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
 
 def _instead(planned: Plan, processor: str, time: int) -> str:
     for name, unit in planned.units.items():
-        if processor in [each.name for each in (*unit.operators, *unit.sinks)]:
+        if processor in {each.name for each in unit.operators} | {sink.name for sink in unit.sinks}:
             return f"write --step {name}:{time}"
     return f"name one of {', '.join((*planned.sources, *planned.units))}"
 
