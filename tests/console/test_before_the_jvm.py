@@ -93,7 +93,12 @@ def here(tmp_path: Path) -> Path:
         ((*RUN, "plain:flow", "--skip", "rows:3"), 2, "[BAD_OPTION] rows executes no steps that could be skipped"),
         ((*RUN, "everything:flow", "--skip", "fit:3"), 2, "[BAD_OPTION] fit takes all rows at every step"),
         (("look", "plain:flow", "--store", "nowhere", "--step", "clean:0"), 2, "[STORE_NOT_FOUND]"),
-        (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[BAD_OPTION] rows executes no steps"),
+        (("look", "plain:flow", "--store", "nowhere", "--step", "rows:0"), 2, "[STORE_NOT_FOUND]"),
+        (
+            ("look", "plain:flow", "--store", "nowhere", "--step", "out:7"),
+            2,
+            "[BAD_OPTION] out executes no steps of its own: write --step clean:7",
+        ),
         (("run", "plain:flow", "--store", "others"), 5, "[STORE_OF_ANOTHER_DATAFLOW]"),
         (("run", "plain:flow", "--store", "plain.py/st"), 2, "[BAD_OPTION] a store cannot be at plain.py/st, because"),
         (("run", "plain:flow", "--store", "x" * 300), 3, "[STORE_FAILED] the folder . in"),

@@ -33,9 +33,9 @@ def show_a_run(shown: Live) -> None:
 def test_lines_off_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     show_a_run(Live(bl.Dataflow("mine"), quiet=False))
     assert capsys.readouterr().out.splitlines() == [
-        "sums: replaying, step 4, 1000 rows in 500 ms, last checkpoint -",
-        "sums: step 5, 1000 rows in 250 ms, last checkpoint 4",
-        "lows: step 5, 500 rows in 250 ms, last checkpoint -",
+        "sums: replaying, step 4, 1000 rows read in 500 ms",
+        "sums: step 5, 1000 rows read in 250 ms, last checkpoint 4",
+        "lows: step 5, 500 rows read in 250 ms",
         LAST,
     ]
 
@@ -66,6 +66,10 @@ def test_a_table_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
         shown.show(Progress("step", "sums", 4, 1000, 10, 500.0, replay=True, behind=MESSAGES_AHEAD, newInputRows=1000))
     for part in ("mine: 1,000 rows", "steps behind", "2,000", f"{MESSAGES_AHEAD}+", "replaying"):
         assert part in screen.getvalue()
+    assert "last checkpoint" not in screen.getvalue(), "none was made in this run"
+    shown.show(Progress("checkpoint", "sums", 4))
+    Console(file=screen, width=100).print(shown._draw())
+    assert "last checkpoint" in screen.getvalue()
 
 
 def test_an_error_is_no_clean_stop(capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +105,7 @@ def test_the_stages_of_a_run_are_printed_on_standard_error(capsys: pytest.Captur
         "boatlift: opening the store and the sinks",
         "boatlift: sums replays 2 steps, up to step 5",
     ]
-    assert told.out.splitlines()[0].startswith("sums: replaying 1 of 2, step 4, 1000 rows")
+    assert told.out.splitlines()[0].startswith("sums: replaying 1 of 2, step 4, 1000 rows read")
 
 
 def test_it_waits_for_input_once_all_sources_have_none_and_nothing_is_to_be_done(

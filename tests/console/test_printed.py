@@ -20,11 +20,19 @@ from rich.console import Console
 import boatlift as bl
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console import tables
-from boatlift.console.contents import show_checkpoints, show_explanation, show_kept, show_log, show_verification
+from boatlift.console.contents import (
+    show_bad_rows,
+    show_checkpoints,
+    show_explanation,
+    show_kept,
+    show_log,
+    show_verification,
+)
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
 from boatlift.dataflow import WaitingInput, plan
 from boatlift.errors import InvalidError
+from boatlift.operators.watermark.operator import EventTimeStatus
 from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in
@@ -32,13 +40,15 @@ from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log, name_of
-from boatlift.storage.records.facts import Checkpoint, LoggedMessage, StepDigest
+from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
+from boatlift.storage.records.payloads import RunsPayload, to_json
 from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
 from support.crash.data import make_data
 from support.engine.hosts import open_store, parent_process, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
+from support.engine.memory_flows import lookup
 from support.worlds.facts import made, payload_with, run_of, saved, small_store
 from support.worlds.logs import claimed
 
@@ -93,15 +103,49 @@ def test_a_failure_that_costs_nothing_has_no_table(tmp_path: Path, capsys: pytes
     assert "Nothing is executed again." in text
 
 
-@pytest.mark.parametrize("show", [show_status, lambda path, **options: show_explanation(path, [], **options)])
-def test_the_number_of_steps_executed_again_is_shown_with_its_meaning(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], show: Any
+def test_explain_says_what_counts_as_a_step_that_is_executed_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     crashed(tmp_path)
-    show(tmp_path, as_json=False)
+    show_explanation(tmp_path, [], as_json=False)
     text = capsys.readouterr().out
     assert "steps executed again" in text
     assert "Steps that are executed again are those that a processor has executed, as far as the log knows." in text
+
+
+def test_status_counts_the_steps_executed_again_in_one_line_and_leaves_the_rest_to_explain(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    crashed(tmp_path)
+    show_status(tmp_path, as_json=False)
+    told = f"if everything failed now, 6 steps would be executed again: `boatlift explain --store {tmp_path}` shows"
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if "failed now" in line] == [f"{told} which, and why"]
+    assert "restores its checkpoint" not in text
+
+
+def test_status_says_of_which_inputs_a_processor_takes_the_steps_one_at_a_time(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(lookup()), {}))
+    show_status(tmp_path, as_json=False)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "one after the other" in line]
+    assert lines == ["asked: its steps are those of queries and sums together, one after the other"]
+
+
+def test_status_prints_equal_numbers_of_processors_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crashed(tmp_path)
+    same, other = EventTimeStatus(11, 1_700_000_000_000, 0), EventTimeStatus(11, 1_700_000_000_000, 3)
+    numbers = {"event_times": {"late": same, "timely": same, "more": other}}
+    known = msgspec.structs.replace(status_at(tmp_path), numbers=numbers)
+    monkeypatch.setattr("boatlift.console.status.status_at", lambda _: known)
+    show_status(tmp_path, as_json=False)
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "were late" in line] == [
+        "late and timely",
+        "more",
+    ]
 
 
 def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -109,7 +153,7 @@ def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture
     show_status(tmp_path, as_json=False)
     text = capsys.readouterr().out
     assert text.startswith(f"flow: stopped cleanly\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
-    assert "If everything failed now" not in text
+    assert "failed now" not in text
 
 
 def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
@@ -128,7 +172,7 @@ def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
 @pytest.mark.parametrize(
     ("process", "where", "sentence"),
     [
-        (parent_process(), socket.gethostname(), "its process is alive: it runs, or its run has ended with an error"),
+        (parent_process(), socket.gethostname(), "running (or, in a notebook, its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed: its process has ended without a clean stop",
@@ -197,12 +241,70 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[2] for line in lines] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert "numbers" in lines[1]
+    assert f'step=1  digest_of_rows="{1:032x}"' in lines[3]
     show_log(tmp_path, as_json=True)
     records = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [record["record"] for record in records] == ["snapshot", "chosen", "committed", "result", "stopped"]
     assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
     assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
     assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+def cells_of(text: str) -> list[list[str]]:
+    return [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if "│" in line]
+
+
+def test_kept_data_are_named_in_words_and_nothing_is_counted_as_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = claimed(open_store(tmp_path), Claim("host", 1, 0, recorded(lookup()), {}))
+    log.append([made(0, "queries"), Determinant("asked", 0, "queries->asked", None)])
+    show_kept(tmp_path, as_json=False)
+    printed = cells_of(capsys.readouterr().out)
+    assert ["determinants", "asked", "1", "", "", "asked: to repeat its determinants"] in printed
+    (of_log,) = [row for row in printed if row[0] == "log"]
+    assert (of_log[1:3], of_log[5]) == (["", ""], "every start of the dataflow: to recover from")
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"),
+    [
+        (["0/left", "0/right"], ["rows of the left side", "rows of the right side"]),
+        (["0/left", "1/partials"], ["stage 0: rows of the left side", "stage 1: partial aggregates"]),
+        (["0/reach/left", "0/sum.2"], ["reach: rows of the left side", "sum.2"]),
+        (["2/0", "named", "_timers"], ["stage 2: rows of input 0", "named", "timers"]),
+    ],
+)
+def test_the_parts_of_a_state_are_explained_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], parts: list[str], words: list[str]
+) -> None:
+    runs = [run_of(part.encode(), f"runs/{number}") for number, part in enumerate(parts)]
+    tables = {part: ((run.name,),) for part, run in zip(parts, runs, strict=True)}
+    log = claimed(open_store(tmp_path), Claim("host", 1, 0, PROGRAM, {}))
+    log.append([made(0, "rows"), Checkpoint("sums", (0,), to_json(RunsPayload(tuple(runs), tables=tables)))])
+    show_explanation(tmp_path, [], as_json=False)
+    printed = [row for row in cells_of(capsys.readouterr().out) if len(row) == 7 and row[2] == "1"]
+    assert [row[1] for row in printed] == words
+
+
+def test_bad_rows_that_go_to_a_stream_are_named_and_an_unknown_source_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flow = bl.Dataflow("flow")
+    orders = flow.source("orders", bl.files("in/*.csv", schema="k STRING, v LONG"), bad_rows="dead_letters")
+    orders.sink("out", ANY)
+    orders.bad_rows("bad_orders").sink("bad_out", ANY)
+    flow.source("clicks", ANY).sink("clicks_out", ANY)
+    claimed(open_store(tmp_path), Claim("host", 1, 0, recorded(plan(flow)), {}))
+    told = "bad rows of orders go to the stream bad_orders, not here\n"
+    for source in ("", "orders", "orders_source"):
+        show_bad_rows(tmp_path, source, as_json=False)
+        assert capsys.readouterr().out == f"{told}no bad row is set aside\n"
+    show_bad_rows(tmp_path, "clicks", as_json=False)
+    assert capsys.readouterr().out == "no bad row is set aside\n"
+    for as_json in (False, True):
+        with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] flow has no source nope: choose from clicks, orders$"):
+            show_bad_rows(tmp_path, "nope", as_json=as_json)
 
 
 def test_a_part_of_the_log_is_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -265,8 +367,17 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
     sums.sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "rows → clean → sums, staging for history" in " ".join(text.split())
+    assert "rows → clean → sums → sink history" in " ".join(text.split())
+    assert (
+        "rows  files, delivery: exactly once, path: data/*.csv, format: csv, null_value: NA, schema: k string" in text
+    )
+    for default in ("header", "separator", "encoding", "key: None"):
+        assert default not in text
     assert "rows: position, clock, seed" in text
+    assert "a checksum of the rows of each step of\n  sums\n" in text
+    assert "  sums: the input of all steps since a checkpoint, the rows of a step in any order" in text
+    for word in ("staging", "kept as runs", "kernel", "digest", "holds a slot", "convergent"):
+        assert word not in text
     assert "sums: 3 steps of sums" in text, "what a failure would cost"
     assert "order that they have in one file: rows, clean and no longer behind sums" in " ".join(text.split())
     assert "At least once: nothing" in text
@@ -281,6 +392,18 @@ def test_the_plan_of_a_program_is_printed_and_runs_nothing(
 
 
 @pytest.mark.spark
+def test_the_plan_prints_many_options_one_a_line(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    flow = bl.Dataflow("mine")
+    schema = ", ".join(f"a_long_name_{number} DOUBLE" for number in range(9))
+    flow.source("rows", bl.files("data/*.csv", schema=schema)).sink("history", bl.parquet("history"))
+    show_plan(flow, as_json=False)
+    text = capsys.readouterr().out
+    assert text.startswith(
+        "rows  files\n  delivery: exactly once\n  path: data/*.csv\n  format: csv\n  schema: a_long_name_0"
+    )
+
+
+@pytest.mark.spark
 def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -290,7 +413,7 @@ def test_the_plan_names_orders_of_arrival_and_ends_of_epochs(
     one.merge("both", other).gather("hours", policy=bl.Batch(epochs=9)).sink("history", bl.parquet("history"))
     show_plan(flow, as_json=False)
     text = capsys.readouterr().out
-    assert "both: the order in which its messages arrived" in text
+    assert "both: the order in which the steps of its inputs arrived" in text
     assert "hours: the ends of its epochs" in text
 
 

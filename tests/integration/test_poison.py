@@ -139,7 +139,9 @@ def test_it_can_be_looked_at(
     assert capsys.readouterr().out.splitlines()[-2:] == ['{"k":"a","v":"poison"}', '{"k":"b","v":"1"}']
     app([*look, "--step", f"sums:{POISON}"], result_action="return_value")
     assert "poison" in capsys.readouterr().out
-    for step, told in (("sums:17", "has not come yet"), ("out:3", "executes no steps"), ("sums", "is no step")):
+    app([*look, "--step", f"rows:{POISON}"], result_action="return_value")
+    assert "poison" in capsys.readouterr().out, "a step of the source itself"
+    for step, told in (("sums:17", "has not come yet"), ("out:3", "write --step sums:3"), ("sums", "is no step")):
         with pytest.raises(bl.InvalidError, match=rf"\[BAD_OPTION\] .*{told}"):
             app([*look, "--step", step], result_action="return_value", exit_on_error=False)
 

@@ -261,7 +261,7 @@ class TestCollection:
         for time in range(8):
             monitor.durable_determinants("input", time)
         with pytest.raises(
-            DataError, match=r"input can only be restored to steps 0…4 or later, but state has kept nothing"
+            DataError, match=r"input can only be restored to steps 0…4 or later, but state needs all rows again"
         ):
             monitor.plan(GRAPH.vertices.keys())
         monitor.durable_checkpoint("state", up_to(5))

@@ -59,12 +59,12 @@ def test_who_goes_back_to_where_and_what_replays():
 def test_it_is_told_with_the_reasons():
     assert monitored().plan(ALL).describe().splitlines() == [
         (
-            "flights reads step 101 next, 101…110 as recorded; no later, because clean has kept steps 0…100 and needs "
-            "all later rows again, and flights keeps no copy of its messages: it is executed again"
+            "flights reads step 101 next, 101…110 as recorded; it cannot begin later, because clean needs all rows "
+            "after step 100 again, and flights stores no copy of them"
         ),
         (
-            "clean executes step 101 next, replays 101…110; no later, because delays has kept steps 0…100 and needs "
-            "all later rows again, and clean keeps no copy of its messages: it is executed again"
+            "clean executes step 101 next, replays 101…110; it cannot begin later, because delays needs all rows "
+            "after step 100 again, and clean stores no copy of them"
         ),
         "delays restores its checkpoint of step 100, replays 101…110",
         "history holds steps 0…105; rows of these that come again are compared and dropped",
@@ -91,10 +91,7 @@ def test_the_sink_that_is_behind_gets_what_it_lacks():
     assert (why.constraint, why.neighbour, str(why)) == (
         "discarded",
         "history",
-        (
-            "history has kept steps 0…105 and needs all later rows again, and delays keeps no copy of its messages: "
-            "it is executed again"
-        ),
+        "history needs all rows after step 105 again, and delays stores no copy of them",
     )
 
 
@@ -107,7 +104,7 @@ def test_survivors_stay_and_put_back_what_they_hold():
     assert plan.processors["flights"].stays
     assert plan.queues["clean->delays"] == tuple(range(101, 108))
     assert "clean stays where it is, at steps 0…107" in plan.describe()
-    assert "the messages of 101…107 are put back on clean->delays" in plan.describe()
+    assert "clean hands its kept rows of steps 101…107 to delays again" in plan.describe()
     assert plan.fixed("clean") == up_to(110)
     assert not plan.processors["answers"].stays, "it is asked what it holds, whoever failed"
 

@@ -58,7 +58,7 @@ def test_a_store_that_lost_its_whole_log_is_never_new(store: LocalStore, left: s
     for name in list(store.list("")):
         if name not in left:
             store.delete(name)
-    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\].*but no log"):
+    with pytest.raises(DataError, match=r"\[MISSING_OBJECT\].*but no log: it is no store"):
         Log.open(store, "flow")
 
 

@@ -136,5 +136,5 @@ def test_plan_says_that_rows_go_with_their_session(spark: SparkSession, capsys: 
     write_steps([])
     show_plan(_flow(["by_key", "own_gap"]), as_json=False)
     said = " ".join(capsys.readouterr().out.split())
-    keeps = "(general form: keeps its inputs by key, until the watermark passes the end of their session)"
+    keeps = "(recomputes changed keys: keeps its inputs by key, until the watermark passes the end of their session)"
     assert said.count(keeps) == 2

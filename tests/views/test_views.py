@@ -286,10 +286,8 @@ def test_plan_says_how_a_view_is_computed(spark: SparkSession, capsys: pytest.Ca
     show_plan(flow, as_json=False)
     said = " ".join(capsys.readouterr().out.split())
     assert "A step of totals has 1 job:" in said
-    assert "1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact" in said
-    assert (
-        "A step of first has 2 jobs: 1. ORDER BY … LIMIT (kernel: keeps its input in order) 2. emit the change" in said
-    )
+    assert "1. INNER JOIN on o.id (stage 0: keeps both inputs by key), then GROUP BY o.k (stage 1: keeps exact" in said
+    assert "A step of first has 2 jobs: 1. ORDER BY … LIMIT (keeps its input in order) 2. emit the change" in said
 
 
 def test_the_examples_of_the_package_have_the_stages_that_it_shows(

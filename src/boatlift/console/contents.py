@@ -13,7 +13,7 @@ from typing import Any
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.dataflow import Sink
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.bad_rows import rows_set_aside
+from boatlift.runtime.inspect.bad_rows import dead_letters_of, rows_set_aside
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, verification_of
 from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN, RollbackCost, Upkeep, explanation_of, monitor_from_log
 from boatlift.runtime.inspect.opening import log_at, store_at
@@ -62,8 +62,14 @@ def _milliseconds(text: str) -> int:
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+_FIELDS = {"time": "step", "digest": "digest_of_rows", "milliseconds": "ms"}
+"""A field of a record to its printed name; with --json it has its own."""
+
+
 def _cut(fields: Mapping[str, Any]) -> str:
-    text = "  ".join(f"{key}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items())
+    text = "  ".join(
+        f"{_FIELDS.get(key, key)}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items()
+    )
     return text if len(text) <= LINE or not sys.stdout.isatty() else f"{text[: LINE - 1]}…"
 
 
@@ -73,7 +79,7 @@ def show_checkpoints(path: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"checkpoints": checkpoints})
         return
-    rows = table("processor", "step", "runs", "rows", "bytes", "new bytes since the one before")
+    rows = table("processor", "step", "files", "rows", "bytes", "new bytes since the one before")
     for each in checkpoints:
         counts = (each.step, each.files, each.rows, each.bytes, each.new_bytes)
         rows.add_row(each.processor, *(f"{count:,}" for count in counts))
@@ -86,17 +92,23 @@ def show_kept(path: Path, *, as_json: bool) -> None:
     if as_json:
         print_json({"kept": kept})
         return
-    rows = table("kept", "of", "steps", "runs", "bytes", "for which processor")
+    rows = table("kept", "of", "steps", "files", "bytes", "for which processor")
     for each in kept:
-        rows.add_row(each.what, each.whose, *(f"{n:,}" for n in (each.times, each.runs, each.size)), each.why)
+        counts = (f"{n:,}" if n else "" for n in (each.times, each.runs, each.size))
+        whose = "" if each.whose == "-" else each.whose
+        rows.add_row("determinants" if each.what == "choices" else each.what, whose, *counts, each.why)
     show(rows)
     size = sum(each.size for each in kept)
     print(f"{size:,} bytes in all; the log has the positions, determinants and digests")
 
 
 def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
-    """Print the bad rows that are set aside."""
-    found = rows_set_aside(path, source)
+    """Print the bad rows that are set aside, and the streams that other bad rows go to.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the store's program has no such source.
+    """
+    streams, found = dead_letters_of(path, source), rows_set_aside(path, source)
     if as_json:
         for bad in found:
             row = {
@@ -108,11 +120,16 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
             print(json.dumps(row, ensure_ascii=False))
         return
     rows = table("source", "step", "place", "row", "reason")
+    for name, stream in streams.items():
+        print(f"bad rows of {name} go to the stream {stream}, not here")
     for bad in found:
         dead_letter = json.loads(bad.dead_letter)
         text = dead_letter.get("text", dead_letter.get("value"))
         rows.add_row(bad.source, f"{bad.step:,}", bad.place, "" if text is None else text, dead_letter["reason"])
-    show(rows)
+    if rows.row_count:
+        show(rows)
+    else:
+        print("no bad row is set aside")
 
 
 DAMAGED = 5
@@ -180,13 +197,38 @@ def _show_costs(processors: Mapping[str, RollbackCost]) -> None:
 
 def _show_upkeep(upkeep: Mapping[str, Upkeep]) -> None:
     rows = table(
-        "processor", "part of its state", "runs", "rows", "bytes", "rows a step", "ms a step", title="Kept state"
+        "processor", "part of its state", "files", "rows", "bytes", "rows a step", "ms a step", title="Kept state"
     )
     for name, each in upkeep.items():
         cost = (f"{each.rows:,}", f"{each.milliseconds:,.0f}") if each.steps else ("", "")
         if not each.state:
             rows.add_row(name, "none" if each.checkpoint < 0 else "empty", "", "", "", *cost)
+        stages = {kept.part.partition("/")[0] for kept in each.state}
         for number, kept in enumerate(each.state):
             counts = (f"{count:,}" for count in (kept.files, kept.rows, kept.bytes))
-            rows.add_row(name if number == 0 else "", kept.part or "all", *counts, *(cost if number == 0 else ("", "")))
+            part = _part_in_words(kept.part, several_stages=len(stages) > 1)
+            rows.add_row(name if number == 0 else "", part, *counts, *(cost if number == 0 else ("", "")))
     show(rows)
+
+
+_PARTS = {
+    "left": "rows of the left side",
+    "right": "rows of the right side",
+    "left_keys": "keys of the left side",
+    "right_keys": "keys of the right side",
+    "right_kinds": "NULLs of the right side",
+    "partials": "partial aggregates",
+    "counts": "distinct rows",
+    "rows": "rows in order",
+}
+"""A part of the state of a query's stage, by its name in the store, to the words for it."""
+
+
+def _part_in_words(name: str, *, several_stages: bool) -> str:
+    """Return the words for a part of a state, with the stage of a query by the number that `boatlift plan` prints."""
+    stage, *operators, part = name.split("/") if "/" in name else ("", name)
+    if not stage:
+        return name.removeprefix("_") or "all"
+    words = f"rows of input {part}" if part.isdecimal() else _PARTS.get(part, part)
+    place = ", ".join([f"stage {stage}"] * several_stages + operators)
+    return f"{place}: {words}" if place else words

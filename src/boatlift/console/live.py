@@ -116,7 +116,7 @@ class Live:
         self._console = Console(stderr=False)
         self._table = self._console.is_terminal and not quiet
         self._rows: dict[str, Progress] = {}
-        self._checkpoints: dict[str, int] = {}
+        self._checkpoints: dict[str, int] = {}  # those of this run
         self._printed: dict[str, float] = {}
         self._began = time.monotonic()
         self._taken: Counter[str] = Counter()
@@ -157,9 +157,11 @@ class Live:
         if now - self._printed.get(progress.processor, 0.0) >= LINE_SECONDS or progress.behind == 0:
             self._printed[progress.processor] = now
             mode = f"{self._stages.replaying(progress)}, step" if progress.replay else "step"
+            last = self._checkpoints.get(progress.processor)
+            checkpoint = "" if last is None else f", last checkpoint {last}"
             print(
-                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows in "
-                f"{progress.durationMs:.0f} ms, last checkpoint {self._checkpoints.get(progress.processor, '-')}",
+                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows read in "
+                f"{progress.durationMs:.0f} ms{checkpoint}",
                 flush=True,
             )
 
@@ -167,7 +169,8 @@ class Live:
         table = Table(
             title=f"{self._flow.name}: {self._taken.total():,} rows in {time.monotonic() - self._began:.0f} s"
         )
-        for heading in ("processor", "step", "rows/s", "ms", "steps behind", "last checkpoint", "mode"):
+        checkpoint = ["last checkpoint"] if self._checkpoints else []
+        for heading in ("processor", "step", "rows read/s", "ms", "steps behind", *checkpoint, "mode"):
             table.add_column(heading)
         for name, progress in self._rows.items():
             seconds = progress.durationMs / 1000
@@ -178,7 +181,7 @@ class Live:
                 f"{progress.numInputRows / seconds:,.0f}" if step and seconds else "",
                 f"{progress.durationMs:.0f}" if step else "",
                 _behind(progress) if step else "",
-                str(self._checkpoints.get(name, "")),
+                *(str(self._checkpoints.get(name, "")) for _ in checkpoint),
                 (self._stages.replaying(progress) if progress.replay else "live") if step else "",
             )
         return table

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any
 
+from rich.markup import escape
 from rich.tree import Tree
 
+import boatlift
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
 from boatlift.runtime.inspect.program import JobReport, ProgramReport
 
 _DETERMINANTS = {
-    "arrival order": "the order in which its messages arrived",
+    "arrival order": "the order in which the steps of its inputs arrived",
     "epoch ends": "the ends of its epochs",
     "answers": "the answers of external systems",
     "rows": "its rows, which it cannot repeat",
 }
 """A determinant of a unit to the words for it."""
+
+_INPUTS = {
+    "order-insensitive": "the input of the step alone",
+    "convergent": "the input of all steps since a checkpoint, the rows of a step in any order",
+    "divergent": "the input of its steps",
+}
+"""The order of a unit (`JobReport`) to the input that a replay of it needs."""
 
 
 def show_plan(flow: Dataflow, *, as_json: bool) -> None:
@@ -48,20 +58,44 @@ def _at_least_once(name: str, about: Mapping[str, Any]) -> str:
     return f"{name} (the step under way may come again after a failure)"
 
 
+WIDE = 100
+"""Options that take more characters are printed one a line."""
+
+
 def _trees(processors: Mapping[str, Mapping[str, Any]]) -> list[Tree]:
     """Return a tree for each source, of the processors that its rows flow through."""
     nodes: dict[str, Tree] = {}
     for name, about in processors.items():
-        words = ", ".join(f"{key}: {value}" for key, value in about.items() if key != "reads")
-        label = f"[bold]{name}[/bold]  {words}"
+        options = [escape(f"{key}: {_text(value)}") for key, value in about.items() if _is_given(about, key, value)]
+        between = ", " if sum(map(len, options)) <= WIDE else "\n  "
+        label = between.join([f"[bold]{name}[/bold]  {about['kind']}", *options])
         nodes[name] = nodes[about["reads"]].add(label) if "reads" in about else Tree(label)
     return [nodes[name] for name, about in processors.items() if "reads" not in about]
 
 
+def _is_given(about: Mapping[str, Any], option: str, value: Any) -> bool:
+    """Return whether an option differs from the default of the connector's function, such as `bl.files`."""
+    connector = getattr(boatlift, about["kind"], None) if "delivery" in about else None
+    known = signature(connector).parameters if callable(connector) else {}
+    default = known[option].default if option in known else None
+    return option not in ("kind", "reads") and value not in (default, None, [])
+
+
+def _text(value: Any) -> str:
+    match value:
+        case [[_, _], *_]:  # columns and their types
+            return ", ".join(f"{name} {kind}" for name, kind in value)
+        case list() | tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
+
+
 def _show_units(report: ProgramReport) -> None:
-    show("\nEach unit is one Spark job a step (another job divides the rows of a large step first):")
-    for job in report.jobs.values():
-        show(f"  {' and '.join(job.reads)} → {' → '.join(job.executes)}{_more(job)}")
+    show("\nThe processors of a line share one Spark job a step (another job divides the rows of a large step first):")
+    for name, job in report.jobs.items():
+        readers = [other for other, each in report.jobs.items() if name in (*each.reads, *each.looks_up)]
+        show(f"  {' and '.join(job.reads)} → {' → '.join(job.executes)}{_more(job, readers)}")
 
 
 def _show_queries(report: ProgramReport) -> None:
@@ -74,21 +108,26 @@ def _show_queries(report: ProgramReport) -> None:
 def _show_long_running(report: ProgramReport) -> None:
     """Print which units may have a long-running job, and why others have none."""
     long_running = [name for name in report.jobs if name not in report.own_jobs]
-    left = "one is" if report.slots_left == 1 else f"{report.slots_left} are"
     show(
-        "\nSmall steps in quick succession share a long-running job, which holds a slot of Spark's, if "
-        f"{left} left to others: {', '.join(long_running) or 'of no unit'}"
+        "\nSmall steps that come quickly share a long-running Spark job, if it leaves "
+        f"{report.slots_left} of Spark's task slots free: {', '.join(long_running) or 'of no processor'}"
     )
-    for name, why in report.own_jobs.items():
-        show(f"  not of {name}: {why}")
+    for why, names in _grouped(report.own_jobs).items():
+        show(f"  each step has a job of its own, because {why}: {names}")
 
 
-def _more(job: JobReport) -> str:
+def _grouped(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return each value with the names that have it."""
+    return {why: ", ".join(name for name in reasons if reasons[name] == why) for why in reasons.values()}
+
+
+def _more(job: JobReport, readers: Sequence[str]) -> str:
+    targets = [f"sink {', '.join(job.stages_for)}"] if job.stages_for else []
+    targets += [f"files for {', '.join(readers)}"] if job.keeps_output else []
     return "".join(
         [
             f", looking up {', '.join(job.looks_up)}" if job.looks_up else "",
-            f", staging for {', '.join(job.stages_for)}" if job.stages_for else "",
-            ", its output kept as runs for its readers" if job.keeps_output else "",
+            f" → {' and '.join(targets)}" if targets else "",
             f", the rows of {', '.join(job.history)} durable for it" if job.history else "",
             ", from all rows since the beginning" if job.everything else "",
         ]
@@ -103,23 +142,25 @@ def _show_log(report: ProgramReport) -> None:
         else:
             no_rows = "" if "position" in determinants else "; no rows: the clients push again what a failure undoes"
             show(f"  {name}: {', '.join(determinants)}{no_rows}")
-    show("\nIn the log later, perhaps after sinks show the step, for a replay to be compared with:")
-    for name, job in report.jobs.items():
-        if job.deterministic:
-            show(f"  {name}: the digest of its rows (a sink keeps one of its own, and compares too)")
+    if compared := [name for name, job in report.jobs.items() if job.deterministic]:
+        show("\nIn the log later, to compare a replay with: a checksum of the rows of each step of")
+        show(f"  {', '.join(compared)}")
 
 
 def _show_orders(report: ProgramReport) -> None:
-    """Print the kind of each unit by Clonos, and the determinants that a replay has to repeat."""
-    show("\nWhat a replay has to repeat:")
-    for name, job in report.jobs.items():
-        if not job.deterministic:
-            kept = "a checkpoint" if "every" in job.policy else "each step"
-            repeats = f"nothing; its rows are durable with {kept} before a sink sees them"
-        else:
-            chosen = [_DETERMINANTS[each] for each in report.recorded.get(name, ())]
-            repeats = " and ".join(["the input of its steps", *chosen])
-        show(f"  {name} ({job.order}): {repeats}")
+    """Print what a replay of each unit has to repeat."""
+    show("\nWhat a replay has to repeat, to give the same rows:")
+    for repeats, names in _grouped({name: _repeats(report, name) for name in report.jobs}).items():
+        show(f"  {names}: {repeats}")
+
+
+def _repeats(report: ProgramReport, name: str) -> str:
+    job = report.jobs[name]
+    if not job.deterministic:
+        kept = "a checkpoint" if "every" in job.policy else "each step"
+        return f"nothing; its rows are durable with {kept} before a sink sees them"
+    chosen = [_DETERMINANTS[each] for each in report.recorded.get(name, ())]
+    return " and ".join([_INPUTS[job.order], *chosen])
 
 
 def _show_ordered(report: ProgramReport) -> None:

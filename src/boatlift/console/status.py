@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 
@@ -10,13 +11,12 @@ from rich.filesize import decimal
 from boatlift.api.reports import status as status_at
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.runtime.host.clock import LEAST_SECONDS, behind
-from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN
 from boatlift.runtime.inspect.status import LIVING
 
 STATES = {
     "new": "no process has run it yet",
     "stopped": "stopped cleanly",
-    "alive": "its process is alive: it runs, or its run has ended with an error (a notebook)",
+    "alive": "running (or, in a notebook, its run has ended with an error and the process lives on)",
     "crashed": "crashed: its process has ended without a clean stop; run it again to resume",
     "running or crashed": "running or crashed: this machine cannot tell whether its process is alive",
 }
@@ -37,13 +37,19 @@ def show_status(path: Path, *, as_json: bool) -> None:
         print(behind(ahead))
     for source, step in status.closed.items():
         print(f"{source}: {'no step is' if step < 0 else f'steps up to {step} are'} recorded")
-    rows = table("processor", "executed", "checkpoint", "stable", "steps executed again if everything failed now")
+    rows = table("processor", "last step", "last checkpoint", "never undone up to", "steps executed again")
     for name, unit in status.processors.items():
         steps = ("none" if step < 0 else str(step) for step in (unit.executed, unit.checkpoint, unit.stable))
         rows.add_row(name, *steps, str(unit.to_replay))
     show(rows)
-    if any(unit.to_replay for unit in status.processors.values()):
-        print(EXECUTED_AGAIN)
+    for name, unit in status.processors.items():
+        if unit.one_at_a_time:
+            print(f"{name}: its steps are those of {' and '.join(unit.one_at_a_time)} together, one after the other")
+    if not status.stopped_cleanly:
+        again = sum(unit.to_replay for unit in status.processors.values())
+        number = "no step" if not again else "1 step" if again == 1 else f"{again:,} steps"
+        more = f": `{shlex.join(('boatlift', 'explain', '--store', str(path)))}` shows which, and why" if again else ""
+        print(f"if everything failed now, {number} would be executed again{more}")
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
         print(f"{sink}: {holds}, as far as the log knows")
@@ -58,10 +64,8 @@ def show_status(path: Path, *, as_json: bool) -> None:
         most = status.owner.bytes_in_flight if status.owner is not None else 0
         limit = f"; with {most:,} or more, sources are asked for no further step" if most else ""
         print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
-    for numbers in status.numbers.values():
-        for name, own in numbers.items():
-            print(f"{name}: {own.in_words(moment)} up to step {own.step}, its newest checkpoint")
-    if status.after_a_failure:
-        print("\nIf everything failed now:")
-    for line in status.after_a_failure:
-        print(f"  {line}")
+    told: dict[str, list[str]] = {}
+    for name, own in ((name, own) for numbers in status.numbers.values() for name, own in numbers.items()):
+        told.setdefault(f"{own.in_words(moment)} up to step {own.step}, its newest checkpoint", []).append(name)
+    for words, names in told.items():
+        print(f"{' and '.join(names)}: {words}")

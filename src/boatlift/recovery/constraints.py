@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from boatlift.recovery.graph import Edge, Kind
 from boatlift.recovery.xi import Xi
-from boatlift.times import LAST, AnyFrontier, Domain, EpochFrontier, Times, TimeSet, all_times, frontier_of
+from boatlift.times import LAST, AnyFrontier, Domain, EpochFrontier, Times, TimeSet, all_times, frontier_of, last_of
 
 if TYPE_CHECKING:
     from boatlift.recovery.knowledge import Knowledge
@@ -43,13 +43,12 @@ class Why:
 
     def __str__(self) -> str:
         limit = in_words(self.limit)
+        after = f"step {last_of(self.limit)}" if isinstance(self.limit, EpochFrontier) else limit
         of_neighbour = f"only {limit} of {self.neighbour} are" if self.limit else f"nothing of {self.neighbour} is"
         match self.constraint:
             case "discarded":
-                return (
-                    f"{self.neighbour} has kept {limit} and needs all later rows again, and {self.processor} keeps no "
-                    "copy of its messages: it is executed again"
-                )
+                rows = f"all rows after {after}" if self.limit else "all rows"
+                return f"{self.neighbour} needs {rows} again, and {self.processor} stores no copy of them"
             case "waiting":
                 return f"{self.processor} has not taken all messages of {in_words(self.refused)} from {self.neighbour}"
             case "notified":
@@ -64,12 +63,25 @@ def in_words(frontier: AnyFrontier) -> str:
         return "nothing"
     messages = messages_of(frontier)
     if messages:
-        some = ", ".join(f"{n + 1} of {edge}" for edge, n in messages.items() if n != LAST)
-        whole = [f"all of {edge}" for edge, n in messages.items() if n == LAST]
-        return ", ".join([f"the first {some}", *whole] if some else whole)
+        return " and ".join(
+            f"all steps of {sender_of(edge)}" if n == LAST else f"the first {steps_of(edge, n + 1)}"
+            for edge, n in messages.items()
+        )
     if frontier == all_times(frontier.domain):
         return "everything"
-    return f"{'steps' if isinstance(frontier, EpochFrontier) else 'times'} {frontier}"
+    if isinstance(frontier, EpochFrontier):
+        return f"steps {frontier}" if last_of(frontier) else "step 0"
+    return f"times {frontier}"
+
+
+def sender_of(edge: str) -> str:
+    """Return the sender of an edge, by the edge's name."""
+    return edge.partition("->")[0]
+
+
+def steps_of(edge: str, number: int) -> str:
+    """Return in words a number of steps of an edge's sender, which are as many messages."""
+    return f"step of {sender_of(edge)}" if number == 1 else f"{number} steps of {sender_of(edge)}"
 
 
 def messages_of(frontier: AnyFrontier) -> dict[str, int]:

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.recovery.constraints import Why, in_words, messages_of
+from boatlift.recovery.constraints import Why, in_words, messages_of, sender_of, steps_of
 from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Assignment, solve
@@ -70,7 +70,7 @@ class ProcessorPlan:
             executed: The number of the last step that the processor has executed. Steps up to it are replayed; recorded
                 steps after it are executed for the first time. None if unknown: every recorded step counts as executed.
         """
-        after = self._after()
+        after, work = self._after(), "" if self.stays else self._work(executed)
         match self.kind:
             case Kind.SINK:
                 again = "; rows of these that come again are compared and dropped" if self.restore else ""
@@ -78,14 +78,13 @@ class ProcessorPlan:
             case _ if self.stays:
                 does = f"stays where it is, at {in_words(self.restore)}"
             case Kind.SOURCE:
-                recorded = self._recorded()
-                does = f"reads {after} next" + (f", {recorded} as recorded" if recorded else "")
+                does = f"reads {after} next"
             case Kind.STATEFUL:
                 does = f"restores its checkpoint of {self._last()}" if self.restore else "starts with empty state"
-                does += self._work(executed)
             case Kind.STATELESS:
-                does = f"executes {after} next" + self._work(executed)
-        return f"{self.name} {does}; no later, because {self.why}" if self.why else f"{self.name} {does}"
+                does = f"executes {after} next"
+        why = f"; it cannot begin later, because {self.why}" if self.why and work else ""
+        return f"{self.name} {does}{work}{why}"
 
     def _last(self) -> str:
         return f"step {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else in_words(self.restore)
@@ -99,6 +98,8 @@ class ProcessorPlan:
 
     def _work(self, executed: int | None) -> str:
         recorded = self._recorded()
+        if self.kind is Kind.SOURCE:
+            return f", {recorded} as recorded" if recorded else ""
         replays = f", replays {recorded}" if recorded else ""
         if executed is None:
             return replays
@@ -122,7 +123,7 @@ class ProcessorPlan:
         before = messages_of(self.restore)
         more = {edge: n - before.get(edge, -1) for edge, n in messages_of(self.fixed).items()}
         if more:
-            return f"the next {' and '.join(f'{count} of {edge}' for edge, count in more.items() if count)}"
+            return " and ".join(f"the next {steps_of(edge, count)}" for edge, count in more.items() if count)
         return f"up to {in_words(self.fixed)}"
 
 
@@ -157,7 +158,9 @@ class RecoveryPlan:
     def describe_queues(self) -> list[str]:
         """Describe the messages that are put back: a line for each edge with any."""
         return [
-            f"the messages of {_times(times)} are put back on {edge}" for edge, times in self.queues.items() if times
+            f"{sender_of(edge)} hands its kept rows of {_times(times)} to {edge.partition('->')[2]} again"
+            for edge, times in self.queues.items()
+            if times
         ]
 
 
@@ -195,10 +198,11 @@ def _interval(times: range) -> str:
 def _times(times: tuple[Any, ...]) -> str:
     if isinstance(times[0], int):
         unbroken = times[-1] - times[0] == len(times) - 1
-        return _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))
+        written = _interval(range(times[0], times[-1] + 1)) if unbroken else ", ".join(map(str, times))
+        return f"{'step' if len(times) == 1 else 'steps'} {written}"
     if isinstance(times[0][0], str):  # of a sequence: which message of which edge
         of_edge: dict[str, list[int]] = {}
         for edge, n in times:
             of_edge.setdefault(edge, []).append(n)
-        return " and ".join(f"{_times(tuple(sorted(ns)))} of {edge}" for edge, ns in sorted(of_edge.items()))
-    return ", ".join(map(str, times))
+        return " and ".join(f"{_times(tuple(sorted(ns)))} of {sender_of(edge)}" for edge, ns in sorted(of_edge.items()))
+    return f"times {', '.join(map(str, times))}"

@@ -312,8 +312,8 @@ class LogReader:
         if found is not None:
             raise DataError(
                 "MISSING_OBJECT",
-                f"the folder holds {found} but no log: it is a store that lost its log ({RESTORE}), or no store "
-                "at all (give another path)",
+                f"the folder holds {found} but no log: it is no store (give another path), or a store whose log is "
+                f"lost ({RESTORE})",
             )
         if self._identities.exists(IDENTITY):
             self._identify()

@@ -4,16 +4,16 @@ Catalyst's optimised plan is cut into stages. A stage is a node whose change dep
 between stages is applied to changes as it is. One job may run several stages (`boatlift plan` shows the jobs):
 
     SELECT o.k, sum(i.v) AS s FROM orders o JOIN items i ON o.id = i.id WHERE o.v > 0 GROUP BY o.k
-    → 1. INNER JOIN on o.id (kernel: keeps both inputs by key), then GROUP BY o.k (kernel: keeps exact sums by key),
+    → 1. INNER JOIN on o.id (stage 0: keeps both inputs by key), then GROUP BY o.k (stage 1: keeps exact sums by key),
       then emit the change
 
     SELECT * FROM orders ORDER BY v, id, k LIMIT 1
-    → 1. ORDER BY … LIMIT (kernel: keeps its input in order)
+    → 1. ORDER BY … LIMIT (keeps its input in order)
       2. emit the change
 
     SELECT k, v FROM orders WHERE v > (SELECT avg(v) FROM orders)
-    → 1. GROUP BY nothing (kernel: keeps exact sums by key), then a scalar subquery (general form: keeps its inputs by
-      key)
+    → 1. GROUP BY nothing (stage 0: keeps exact sums by key), then a scalar subquery (stage 1: recomputes changed keys:
+      keeps its inputs by key)
       2. emit the change
 
 | read | for |

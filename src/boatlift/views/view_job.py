@@ -147,7 +147,8 @@ def in_words(job: ViewJob, query: Query) -> str:
             until = {"the end of their session"}
         some = "" if placed.expiries.keys() >= placed.node.parts.keys() else "some of it "
         ends = f", {some}until the watermark passes {', '.join(sorted(until))}" if placed.expiries else ""
-        parts.append(f"{stage.place} ({_KEPT[stage.form]}{ends})")
+        which = f"stage {placed.stage}: " if len(query.stages) > 1 else ""  # as `boatlift explain` names its state
+        parts.append(f"{stage.place} ({which}{_KEPT[stage.form]}{ends})")
     if job.result is not None:
         parts.append("emit the change")
     return ", then ".join(parts)
@@ -181,15 +182,15 @@ _IN_IDENTITIES = {
 _IDENTITY_NAMES = re.compile("|".join(map(re.escape, _IN_IDENTITIES)))
 
 _KEPT = {
-    Form.JOIN: "kernel: keeps both inputs by key",
-    Form.OUTER: "kernel: keeps both inputs by key",
-    Form.SEMI: "kernel: keeps the left input by key, and the keys of the right one",
-    Form.NOT_IN: "kernel: keeps the left input by value, and the values of the right one",
-    Form.DISTINCT: "kernel: keeps the rows",
-    Form.AGGREGATE: "kernel: keeps exact sums by key",
-    Form.FIRST: "kernel: keeps its input in order",
+    Form.JOIN: "keeps both inputs by key",
+    Form.OUTER: "keeps both inputs by key",
+    Form.SEMI: "keeps the left input by key, and the keys of the right one",
+    Form.NOT_IN: "keeps the left input by value, and the values of the right one",
+    Form.DISTINCT: "keeps the rows",
+    Form.AGGREGATE: "keeps exact sums by key",
+    Form.FIRST: "keeps its input in order",
     Form.LOOP: "all iterations in one job: keeps the rows of its operators by iteration",
-    Form.GENERAL: "general form: keeps its inputs by key",
+    Form.GENERAL: "recomputes changed keys: keeps its inputs by key",
 }
 
 

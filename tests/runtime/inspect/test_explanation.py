@@ -40,10 +40,7 @@ def test_a_failure_of_everything_costs_what_the_steps_took(tmp_path: Path) -> No
     assert sums.rolled_back_to == "its checkpoint of steps 0…3"
     assert (sums.rows, sums.seconds) == (30, 15.0), "4 + 5 + 6 s"
     assert (clean.steps, clean.rows, clean.seconds) == (3, 30, 1.5)
-    assert clean.why_not_less == (
-        "sums has kept steps 0…3 and needs all later rows again, and clean keeps no copy of its messages: it is "
-        "executed again"
-    )
+    assert clean.why_not_less == "sums needs all rows after step 3 again, and clean stores no copy of them"
 
 
 def test_a_processor_that_lives_stays_and_sends_again_from_memory(tmp_path: Path) -> None:
@@ -53,8 +50,8 @@ def test_a_processor_that_lives_stays_and_sends_again_from_memory(tmp_path: Path
     assert explanation.processors["clean"].rolled_back_to == "stays"
     assert explanation.processors["clean"].steps == 0
     assert explanation.processors["sums"].steps == 3
-    (queue,) = [queue for queue in explanation.queues if "clean->sums" in queue]
-    assert queue == "the messages of 4…6 are put back on clean->sums"
+    assert "clean hands its kept rows of steps 4…6 to sums again" in explanation.queues
+    assert explanation.processors["clean"].does == "clean stays where it is, at steps 0…6", "without a reason"
 
 
 def test_nothing_is_executed_again_where_all_is_durable(tmp_path: Path) -> None:
@@ -81,11 +78,11 @@ def test_a_place_in_arrival_order_is_given_by_how_much_came_of_each_input(tmp_pa
     log.append([Checkpoint("asked", checkpoint, payload_with([run_of(b"tables", "runs/1")])), SinkCommit("answers", 4)])
     explanation = explanation_of(log, frozenset({"asked"}))
     assert explanation.processors["asked"].does == (
-        "asked restores its checkpoint of the first 1 of queries->asked, 1 of sums->asked, "
-        "replays the next 2 of queries->asked and 1 of sums->asked"
+        "asked restores its checkpoint of the first step of queries and the first step of sums, "
+        "replays the next 2 steps of queries and the next step of sums"
     )
-    assert "the messages of 1…2 are put back on queries->asked" in explanation.queues
-    assert "the messages of 1 are put back on sums->asked" in explanation.queues
+    assert "queries hands its kept rows of steps 1…2 to asked again" in explanation.queues
+    assert "sums hands its kept rows of step 1 to asked again" in explanation.queues
 
 
 def test_a_part_of_what_is_recorded_in_arrival_order_may_not_be_executed_yet(tmp_path: Path) -> None:
@@ -98,8 +95,8 @@ def test_a_part_of_what_is_recorded_in_arrival_order_may_not_be_executed_yet(tmp
     asked = explanation_of(log, frozenset()).processors["asked"]
     assert asked.steps == asked.repeated == 3
     assert asked.does == (
-        "asked starts with empty state, executes the next 3 of queries->asked and 1 of sums->asked as recorded, and so "
-        "replays the first 3 of these"
+        "asked starts with empty state, executes the next 3 steps of queries and the next step of sums as recorded, "
+        "and so replays the first 3 of these"
     )
 
 
@@ -117,6 +114,7 @@ def test_the_end_of_all_times_is_written_as_all() -> None:
     """The end of all times is a number that means nothing to people."""
     domain = Sequence(("rows->both", "others->both"))
     frontier = Frontier(domain, [("rows->both", 3), ("others->both", LAST)])
-    assert in_words(frontier) == "the first 4 of rows->both, all of others->both"
-    assert in_words(all_times(domain)) == "all of others->both, all of rows->both"
+    assert in_words(frontier) == "all steps of others and the first 4 steps of rows"
+    assert in_words(all_times(domain)) == "all steps of others and all steps of rows"
     assert in_words(all_times(EPOCH)) == "everything"
+    assert in_words(Frontier.up_to(0)) == "step 0"

@@ -25,7 +25,7 @@ def test_each_run_is_counted_once_and_each_kind_names_its_readers(tmp_path: Path
         KeptReport("positions", "rows", 7, 0, 0, "clean: to read the same again"),
         KeptReport("state", "sums", 1, 1, len(b"state"), "sums: to roll back to"),
         KeptReport("messages", "clean->sums", 1, 1, len(b"message"), "sums, if it rolls back, or totals after it"),
-        KeptReport("log", "-", 0, 3, size_of(store, "log/"), "every owner: to recover from"),
+        KeptReport("log", "-", 0, 3, size_of(store, "log/"), "every start of the dataflow: to recover from"),
         KeptReport("facts", "-", 0, 1, len(b"facts"), "the log: live facts, written once"),
         KeptReport("nothing", "-", 0, 1, 4, "no processor: the next process that runs the dataflow deletes them"),
     ]
@@ -33,7 +33,9 @@ def test_each_run_is_counted_once_and_each_kind_names_its_readers(tmp_path: Path
 
 def test_a_store_that_no_process_claimed_keeps_nothing(tmp_path: Path) -> None:
     assert kept_in(open_store(tmp_path), claimed(open_store(tmp_path), Claim("host", 1, 0, {}, {}))) == [
-        KeptReport("log", "-", 0, 1, size_of(open_store(tmp_path), "log/"), "every owner: to recover from")
+        KeptReport(
+            "log", "-", 0, 1, size_of(open_store(tmp_path), "log/"), "every start of the dataflow: to recover from"
+        )
     ]
 
 

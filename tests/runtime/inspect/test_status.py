@@ -51,7 +51,7 @@ def test_a_stateful_unit_goes_back_to_its_checkpoint_and_what_feeds_it_too(tmp_p
     }
     assert "sums restores its checkpoint of step 3, replays 4…6" in state.after_a_failure
     (clean,) = (line for line in state.after_a_failure if line.startswith("clean "))
-    assert clean.startswith("clean executes step 4 next, replays 4…6; no later, because sums has kept steps 0…3")
+    assert clean.startswith("clean executes step 4 next, replays 4…6; it cannot begin later, because sums")
 
 
 def test_the_data_in_flight_that_the_store_keeps_is_counted_by_edge(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_its_words_replay_the_steps_that_its_number_counts(tmp_path: Path) -> No
     assert "sums restores its checkpoint of step 3, replays 4…6, then executes 7…19 as recorded" in told
     (clean,) = (line for line in told if line.startswith("clean "))
     assert clean.startswith(
-        "clean executes step 4 next, replays 4…6, then executes 7…19 as recorded; no later, because"
+        "clean executes step 4 next, replays 4…6, then executes 7…19 as recorded; it cannot begin later, because"
     )
 
 

@@ -129,7 +129,7 @@ def checkpoints_of(log: Log) -> list[CheckpointReport]:
 _PUSH_FOLDERS = (INPUT, COMPACTED, KEYS_FOLDER)
 
 _LOG_FOLDERS = {
-    "log": "every owner: to recover from",
+    "log": "every start of the dataflow: to recover from",
     "facts": "the log: live facts, written once",
     "names": "sources: to know the names that they have taken",
 }

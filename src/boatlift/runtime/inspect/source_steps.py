@@ -53,13 +53,18 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
 
     A source that keeps its rows in the store is attached to it, so that `Source.load` can read them.
 
+    Args:
+        planned: The dataflow.
+        path: Its store.
+        processor, time: A step of a unit, or one of a source, which is returned alone.
+
     Raises:
         InvalidError: `[BAD_OPTION]` the step is not in the log, or the processor executes no steps.
         DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the rows have changed, or the log cannot be read.
     """
-    if processor not in planned.units:
+    if processor not in planned.units and processor not in planned.sources:
         raise InvalidError(
-            "BAD_OPTION", f"{processor} executes no steps of its own: name one of {', '.join(planned.units)}"
+            "BAD_OPTION", f"{processor} executes no steps of its own: {_instead(planned, processor, time)}"
         )
     store = store_at(path)
     log = Log.open(store, planned.dataflow)
@@ -83,6 +88,13 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
             store_backed.attach(InputLog(store, log.store_id, name))
         source.verify(position)
         yield SourceStep(name, step, position)
+
+
+def _instead(planned: Plan, processor: str, time: int) -> str:
+    for name, unit in planned.units.items():
+        if processor in {each.name for each in unit.operators} | {sink.name for sink in unit.sinks}:
+            return f"write --step {name}:{time}"
+    return f"name one of {', '.join((*planned.sources, *planned.units))}"
 
 
 def _steps_of_sources(planned: Plan, history: LogHistory, processor: str, time: Any) -> Iterator[tuple[str, int]]:

@@ -17,6 +17,7 @@ from boatlift.runtime.host.ownership import Life, life_of
 from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, part_in_words, steps_again
 from boatlift.runtime.inspect.opening import log_at, store_at
+from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
@@ -54,12 +55,14 @@ class UnitStatus(msgspec.Struct, frozen=True):
         checkpoint: The last step of its newest checkpoint.
         stable: The last step that no failure can undo.
         to_replay: How many of the executed steps it would execute again if everything failed now.
+        one_at_a_time: Its inputs, if it takes their steps one at a time, in the order of arrival; else empty.
     """
 
     executed: int
     checkpoint: int
     stable: int
     to_replay: int
+    one_at_a_time: list[str] = []
 
 
 class InFlightStatus(msgspec.Struct, frozen=True):
@@ -171,7 +174,7 @@ def status_of(
         state=_state(log, owner),
         last_record_at=log.written_at,
         closed={name: history.last_closed(name) for name in graph.order if kinds[name] is Kind.SOURCE},
-        processors={name: _unit(history, recovery, name) for name in units},
+        processors={name: _unit(history, program, recovery, name) for name in units},
         sinks=last_held(program, history),
         # After a clean stop everything that was executed is durable.
         after_a_failure=[] if history.stopped else _in_words(history, recovery),
@@ -222,11 +225,12 @@ def _in_words(history: LogHistory, recovery: RecoveryPlan) -> list[str]:
     return [*(part_in_words(history, part) for part in recovery.processors.values()), *recovery.describe_queues()]
 
 
-def _unit(history: LogHistory, recovery: RecoveryPlan, name: str) -> UnitStatus:
+def _unit(history: LogHistory, program: Program, recovery: RecoveryPlan, name: str) -> UnitStatus:
     live = history.live_records
     return UnitStatus(
         executed=history.last_executed(name),
         checkpoint=max((last_number(frontier) for frontier in live.states.get(name, ())), default=-1),
         stable=last_number(live.collected.states.get(name, ())),
         to_replay=len(steps_again(history, recovery.processors[name])),
+        one_at_a_time=[edge.source for edge in program.graph.inputs[name]] if name in program.orders else [],
     )

@@ -36,20 +36,20 @@ from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOr
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.storage.records.payloads import StepClock
 
-EXPRESSIONS = "its expressions take more than one row at a time, or call Python"
+EXPRESSIONS = "it has an expression over several rows, or one in Python"
 
 
 def needs_own_jobs(unit: CompiledUnit, plan: Plan) -> str | None:
     """Return why each step of a unit needs a job of its own; None if only the unit's expressions can require it."""
     (first, *others) = unit.leaves
     if others or first not in plan.sources:
-        return "it does not read one source alone"
+        return "it reads another processor, or several sources"
     if plan.sources[first].source.capabilities.parameterized_read is None:
-        return f"the plan of a step holds the input that {first} gives"
+        return f"its Spark plan names the input of {first}, which is another in each step"
     if unit.unit.timing is not Timing.EPOCHS:
         return "its steps are not those of its source"
     if unit.apart or not unit.unit.deterministic:
-        return "its plan has values of a step's own"
+        return "its steps cannot share a Spark plan, as with bl.now(), bl.rand() or deterministic=False"
     if unit.unit.records_answers:
         return "it asks an external system, and a step that is executed twice would ask twice"
     return None
