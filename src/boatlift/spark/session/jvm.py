@@ -84,7 +84,7 @@ def _out_of_reach_of_sigterm() -> Iterator[None]:
     """
     from pyspark import java_gateway
 
-    popen = vars(java_gateway)["Popen"]
+    popen: type[subprocess.Popen[bytes]] = vars(java_gateway)["Popen"]
 
     def started(command: list[str], *, preexec_fn: Callable[[], None], **options: Any) -> subprocess.Popen[bytes]:
         def prepared() -> None:
