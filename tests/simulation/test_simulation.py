@@ -78,6 +78,11 @@ def test_of_two_sequences_the_longer_one_waits():
     Simulation(8_015_510).run()
 
 
+def test_a_truncation_that_became_durable_as_its_driver_crashed_is_known_to_the_oracle():
+    """The next driver reads it in the log; before, the oracle executed an epoch that it had cut off."""
+    Simulation(8_062_706).run()
+
+
 def test_a_seed_repeats_its_trace():
     assert simulate(7) == simulate(7)
     assert simulate(7) != simulate(8)

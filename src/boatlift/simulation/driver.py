@@ -75,10 +75,15 @@ class SimulatedDriver:
         self._disk, self.settings = disk, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
         self._log = Log.open(disk, DATAFLOW, facts_an_object=FACTS_AN_OBJECT)
+        # A write may have become durable in the moment in which its owner crashed.
+        for group in self._log.groups():
+            if group.header.number > world.log_known:
+                world.durable(record for record in group.records if isinstance(record, Fact))
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
         self._commit = GroupCommit(self._log)
         self.facts = tuple(self._log.history.live_records.facts())
-        world.durable(self.facts)  # a write may have become durable in the moment in which its owner crashed
+        world.durable(self.facts)
+        world.log_known = self._log.last
         eager = {name for name, part in settings.recipe.parts.items() if isinstance(part.durability.policy, Eager)}
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
@@ -327,6 +332,7 @@ class SimulatedDriver:
         self._commit.write(group)
         if self._commit.failure is not None:
             raise self._commit.failure
+        self._world.log_known = self._log.last
 
     def _written(self, order: instructions.AppendLog, error: BaseException | None) -> None:
         if error is None:

@@ -39,6 +39,7 @@ class World:
     Attributes:
         items: Source to the number of its items.
         determinants: Processor to time to its durable determinant, collected or not.
+        log_known: The number of the last object of the log whose facts are noted here.
         held: Sink to the frontier that it holds; without a ledger, the times that were delivered.
         without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
@@ -55,6 +56,7 @@ class World:
         sources = [name for name, part in recipe.parts.items() if part.role is Role.SOURCE]
         sinks = [name for name, part in recipe.parts.items() if part.role is Role.SINK]
         self.items = {name: rng.randint(recipe.epochs, 4 * recipe.epochs) for name in sources}
+        self.log_known = 0
         self.determinants: dict[str, dict[Any, Determinant]] = {name: {} for name in recipe.parts}
         self.held: dict[str, AnyFrontier] = {name: Frontier.up_to(-1) for name in sinks}
         self.without_ledger = {name for name in sinks if not recipe.parts[name].ledger}
