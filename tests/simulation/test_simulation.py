@@ -83,6 +83,16 @@ def test_a_truncation_that_became_durable_as_its_driver_crashed_is_known_to_the_
     Simulation(8_062_706).run()
 
 
+@pytest.mark.parametrize("seed", [8_027_741, 8_044_940])
+def test_a_sequence_is_as_long_as_its_messages_though_the_last_led_to_nothing_visible(seed):
+    """A processor behind it and behind a batch has a step at a time that the oracle took for one beyond the end."""
+    Simulation(seed).run()
+
+
+def test_a_crash_in_the_act_of_a_zombie_ends_the_zombie():
+    Simulation(8_025_880).run()
+
+
 def test_a_seed_repeats_its_trace():
     assert simulate(7) == simulate(7)
     assert simulate(7) != simulate(8)

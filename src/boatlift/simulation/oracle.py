@@ -94,6 +94,7 @@ class _Execution:
         self._numbers: dict[str, dict[Any, int]] = {}
         self._unknown: set[str | None] = set()
         self._short: set[str] = set()
+        self._untaken: dict[str, int] = {}
         for name, part in recipe.parts.items():
             match part.role:
                 case Role.SOURCE:
@@ -117,10 +118,15 @@ class _Execution:
                     pass
 
     def _length(self, name: str) -> float:
-        """Return how many times of a processor are complete: of two sequences, those of the shorter one."""
+        """Return how many times of a processor are complete: of two sequences, those of the shorter one.
+
+        Messages that led to nothing visible were taken too; how many there are is unknown if a sender is short.
+        """
         match self._recipe.parts[name].role:
+            case Role.ORDERED if self._is_partial(name):
+                return math.inf
             case Role.ORDERED:
-                return len(self._numbers[name])
+                return len(self._numbers[name]) + self._untaken.get(name, 0)
             case Role.STRUCTURED:
                 return min(self._length(wire.source) for wire in self._recipe.inputs(name))
             case _:
@@ -227,6 +233,7 @@ class _Execution:
             state = self._run(name, (edge, n), [(edge, sender_time, digest)], state)
         if any(queues.values()):
             self._short.add(name)
+            self._untaken[name] = sum(map(len, queues.values()))
             if not self._swallowed(name):
                 raise AssertionError(f"{name} never took {queues}")
 

@@ -119,6 +119,9 @@ class Simulation:
         except FencedError:
             self._zombies.remove(zombie)
             return
+        except CrashError:  # the crash struck in the zombie's act, and ends it too
+            self._zombies.remove(zombie)
+            raise
         if zombie.finished or zombie.idle:
             self._zombies.remove(zombie)
 
