@@ -130,7 +130,7 @@ def test_a_takeover_fences_and_loses_nothing_that_was_acknowledged(spark: SparkS
     first, second = orders(), orders()
     older = bl.start(first, "store", spark=spark)
     first.push("pushed", row(1), key="a")
-    with running(second, spark):
+    with running(second, spark, take_over=True):
         assert second.push("pushed", row(1), key="a").repeated
         with pytest.raises(bl.BoatliftError) as caught:
             first.push("pushed", row(2), key="b", timeout=0)

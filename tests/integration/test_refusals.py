@@ -277,7 +277,7 @@ def test_a_second_process_fences_the_first(here: Path, spark: SparkSession) -> N
 
     first = bl.start(flow(every=2), "store", available_now=True, spark=spark, on_progress=hold)
     assert held.wait(60)
-    bl.run(flow(every=2), "store", available_now=True, spark=spark)
+    bl.run(flow(every=2), "store", available_now=True, spark=spark, take_over=True)
     go_on.set()
     with pytest.raises(bl.FencedError, match=r"\[FENCED\]"):
         first.wait()

@@ -244,7 +244,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if progress.what in ("step", "restore"):
             tracer.pass_by(f"{progress.what}({progress.processor})", "after")
 
-    run_plan(planned, store, spark, RunOptions(available_now=chosen.available_now, on_progress=watch))
+    # Its predecessor may be a process that stands still.
+    options = RunOptions(available_now=chosen.available_now, on_progress=watch, take_over=True)
+    run_plan(planned, store, spark, options)
 
 
 if __name__ == "__main__":
