@@ -25,6 +25,7 @@ RUN_BY = {
     "@F.udf": "test_joins_and_functions_run_and_give_what_is_said",
     "def price_of": "test_joins_and_functions_run_and_give_what_is_said",
     "# delays.py": "test_the_kafka_example_takes_messages_and_gives_messages",
+    'python -c "from boatlift.testing': "test_the_broker_to_try_kafka_with_listens_where_it_says",
     "orders = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "curl": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",
     "stock = flow.source": "test_pushes_from_python_and_by_curl_are_answered_as_is_printed",

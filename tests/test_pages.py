@@ -129,6 +129,23 @@ def test_reading_the_results_gives_what_is_said(weeks: Path, spark: SparkSession
     assert len(ever) > len(now)
 
 
+@pytest.mark.kafka
+@pytest.mark.usefixtures("kafka_broker")  # its jars
+def test_the_broker_to_try_kafka_with_listens_where_it_says() -> None:
+    (block,) = [each for each in blocks() if each.text.startswith('python -c "from boatlift.testing')]
+    command = [sys.executable, *shlex.split(block.text)[1:]]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, env={**os.environ, "PYTHONUNBUFFERED": "1"}, text=True, **pipes) as broker:
+        assert broker.stdout is not None
+        assert broker.stdin is not None
+        host, _, port = broker.stdout.readline().strip().rpartition(":")
+        socket.create_connection((host, int(port)), 10).close()
+        broker.stdin.write("\n")
+    assert broker.returncode == 0
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection((host, int(port)), 10)
+
+
 @pytest.mark.usefixtures("spark")
 def test_the_kafka_example_takes_messages_and_gives_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kafka_broker: KafkaBroker
