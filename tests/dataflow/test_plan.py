@@ -493,3 +493,9 @@ def test_a_union_of_nothing_or_of_one_stream_twice_or_of_another_dataflow_is_ref
             a.union("both", *others)
     with pytest.raises(bl.InvalidError, match=r"\[BAD_POLICY\] both keeps no state"):
         a.merge("both", b, policy=bl.Lazy())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("every", ["20", 2.5, True])
+def test_an_interval_that_is_no_number_of_steps_is_refused(every: Any) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] Lazy\(every=.*\): every must be a number of steps"):
+        bl.Lazy(every=every)
