@@ -260,7 +260,7 @@ def test_the_advice_of_the_command_works(spark: SparkSession) -> None:
     [
         (lambda: bl.files("rows/*.parquet", schema="k STRING, v INT"), "bad rows of rows cannot be set aside"),
         (lambda: bl.push("k STRING, v INT"), "rows refuses bad rows as they are pushed"),
-        (lambda: source_of("csv"), "has no source other: choose from rows"),
+        (lambda: source_of("csv"), "aside has no source other: choose from rows"),
     ],
 )
 def test_what_has_no_bad_rows_is_refused(spark: SparkSession, made: Any, said: str) -> None:
