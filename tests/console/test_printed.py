@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import socket
 import subprocess
 import sys
-import time
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,15 +27,11 @@ from boatlift.console.contents import (
 )
 from boatlift.console.plan import show_plan
 from boatlift.console.status import show_status
-from boatlift.dataflow import WaitingInput, plan
+from boatlift.dataflow import plan
 from boatlift.errors import InvalidError
-from boatlift.operators.watermark.operator import EventTimeStatus
-from boatlift.runtime.host.ownership import this_process
-from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.opening import log_at, store_at
-from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
 from boatlift.storage.records.payloads import RunsPayload, to_json
@@ -46,8 +39,8 @@ from boatlift.storage.records.records import Claim, SinkCommit
 from connectors.conformance import context, put
 from support.any_connector import ANY
 from support.crash.data import make_data
-from support.engine.hosts import open_store, parent_process, run
-from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
+from support.engine.hosts import crashed, open_store
+from support.engine.memory_engine import PROGRAM, recorded
 from support.engine.memory_flows import lookup
 from support.worlds.facts import made, payload_with, run_of, saved, small_store
 from support.worlds.logs import claimed
@@ -56,15 +49,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SCHEMA = "k STRING, g INT, v DOUBLE"
-
-
-def crashed(root: Path) -> Log:
-    """A store whose checkpoint is of step 3, and whose steps 4…6 took 15 seconds."""
-    log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
-    log.append([made(time, "rows") for time in range(7)])
-    log.append([StepDigest(name, time, "d", 10, 1000.0 * time) for name in ("clean", "sums") for time in range(7)])
-    log.append([SinkCommit("all", 6), SinkCommit("totals", 5), saved(3, run_of(b"state", "runs/1"))])
-    return log
 
 
 def test_json_is_the_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -111,85 +95,6 @@ def test_explain_says_what_counts_as_a_step_that_is_executed_again(
     text = capsys.readouterr().out
     assert "steps executed again" in text
     assert "Steps that are executed again are those that a processor has executed, as far as the log knows." in text
-
-
-def test_status_counts_the_steps_executed_again_in_one_line_and_leaves_the_rest_to_explain(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    crashed(tmp_path)
-    show_status(tmp_path, as_json=False)
-    told = f"if everything failed now, 6 steps would be executed again: `boatlift explain --store {tmp_path}` shows"
-    text = capsys.readouterr().out
-    assert [line for line in text.splitlines() if "failed now" in line] == [f"{told} which, and why"]
-    assert "restores its checkpoint" not in text
-
-
-def test_status_says_of_which_inputs_a_processor_takes_the_steps_one_at_a_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, recorded(lookup()), {}))
-    show_status(tmp_path, as_json=False)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "one after the other" in line]
-    assert lines == ["asked: its steps are those of queries and sums together, one after the other"]
-
-
-def test_status_prints_equal_numbers_of_processors_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    crashed(tmp_path)
-    same, other = EventTimeStatus(11, 1_700_000_000_000, 0), EventTimeStatus(11, 1_700_000_000_000, 3)
-    numbers = {"event_times": {"late": same, "timely": same, "more": other}}
-    known = msgspec.structs.replace(status_at(tmp_path), numbers=numbers)
-    monkeypatch.setattr("boatlift.console.status.status_at", lambda _: known)
-    show_status(tmp_path, as_json=False)
-    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "were late" in line] == [
-        "late and timely",
-        "more",
-    ]
-
-
-def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run(MemoryEngine(World(rows=20)), open_store(tmp_path))
-    show_status(tmp_path, as_json=False)
-    text = capsys.readouterr().out
-    assert text.startswith(f"flow: stopped cleanly\nstore: {log_at(tmp_path).store_id}\nlast owner: process ")
-    assert "failed now" not in text
-
-
-def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert tables.moment(1_700_000_000_000_000) == "+55840-11-08 22:13:20 UTC"
-    assert tables.moment(-100_000_000_000_000) == "-1199-02-15 14:13:20 UTC"
-    assert tables.moment(1_700_000_000_999) == "2023-11-14 22:13:20 UTC"
-    later = int(time.time() + 3600) * 1000
-    log = Log.open(open_store(tmp_path), "flow", clock=lambda: later)
-    log.claim(Claim("host", 1, later, PROGRAM, {}))
-    show_status(tmp_path, as_json=False)
-    assert "the clock of this machine is 0:59:" in capsys.readouterr().out.replace("1:00:00", "0:59:60")
-
-
-@pytest.mark.parametrize(
-    ("process", "where", "sentence"),
-    [
-        (parent_process(), socket.gethostname(), "running (or, in a notebook, its run has ended with an error"),
-        (
-            f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
-            "crashed: its process has ended without a clean stop",
-        ),
-        (this_process(), "elsewhere", "running or crashed: this machine cannot tell whether its process is alive"),
-    ],
-    ids=["alive", "crashed", "elsewhere"],
-)  # fmt: skip
-def test_status_of_a_process_that_has_not_stopped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], process: str, where: str, sentence: str
-) -> None:
-    log = Log.open(open_store(tmp_path), "flow", clock=lambda: 1_700_000_009_000)
-    log.claim(Claim(where, os.getppid(), 1_700_000_000_000, PROGRAM, {}, process))
-    show_status(tmp_path, as_json=False)
-    text = capsys.readouterr().out
-    assert text.startswith(f"flow: {sentence}")
-    assert "\nlast record: 2023-11-14 22:13:29 UTC\n" in text
 
 
 @pytest.fixture
@@ -493,23 +398,3 @@ def test_no_name_is_cut(
         for name in names:
             assert any(name in column for column in whole), f"{name} is cut in {lines}"
             assert on_a_terminal or any(name in line for line in lines if "│" in line)
-
-
-def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    store = open_store(tmp_path)
-    mine = Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, parent_process(), 5_000)
-    claimed(store, mine)
-    folder = store.scratch(1)
-    (folder / "read-1").mkdir()
-    (folder / "edge").write_bytes(b"1234567")
-    (folder / "read-1" / "rows").write_bytes(b"12345")
-    show_status(tmp_path, as_json=False)
-    assert "in scratch: 12 bytes; with 5,000 or more, sources are asked for no further step" in capsys.readouterr().out
-    report = InputReport(1_700_000_001_000, {"rows": WaitingInput(1234, "files", 5_000_000, 1_700_000_000_000)})
-    (folder / FILE).write_bytes(msgspec.json.encode(report))
-    show_status(tmp_path, as_json=False)
-    told = capsys.readouterr().out
-    assert "rows: 1,234 files wait to be taken, 5.0 MB, the oldest since 2023-11-14 22:13:20" in told
-    assert status_at(tmp_path).input == report

@@ -87,20 +87,10 @@ def run(
         >>> flights.sink("copy", bl.parquet("copy"))
         >>> bl.run(flow, "store", available_now=True)
     """
-    opened, spark = _opened(store), session_of(flow, spark)
     options = RunOptions(
-        available_now,
-        accept_released,
-        skip,
-        set_aside,
-        bytes_in_flight,
-        on_progress,
-        long_running,
-        take_over,
-        pause,
+        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause
     )
-    pickle_by_value(flow)
-    run_plan(plan(flow), opened, spark, options)
+    run_plan(*_prepared(flow, store, spark), options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
@@ -204,21 +194,11 @@ def start(
         >>> running.wait()
         True
     """
-    opened, spark = _opened(store), session_of(flow, spark)
     options = RunOptions(
-        available_now,
-        accept_released,
-        skip,
-        set_aside,
-        bytes_in_flight,
-        on_progress,
-        long_running,
-        take_over,
-        pause,
+        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause
     )
-    pickle_by_value(flow)
     with raising_jvm_died():
-        return Running(_host(plan(flow), opened, spark, options), flow.name, store)
+        return Running(_host(*_prepared(flow, store, spark), options), flow.name, store)
 
 
 def _opened(store: str | Path | Store) -> Store:
@@ -227,6 +207,14 @@ def _opened(store: str | Path | Store) -> Store:
     if not isinstance(store, Store):
         raise InvalidError("BAD_OPTION", f"store={store!r}: name a folder, as in store='flights_store'")
     return store
+
+
+def _prepared(
+    flow: Dataflow, store: str | Path | Store, spark: SparkSession | None
+) -> tuple[Plan, Store, SparkSession]:
+    opened, found = _opened(store), session_of(flow, spark)
+    pickle_by_value(flow)
+    return plan(flow), opened, found
 
 
 def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:

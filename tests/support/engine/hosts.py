@@ -18,10 +18,13 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Execute
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import StepDigest
+from boatlift.storage.records.records import Claim, SinkCommit
 from boatlift.storage.store import Store
 from boatlift.storage.verify import verify
-from support.engine.memory_engine import MemoryEngine, World
-from support.worlds.facts import Unsynced
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
+from support.worlds.facts import Unsynced, made, run_of, saved
+from support.worlds.logs import claimed
 
 PATIENCE = 60
 
@@ -80,6 +83,15 @@ class RaisingEngine(MemoryEngine):
         outcome = super().commit(sink, time, payload)
         self._committed.set()
         return outcome
+
+
+def crashed(root: Path) -> Log:
+    """A store whose checkpoint is of step 3, and whose steps 4…6 took 15 seconds."""
+    log = claimed(open_store(root), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
+    log.append([made(time, "rows") for time in range(7)])
+    log.append([StepDigest(name, time, "d", 10, 1000.0 * time) for name in ("clean", "sums") for time in range(7)])
+    log.append([SinkCommit("all", 6), SinkCommit("totals", 5), saved(3, run_of(b"state", "runs/1"))])
+    return log
 
 
 class Background:
