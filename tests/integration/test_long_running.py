@@ -30,7 +30,7 @@ from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
-from support.rows.long_running_jobs import is_resident
+from support.rows.long_running_jobs import has_long_running_job
 from support.rows.long_running_rows import SCHEMA, hard, many, rows_of
 from support.waiting import until
 
@@ -117,7 +117,7 @@ def test_the_bits_are_those_of_a_job_a_step(
             for step in range(STEPS):
                 push(*rows_of(step))
                 if long_running and step == 2:
-                    until(lambda: is_resident(spark))
+                    until(lambda: has_long_running_job(spark))
         return bits[before:]
 
     alone = run(long_running=False)
@@ -154,7 +154,7 @@ def test_messages_of_kafka_go_through_it_and_are_announced(
             expected = [each for each in range(number + 1) if each % 3]
             until(lambda expected=expected: len(values_of(kafka_broker, after)) == len(expected))
             if number == 6:
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
         assert set(answered) >= set(range(8, 25))
         began, polls = time.monotonic(), 0
         until(lambda: time.monotonic() > began + 2)
@@ -177,7 +177,7 @@ def test_a_bad_message_is_told_as_by_a_job_of_its_step(
         send(kafka_broker, before, [b'{"id": %d}' % number])
         until(lambda number=number: len(list(Path("out").glob("*.parquet"))) == number + 1)
         if number == 2:
-            until(lambda: is_resident(spark))
+            until(lambda: has_long_running_job(spark))
     assert answered
     send(kafka_broker, before, [b"no JSON"])
     with pytest.raises(bl.DataError, match=r"\[BAD_ROW\] partition 0 of topic topic-\w+ has at offset 4 a value"):
@@ -268,7 +268,7 @@ def test_a_step_of_a_part_that_dies_has_a_job_of_its_own(
         for step in range(STEPS):
             push({"id": step})
             if step in (2, 5):
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
             if step == 3:
                 (here / "order").write_text(what)
     assert ids() == list(range(STEPS))
@@ -285,7 +285,7 @@ def test_it_ends_with_the_run(spark: SparkSession, answered: list[int]) -> None:
         for step in range(4):
             push({"id": step})
             if step == 2:
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
     assert answered
     assert not holds_a_slot(spark)
     until(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds())
@@ -335,7 +335,7 @@ def test_one_slot_is_left_to_others(spark: SparkSession, answered: list[int]) ->
             push({"id": step}, {"id": step})
             assert len(Slots.of(spark.sparkContext)._holders) <= 1
             if step == 2:
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
     assert len(answered) == len(set(answered)) > 0, "one unit's"
     assert ids() == sorted([*range(STEPS), *range(STEPS)])
     with sqlite3.connect("n.db") as database:
@@ -352,7 +352,7 @@ def test_a_large_step_has_its_own_job(
             monkeypatch.setattr("boatlift.spark.jobs.plan_cache.LONG_RUNNING_BYTES", 0 if step == 5 else 1 << 18)
             push({"id": step})
             if step == 2:
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
     assert set(answered) >= {3, 4, 6, 7}
     assert 5 not in answered
     assert ids() == list(range(STEPS))
@@ -364,7 +364,7 @@ def test_a_job_that_needs_all_slots_gets_them(spark: SparkSession, answered: lis
     with pushed(flow, spark) as push:
         for step in range(3):
             push({"id": step})
-        until(lambda: is_resident(spark))
+        until(lambda: has_long_running_job(spark))
         with Slots.of(spark.sparkContext).all_needed():
             assert not holds_a_slot(spark)
             before = len(answered)
@@ -374,15 +374,15 @@ def test_a_job_that_needs_all_slots_gets_them(spark: SparkSession, answered: lis
             assert len(answered) == before
         further = itertools.count(6)
 
-        def resident_after_another_step() -> bool:
+        def begun_after_another_step() -> bool:
             push({"id": next(further)})
-            return is_resident(spark)
+            return has_long_running_job(spark)
 
-        until(resident_after_another_step)
+        until(begun_after_another_step)
     assert ids() == list(range(next(further)))
 
 
-def test_expressions_that_hold_rows_back_are_not_resident(spark: SparkSession, answered: list[int]) -> None:
+def test_expressions_that_hold_rows_back_have_jobs_of_their_own(spark: SparkSession, answered: list[int]) -> None:
     flow, rows = numbers()
     rows.transform("many", lambda df: df.select("id", F.stack(F.lit(2), F.lit(1), F.lit(2)))).sink(
         "out", bl.parquet("out")
@@ -424,7 +424,7 @@ def test_a_step_that_is_not_wanted_any_more_ends(spark: SparkSession, answered: 
     for step in range(3):
         flow.push("rows", {"id": step})
         until(lambda step=step: step in done)
-    until(lambda: is_resident(spark))
+    until(lambda: has_long_running_job(spark))
     held.touch()
     flow.push("rows", {"id": 3})
     until(lambda: orders_under_way(spark))

@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.connectors.files.source import FilesSource
 from boatlift.spark.jobs.barrier import Slots
-from support.rows.long_running_jobs import is_resident
+from support.rows.long_running_jobs import has_long_running_job
 from support.waiting import until, within
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def test_the_bits_are_those_of_sparks_own_reader(
                 write(kind, place, step, rows_of(step))
                 wait_for(step + 1)
                 if long_running and step >= 2:
-                    within(10, lambda: is_resident(spark))  # one that fails to begin is begun by the next step
+                    within(10, lambda: has_long_running_job(spark))  # one that fails to begin is begun by the next step
         return sorted(bits[before:])
 
     long_running = run("long-running", long_running=True)
@@ -156,7 +156,7 @@ def test_a_step_of_several_tasks_gets_the_slot(
             if step == 5:
                 until(lambda: not Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
             if step in {2, 7}:
-                until(lambda: is_resident(spark))
+                until(lambda: has_long_running_job(spark))
     assert set(answered) >= {3, 4, 8, 9}
     assert 5 not in answered
     ids = [each for step in range(STEPS) for each in (large if step == 5 else rows_of(step))["id"].to_pylist()]
@@ -173,7 +173,7 @@ def test_a_bad_row_and_a_changed_file_stop_it_as_they_stop_a_job_of_their_step(
         write("csv", place, step, rows_of(step))
         until(lambda step=step: visible() >= step + 1)
         if step == 2:
-            until(lambda: is_resident(spark))
+            until(lambda: has_long_running_job(spark))
     assert answered
     (place / "_draft").write_text("id,item,amount,cost,day,at\n1,a,1,1,2020-01-01,2020-01-01\n2,a,much,1,,\n")
     (place / "_draft").rename(place / "9.csv")

@@ -9,8 +9,8 @@ from boatlift.spark.jobs.barrier import Slots
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["is_resident"]
+__all__ = ["has_long_running_job"]
 
 
-def is_resident(spark: SparkSession) -> bool:
+def has_long_running_job(spark: SparkSession) -> bool:
     return any(job._relay.is_ready for job in Slots.of(spark.sparkContext)._holders)  # type: ignore[attr-defined]
