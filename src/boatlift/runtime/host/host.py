@@ -89,9 +89,7 @@ class Host:
             if not self._options.take_over:
                 refuse_running_owner(log)
             self._owner = Ownership(log, self._clock)
-            self._term = OwnershipTerm(
-                self._engine, self._store, log, self._owner, self._options, self._queue, self._clock
-            )
+            self._term = OwnershipTerm(self._engine, self._store, self._owner, self._options, self._queue, self._clock)
         except BaseException:
             self._end()
             raise
@@ -124,8 +122,7 @@ class OwnershipTerm:
 
     Args:
         engine, store, options: As `Host` has them.
-        log: The store's log.
-        owner: The ownership that claims it.
+        owner: The ownership that claims the store's log.
         queue: Answers, and requests to stop.
         clock: Milliseconds since 1970; a determinant of each step.
     """
@@ -134,7 +131,6 @@ class OwnershipTerm:
         self,
         engine: Engine,
         store: Store,
-        log: Log,
         owner: Ownership,
         options: RunOptions,
         queue: EventQueue,
@@ -143,7 +139,7 @@ class OwnershipTerm:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = engine.plan
         self._program = program_of(self._plan)
-        self._log, self._owner = log, owner
+        self._log, self._owner = owner.log, owner
         clock.at_least(self._log.written_at)  # no recorded reading is later
         check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}

@@ -113,7 +113,7 @@ class Ownership:
     """
 
     def __init__(self, log: Log, clock: Callable[[], int]) -> None:
-        self._log, self._clock = log, clock
+        self.log, self._clock = log, clock
         self._seen = self._token = 0
 
     def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
@@ -133,22 +133,22 @@ class Ownership:
         """
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
         claim = Claim(*mine, bytes_in_flight)
-        self._token = self._log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
-        _RUNS_HERE.add((self._log.store_id, self._token))
+        self._token = self.log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
+        _RUNS_HERE.add((self.log.store_id, self._token))
         return self._token
 
     def end(self) -> None:
         """Note that the run of this process has ended."""
-        _RUNS_HERE.discard((self._log.store_id, self._token))
+        _RUNS_HERE.discard((self.log.store_id, self._token))
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""
-        before = self._log.previous_claim()
-        if before is None or self._log.history.resumed:
+        before = self.log.previous_claim()
+        if before is None or self.log.history.resumed:
             return
         whom = f"process {before.pid} on {before.host}"
         since = datetime.fromtimestamp(before.at / 1000, UTC)
-        match life_of(before, self._log.store_id, self._log.predecessor):
+        match life_of(before, self.log.store_id, self.log.predecessor):
             case Life.ENDED:
                 how = "which has ended without a clean stop"
             case Life.RUNNING:
@@ -156,7 +156,7 @@ class Ownership:
             case Life.UNKNOWN:
                 how = "which has not stopped cleanly: if it still runs, it ends by itself within seconds, with [FENCED]"
         said = f"taken over from {whom}, owner since {since:%Y-%m-%d %H:%M:%S} UTC, {how}"
-        yield Progress("takeover", self._log.dataflow, -1, said=said)
+        yield Progress("takeover", self.log.dataflow, -1, said=said)
 
     def look(self) -> None:
         """Raise if another process has taken over.
@@ -168,12 +168,12 @@ class Ownership:
             DataError: `[CORRUPT]` the next object of the log is damaged.
             UnavailableError: `[STORE_FAILED]` the store cannot be read.
         """
-        before, self._seen = self._seen, self._log.last
-        if before == self._seen and (newer := self._log.newer_owner()):
+        before, self._seen = self._seen, self.log.last
+        if before == self._seen and (newer := self.log.newer_owner()):
             raise newer
 
     def newer_after_an_error(self) -> FencedError | None:
         """Return the error that names a newer owner; None if there is none, or the log cannot be read."""
         with suppress(BoatliftError):
-            return self._log.newer_owner()
+            return self.log.newer_owner()
         return None
