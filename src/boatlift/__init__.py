@@ -122,11 +122,15 @@ _LATER = {
     "Progress": "boatlift.runtime.host.progress",
 }
 
+_COMMANDS_ALONE = frozenset({"bad-rows", "checkpoints", "explain", "gc", "log", "look", "simulate", "verify"})
+
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
-    raise AttributeError(f"module 'boatlift' has no attribute {name!r}")
+    command = name.replace("_", "-")
+    hint = f": the command boatlift {command} shows it" if command in _COMMANDS_ALONE else ""
+    raise AttributeError(f"module 'boatlift' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -6,6 +6,7 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,16 @@ def test_rows_beyond_the_bound_are_counted(tmp_path: Path, capsys: pytest.Captur
     assert more == f"out 3: and {len(rows_of(3)) - 2} more rows"
     with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]"):
         bl.stdout(rows=0)
+
+
+def test_bytes_are_printed_as_text_where_they_are_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sink = bl.stdout()
+    schema = pa.schema([("value", pa.binary()), pa.field("_weight", pa.int64(), nullable=False)])
+    sink.open(replace(context(), schema=schema))
+    rows: list[Any] = [(b"caf\xc3\xa9", 1), (b"\xff\x00", 1), (None, 1), (b"", 1)]
+    sink.commit(3, len(rows), "digest 3", stage(sink, tmp_path, 3, rows, schema))
+    shown = [json.loads(line.partition("+ ")[2])["value"] for line in capsys.readouterr().out.splitlines()]
+    assert sorted(shown, key=str) == ["", None, "base64:/wA=", "café"]
 
 
 class _Posts:

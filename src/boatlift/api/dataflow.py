@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
 from boatlift.api.graph import TICK, ProcessorGraph
 from boatlift.api.known_columns import check_query
-from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state, renamed
+from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
 from boatlift.api.sql_text import is_table_in, views_of
 from boatlift.api.streams import Stream
+from boatlift.connectors.kit import checked_methods
 from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@checked_methods
 class Dataflow(ProcessorGraph):
     """A named graph of processors; nothing runs until it is given to `bl.run` or `boatlift run`.
 
@@ -70,7 +72,6 @@ class Dataflow(ProcessorGraph):
             )
         return Stream(self, TICK)
 
-    @renamed(patience="retry_for")
     def source(
         self,
         name: str,
@@ -255,7 +256,6 @@ class Dataflow(ProcessorGraph):
         deterministic: bool | None = ...,
     ) -> dict[str, Stream]: ...
 
-    @renamed(max_rounds="max_iterations")
     def iterate(
         self,
         name: str,

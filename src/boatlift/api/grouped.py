@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn
 
 from boatlift.api.options import checked_name, policy_of_state, policy_without_state
+from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from boatlift.operators.process.batch import KeyedBatch, Processed
 
 
+@checked_methods
 @dataclass(frozen=True, slots=True)
 class Grouped:
     """A stream grouped by key columns. Names, policies and errors are as for the methods of `Stream`."""

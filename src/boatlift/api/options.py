@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
-from typing import ParamSpec, TypeVar
+from collections.abc import Mapping
 
 from boatlift.dataflow.period import lateness_in
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import LoopRows
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 
@@ -27,28 +22,6 @@ def checked_name(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise InvalidError("BAD_NAME", f"{name!r} is no name: use up to 64 letters, digits, - and _, a letter first")
     return name
-
-
-def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Refuse options by their old names; the error has the new names.
-
-    Args:
-        names: Old name to new name.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the function was called with an old name.
-    """
-
-    def refusing(function: Callable[P, R]) -> Callable[P, R]:
-        @wraps(function)
-        def called(*args: P.args, **options: P.kwargs) -> R:
-            for old in names.keys() & options.keys():
-                raise InvalidError("BAD_OPTION", f"{function.__name__} has no option {old}: write {names[old]}=…")
-            return function(*args, **options)
-
-        return called
-
-    return refusing
 
 
 def policy_without_state(name: str, policy: object, default: Policy) -> Policy:

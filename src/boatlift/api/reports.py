@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
+from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import plan as planned
 from boatlift.operators import operators_with_status
 from boatlift.runtime.inspect.program import ProgramReport, plan_of
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+@checked_options("bl.plan")
 def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
     """Return a dataflow's units, determinants and costs of failures, without running it.
 
@@ -47,6 +49,7 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
         program.close()
 
 
+@checked_options("bl.status")
 def status(store: str | Path) -> DataflowStatus:
     """Return the progress of each processor, the steps that a failure now would execute again, and the last owner.
 

@@ -14,9 +14,9 @@ from pyspark.sql import SparkSession
 
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
-from boatlift.api.options import renamed
 from boatlift.api.registry import ON_SPARK
 from boatlift.api.reports import status
+from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 _DEFAULTS = RunOptions()
 
 
-@renamed(resident="long_running")
+@checked_options("bl.run")
 def run(
     flow: Dataflow,
     store: str | Path | Store,
@@ -167,7 +167,7 @@ class Running:
         return f"<{self._name} {how}>"
 
 
-@renamed(resident="long_running")
+@checked_options("bl.start")
 def start(
     flow: Dataflow,
     store: str | Path | Store,

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, NoReturn
 from boatlift.api.event_time import StreamInTime
 from boatlift.api.grouped import Grouped, aggregated, columns_named
 from boatlift.api.known_columns import columns_of
-from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state, renamed
+from boatlift.api.options import checked_name, loop_of, policy_of_batch, policy_of_state, policy_without_state
+from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_STREAM, advise
 from boatlift.dataflow.contracts import Sink
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, batch_of
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
+@checked_methods
 @dataclass(frozen=True, slots=True)
 class Stream(StreamInTime):
     """The output of a processor: new rows, changes of rows, or whole tables.
@@ -192,7 +194,6 @@ class Stream(StreamInTime):
         made = tuple(Table(checked_name(table), keyed.stream.name, keyed.keys) for table, keyed in tables.items())
         return flow.add(Lookup(checked_name(name), tuple(reads), chosen, made))
 
-    @renamed(max_rounds="max_iterations")
     def iterate(
         self,
         name: str,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import socket
 import sys
 from collections.abc import Sequence
+
+import pyarrow as pa
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, read_pieces, whole_number
@@ -17,6 +20,8 @@ from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, 
 @checked_options("bl.stdout")
 def stdout(*, rows: int = 20) -> StdoutSink:
     """Return a sink that prints the rows of each step, as JSON, at least once.
+
+    Bytes are printed as text if they are UTF-8, else as `base64:…`.
 
     The rows appear on the standard output of the process that runs the dataflow, also on a cluster. In a stream of
     changes, a new row has `+` before it, and a retracted row `-`.
@@ -64,13 +69,27 @@ class StdoutSink(DeliveringSink):
             signs = [""] * shown.num_rows if weights is None else ["+ " if weight > 0 else "- " for weight in weights]
             names = [name for name in shown.schema.names if name != WEIGHT]
             batch = shown.select(names).to_batches()[0]
-            texts = json_objects(batch.schema.names, batch.columns).to_pylist()
+            texts = json_objects(batch.schema.names, [_readable(each) for each in batch.columns]).to_pylist()
             lines = [f"{self._opened.sink} {step}: {sign}{text}" for sign, text in zip(signs, texts, strict=True)]
             if rows > len(lines):
                 lines.append(f"{self._opened.sink} {step}: and {rows - len(lines):,} more rows")
             sys.stdout.write("".join(f"{line}\n" for line in lines))
             sys.stdout.flush()
         return Outcome.APPENDED
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    """Return a column with bytes as text."""
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        return column
+    return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return f"base64:{base64.b64encode(value).decode()}"
 
 
 def _deliver_nothing(part: StepPart) -> None:

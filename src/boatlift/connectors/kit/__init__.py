@@ -9,7 +9,7 @@ shows the parts in use.
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: the decision about a step, and the texts of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
 | `columns_of`, `required_of`, `struct_of`, `Columns` | sources: a declared schema |
-| `checked_options`, `whole_number` | functions for users: a bad argument is an error with a condition |
+| `checked_options`, `checked_methods`, `whole_number` | functions for users: bad arguments are errors |
 | `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
 | `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
@@ -25,7 +25,7 @@ inside functions, or in modules that only tasks load.
 """
 
 from boatlift.connectors.kit.bases import SinkBase, SinkWrapper, SourceBase, SourceWrapper
-from boatlift.connectors.kit.checked_options import checked_options, whole_number
+from boatlift.connectors.kit.checked_options import checked_methods, checked_options, whole_number
 from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, required_of, struct_of
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
@@ -40,6 +40,7 @@ __all__ = [
     "SourceBase",
     "SourceWrapper",
     "StepLedger",
+    "checked_methods",
     "checked_options",
     "columns_of",
     "difference_of_rows",

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from difflib import get_close_matches
 from functools import wraps
-from inspect import Parameter, signature
+from inspect import Parameter, getmembers, isfunction, signature
 from typing import ParamSpec, TypeVar
 
 from boatlift.errors import InvalidError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", bound=type)
+
+_NEW_NAMES = {"patience": "retry_for", "max_rounds": "max_iterations", "resident": "long_running"}
+"""Options by their old names."""
 
 
 class CallInvalidError(InvalidError, TypeError):
@@ -27,19 +31,29 @@ def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
     def decorated(function: Callable[P, R]) -> Callable[P, R]:
         called = signature(function)
+        parameters = [each for each in called.parameters.values() if each.name != "self"]
+        bound = len(called.parameters) - len(parameters)
 
         @wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
             try:
                 called.bind(*args, **kwargs)
             except TypeError as error:
-                flaw = _flaw(list(called.parameters.values()), len(args), kwargs) or f"cannot be called so: {error}"
+                flaw = _flaw(parameters, len(args) - bound, kwargs) or f"cannot be called so: {error}"
                 raise CallInvalidError("BAD_OPTION", f"{name} {flaw}") from None
             return function(*args, **kwargs)
 
         return checked
 
     return decorated
+
+
+def checked_methods(cls: C) -> C:
+    """Apply `checked_options` to each public method of a class, inherited ones included."""
+    for name, method in getmembers(cls, isfunction):
+        if not name.startswith("_"):
+            setattr(cls, name, checked_options(f"{cls.__name__}.{name}")(method))
+    return cls
 
 
 def whole_number(name: str, value: object) -> int:
@@ -55,21 +69,22 @@ def whole_number(name: str, value: object) -> int:
 
 def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> str:
     """Return the flaw of a call and the correction; empty if the flaw is another."""
-    known = [each.name for each in parameters]
-    unknown = [each for each in named if each not in known]
+    kinds = {each.kind for each in parameters}
+    known = [each.name for each in parameters if each.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}]
+    unknown = [] if Parameter.VAR_KEYWORD in kinds else [each for each in named if each not in known]
     by_place = [each.name for each in parameters if each.kind is Parameter.POSITIONAL_OR_KEYWORD]
-    missing = [
-        each.name
-        for each in parameters
-        if each.default is Parameter.empty and each.name not in {*named, *by_place[:given]}
-    ]
+    needed = [each.name for each in parameters if each.name in known and each.default is Parameter.empty]
+    missing = [each for each in needed if each not in {*named, *by_place[:given]}]
     if unknown:
+        new = _NEW_NAMES.get(unknown[0])
+        if new in known:
+            return f"has no option {unknown[0]}: write {new}=…"
         near = get_close_matches(unknown[0], known)
         return f"has no option {unknown[0]}: {'write' if near else 'it has'} {_listed(near or known, 'or')}"
-    if given > len(by_place):
+    if given > len(by_place) and Parameter.VAR_POSITIONAL not in kinds:
         return f"takes {_listed(by_place, 'and')} alone without a name: write the others as name=value"
     if missing:
-        return f"lacks {_listed(missing, 'and')}: write {', '.join(f'{each}=…' for each in missing)}"
+        return f"lacks {_listed(missing, 'and')}: write {', '.join(f'{each}=…' for each in needed)}"
     return ""
 
 
