@@ -24,15 +24,15 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 def answered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that a long-running job has executed."""
     found: list[int] = []
-    step = LongRunningJob.step
+    step = LongRunningJob._step
 
-    def noted(job: LongRunningJob, parameters: JobParameters) -> bytes | None:
-        report = step(job, parameters)
+    def noted(job: LongRunningJob, part: Any, parameters: JobParameters) -> bytes | None:
+        report = step(job, part, parameters)
         if report is not None:
             found.append(parameters.first)
         return report
 
-    monkeypatch.setattr(LongRunningJob, "step", noted)
+    monkeypatch.setattr(LongRunningJob, "_step", noted)
     return found
 
 

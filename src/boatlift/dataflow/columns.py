@@ -26,9 +26,14 @@ LEAVES = "_leaves"
 """The time until which a row is kept, in milliseconds since 1970."""
 
 MARK = "_step_mark"
-"""In a long-running job: −n for a row of step n, n for the row that ends step n."""
+"""In a long-running job: −n for a row of round n, n for the row that ends round n."""
 
-_RESERVED = re.compile(rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}|{MARK}", re.IGNORECASE)
+BRANCH = "_step_branch"
+"""In a long-running job: the number of the way of a row through the plan; negative in a marker."""
+
+_RESERVED = re.compile(
+    rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}|{MARK}|{BRANCH}", re.IGNORECASE
+)
 
 
 def is_reserved(name: str) -> bool:

@@ -28,6 +28,7 @@ from boatlift.spark.jobs.input_logs import InputLogs
 from boatlift.spark.jobs.inputs import Inputs, Readings
 from boatlift.spark.jobs.jobs import JobGroup, Jobs, ScratchFiles
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
+from boatlift.spark.jobs.long_running import LongRunningJob, has_workers, slots_left
 from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.jobs.row_questions import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
@@ -65,6 +66,7 @@ class SparkEngine:
         self._input_logs = InputLogs(plan)
         self._steps: dict[str, Steps] = {}
         self._long_running = long_running
+        self._job: LongRunningJob | None = None
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
@@ -104,15 +106,10 @@ class SparkEngine:
             self._readings, self._set_aside,
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
+        if self._long_running and has_workers(self._spark):
+            self._job = LongRunningJob(self._spark, partial(self._group.join, ""), slots_left(self.plan))
         self._jobs = Jobs(
-            self._spark,
-            self.plan,
-            self._inputs,
-            planner,
-            self._group,
-            self._files,
-            self._background,
-            self._long_running,
+            self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._job
         )
         self._steps = {name: self._steps_of(unit) for name, unit in units.items()}
         self._input_logs.open(beginning)
@@ -141,6 +138,8 @@ class SparkEngine:
 
     def cancel_steps(self, unit: str) -> None:
         self._steps[unit].cancel_steps()
+        if self._job is not None:
+            self._job.cancel_steps(unit)
         self._group.end(unit)
 
     def cancel(self) -> None:
@@ -155,6 +154,8 @@ class SparkEngine:
             end()
         self._input_logs.close()
         self._background.close()
+        if self._job is not None:
+            self._job.close()
         for steps in self._steps.values():
             steps.close()
         for sink in self.plan.sinks.values():

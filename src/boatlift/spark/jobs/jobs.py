@@ -20,6 +20,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import explain, remedy, tries_of_a_task
 from boatlift.spark.jobs.inputs import EDGE, Inputs
+from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.session.environment import RunningSettings
 from boatlift.spark.session.jvm import unless_gone
@@ -36,7 +37,7 @@ class Jobs:
     Attributes:
         files: The files that jobs have left in scratch.
         background: Makes plans ahead of their turn.
-        long_running: Whether small steps may share a long-running job.
+        long_running: The long-running job that small steps may share; None if they may not.
         batches: Held while a batch is executed: two would take all slots.
     """
 
@@ -47,7 +48,7 @@ class Jobs:
     group: JobGroup
     files: ScratchFiles
     background: Background
-    long_running: bool = True
+    long_running: LongRunningJob | None = None
     batches: threading.Lock = field(default_factory=threading.Lock)
     _settings: RunningSettings = field(init=False)
     _tries: int = field(init=False)

@@ -101,7 +101,6 @@ class KeyedSteps(JobSteps):
         self._state.forget(live)
 
     def close(self) -> None:
-        super().close()
         self._state.close()
 
     def _first_plan(self, take: StepInput, begin: DataFrame) -> StepPlan:

@@ -1,7 +1,8 @@
-"""The long-running job of a unit: one Spark job that executes many small steps (`docs/decisions/0047`).
+"""The long-running job of a dataflow: one Spark job that executes many small steps of many units (`decisions/0047`).
 
 It reads, computes and stages with the same functions as the job of one step. So either can execute a step: while the
-long-running job is not available, the step gets a job of its own with the same parameters.
+long-running job is not available, the step gets a job of its own with the same parameters. Steps that wait while a
+round is under way share the next round.
 """
 
 from __future__ import annotations
@@ -11,85 +12,51 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from typing import TypeAlias
 
 import msgspec
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import IntegerType, LongType, StructField, StructType
+from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow import FrameOfTask, Plan, Timing
-from boatlift.dataflow.columns import MARK, POSITION
+from boatlift.dataflow.columns import POSITION
+from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
-from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.barrier import Slots, driver_host, open_listener, shut, slot_count
-from boatlift.spark.jobs.jobs import JobGroup, Jobs
 from boatlift.spark.jobs.planner import RECEIPTS, ArrowTask, LastStage
-from boatlift.spark.plans.catalyst import map_in_arrow, optimised
-from boatlift.spark.plans.marked import is_a_stream, marked
+from boatlift.spark.jobs.steps import HasSteps
+from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
+from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
 from boatlift.spark.session.settings import START_SETTINGS
 from boatlift.spark.session.worker_pools import LONG_RUNNING, session_beside, workers_of
 from boatlift.spark.tasks.barrier import RelayAddress
-from boatlift.spark.tasks.long_running import PRIME, READS, TAKES, LongRunningOrder, SinkTask, SourceTask, blank_row
+from boatlift.spark.tasks.long_running import (
+    PRIME,
+    READS,
+    TAKES,
+    LeafRows,
+    NamedRows,
+    Round,
+    SinkPart,
+    SinkTask,
+    SourceTask,
+)
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.storage.records.payloads import StepClock
 
-EXPRESSIONS = "it has an expression over several rows, or one in Python"
-
-
-def needs_own_jobs(unit: CompiledUnit, plan: Plan) -> str | None:
-    """Return why each step of a unit needs a job of its own; None if only the unit's expressions can require it."""
-    (first, *others) = unit.leaves
-    if others or first not in plan.sources:
-        return "it reads another processor, or several sources"
-    if plan.sources[first].source.capabilities.parameterized_read is None:
-        return f"its Spark plan names the input of {first}, which is another in each step"
-    if unit.unit.timing is not Timing.EPOCHS:
-        return "its steps are not those of its source"
-    if unit.apart or not unit.unit.deterministic:
-        return "its steps cannot share a Spark plan, as with bl.now(), bl.rand() or deterministic=False"
-    if unit.unit.records_answers:
-        return "it asks an external system, and a step that is executed twice would ask twice"
-    return None
-
-
-def slots_left(plan: Plan) -> int:
-    """Return how many slots a long-running job leaves free: one, and one more for batches."""
-    return 1 + any(unit.timing is Timing.BATCH for unit in plan.units.values())
-
-
-def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSession) -> dict[str, str | None]:
-    """Return for each unit why it cannot have a long-running job, whatever the number of slots; None if it can."""
-    found: dict[str, str | None] = {}
-    for name, unit in units.items():
-        found[name] = needs_own_jobs(unit, plan)
-        if found[name] is None and not _passes_markers(unit, spark):
-            found[name] = EXPRESSIONS
-    return found
-
-
-def _passes_markers(unit: CompiledUnit, spark: SparkSession) -> bool:
-    top = unit.top
-    if not (top is None or top.row_wise or isinstance(top, CompiledKeyed) or unit.unit.keeps_state):
-        return False
-    (leaf,) = unit.leaves
-    columns = unit.leaves[leaf]
-    position = [StructField(POSITION, LongType())] if columns.positioned else []
-    schema = StructType([*columns.weighted_schema.fields, *position, StructField(MARK, IntegerType(), nullable=False)])
-    rows = spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, schema).drop(MARK)
-    passing = marked(unit.frame({leaf: rows}, StepClock(0, 0)), spark)
-    return passing is not None and is_a_stream(optimised(passing))
-
 
 class LongRunningRelay:
-    """Sends steps to the one source task and the one sink task of a long-running job.
+    """Sends rounds to the one source task and the one sink task of a long-running job.
 
     Laws:
-        * A step is sent to one attempt of the job, under a number of its own. So a report always belongs to the step
-          that it answers.
-        * An attempt that does not answer gets no further step.
+        * A round is sent to one attempt of the job, under a number of its own. So reports always belong to the round
+          that they answer.
+        * An attempt that does not answer gets no further round.
     """
 
     def __init__(self) -> None:
@@ -113,25 +80,26 @@ class LongRunningRelay:
         with self._lock:
             return self._ready is not None
 
-    def step(self, parameters: JobParameters) -> bytes | None:
-        """Execute a step; return its report, or None if no task is available. One thread at a time calls this."""
+    def round(self, steps: list[tuple[int, JobParameters]]) -> list[bytes] | None:
+        """Execute steps, and return their reports; None if no task is available. One thread at a time calls this."""
         with self._lock:
             attempt = self._ready
             if attempt is None:
                 return None
             tasks = self._there[attempt]
             self._number += 1
-            order = msgspec.msgpack.encode(LongRunningOrder(self._number, parameters))
+            order = msgspec.msgpack.encode(Round(self._number, steps))
         try:
             for each in (READS, TAKES):
                 tasks[each].send_bytes(order)
-            return tasks[TAKES].recv_bytes()
+            reports: list[bytes] = _REPORTS.decode(tasks[TAKES].recv_bytes())
         except (OSError, EOFError):
             self.disconnect()
             return None
+        return reports
 
     def disconnect(self) -> None:
-        """Disconnect all attempts: each ends, and a step under way gets no report."""
+        """Disconnect all attempts: each ends, and a round under way gets no reports."""
         with self._lock:
             there, self._there, self._ready = self._there, {}, None
         for tasks in there.values():
@@ -184,53 +152,226 @@ MOST_BACKOFF = 60.0
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(WIDTH),
     "spark.sql.execution.pandas.udf.buffer.size": "64",
+    "spark.sql.subexpressionElimination.enabled": "false",
 }
-"""Larger buffers of the JVM would hold rows back until later steps."""
+"""Larger buffers of the JVM would hold rows back until later steps; a common expression might be computed for rows of
+other branches."""
 
-MakeFrame = Callable[[FrameOfTask, LastStage], DataFrame]
-"""Makes the planned frame of a small step from the frame of its rows and its last stage."""
+_REPORTS = packed_decoder(list[bytes])
+
+MakeFrame: TypeAlias = Callable[[FrameOfTask, LastStage], DataFrame]
+"""Makes the frame of a small step from the frames of its rows, and hands it to the last stage."""
+
+
+def needs_own_jobs(unit: CompiledUnit, plan: Plan) -> str | None:
+    """Return why each step of a unit needs a job of its own; None if only the unit's expressions can require it."""
+    if unit.unit.timing is Timing.BATCH:
+        return "it is a batch"
+    if unit.of_step or not unit.unit.deterministic:
+        return "its steps cannot share a Spark plan, as with bl.now(), bl.rand() or deterministic=False"
+    if unit.unit.records_answers:
+        return "it asks an external system, and a step that is executed twice would ask twice"
+    for leaf in unit.leaves:
+        if leaf in plan.sources and plan.sources[leaf].source.capabilities.parameterized_read is None:
+            return f"its Spark plan names the input of {leaf}, which is another in each step"
+    return None
+
+
+def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSession) -> dict[str, str | None]:
+    """Return for each unit why steps of it have jobs of their own, whatever the number of slots; None if none have."""
+    return {name: needs_own_jobs(unit, plan) or _needed_by_expressions(unit, spark) for name, unit in units.items()}
+
+
+def _no_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
+def _needed_by_expressions(unit: CompiledUnit, spark: SparkSession) -> str | None:
+    decisive: object = unit.decisive
+    if isinstance(decisive, HasSteps):
+        return "its rows do not go round"
+
+    def make(frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
+        rows = {}
+        for leaf, columns in unit.leaves.items():
+            position = [StructField(POSITION, LongType())] if columns.positioned else []
+            rows[leaf] = frame_of(_no_rows, StructType([*columns.weighted_schema.fields, *position]))
+        frame = unit.frame(rows, StepClock(0, 0))
+        return last_stage(frame, frame.columns, _no_rows)
+
+    try:
+        Parts(spark).add(unit.name, make)
+    except NotRowByRowError as error:
+        return str(error)
+    return None
+
+
+def slots_left(plan: Plan) -> int:
+    """Return how many slots a long-running job leaves free: one, and one more for batches."""
+    return 1 + any(unit.timing is Timing.BATCH for unit in plan.units.values())
+
+
+def has_workers(spark: SparkSession) -> bool:
+    """Return whether a session's Python workers can serve a long-running job; others buffer their output."""
+    daemon = spark.sparkContext.getConf().get("spark.python.daemon.module")
+    return bool(daemon == START_SETTINGS["spark.python.daemon.module"])
+
+
+class Parts:
+    """Collects the parts of a long-running job: their branches, and the tasks around them."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._zone = spark.conf.get("spark.sql.session.timeZone")
+        self.branches = Branches(spark)
+        self.sources: list[tuple[LeafRows, ...]] = []
+        self.sinks: list[SinkPart] = []
+
+    def add(self, name: str, make: MakeFrame) -> None:
+        """Add a part.
+
+        Args:
+            name: The unit.
+
+        Raises:
+            NotRowByRowError: an expression of the part needs several rows, or Python.
+        """
+        leaves: dict[int, tuple[NamedRows, StructType]] = {}
+        branches: list[Branch] = []
+
+        def frame_of(task: NamedRows, schema: StructType) -> DataFrame:
+            frame = empty_frame(self._spark, schema)
+            leaves[int(plan_of(frame).rdd().id())] = task, schema
+            return frame
+
+        def last_stage(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
+            branches.extend(self.branches.add(frame, columns, leaves))
+            self.sinks.append(SinkPart(name, tuple(each.rows for each in branches), task))
+            return frame
+
+        make(frame_of, last_stage)
+        self.sources.append(tuple(self._rows(task, schema, leaf, branches) for leaf, (task, schema) in leaves.items()))
+
+    def _rows(self, task: NamedRows, schema: StructType, leaf: int, branches: Sequence[Branch]) -> LeafRows:
+        readers = tuple((each.rows.number, each.registers) for each in branches if each.leaf == leaf)
+        return LeafRows(task, to_arrow_schema(schema, timezone=self._zone), readers)
+
+    def frame(self, relay: RelayAddress, spark: SparkSession) -> DataFrame:
+        """Return the planned frame of the job.
+
+        Args:
+            spark: A session with small buffers.
+
+        Raises:
+            NotRowByRowError: Spark's plan holds rows back.
+        """
+        given = self.branches.registers
+        _, _, *registers = to_arrow_schema(given, timezone=self._zone)
+        source = SourceTask(tuple(self.sources), pa.schema(registers), relay, WIDTH, IDLE_TIMEOUT)
+        rows = spark.range(0, 1, 1, 1).mapInArrow(source, given)
+        sink = SinkTask(tuple(self.sinks), relay)
+        frame = optimised(map_in_arrow(self.branches.plan(rows, spark), self.branches.results, sink, RECEIPTS))
+        if not is_a_stream(frame):
+            raise NotRowByRowError("Spark's plan holds rows back")
+        return frame
+
+
+@dataclass(slots=True)
+class _Part:
+    unit: str
+    make: MakeFrame
+    number: int | None = None  # in the job that runs now
+    unfit: bool = False
+    alone: int | None = None  # the step that failed here, and needs a job of its own
+    cancelled: int = 0
+
+
+@dataclass(slots=True)
+class _Waiting:
+    part: _Part
+    parameters: JobParameters
+    done: bool = False
+    report: bytes | None = None
 
 
 class LongRunningJob:
-    """The long-running job of one unit: begins when small steps come quickly, and ends when none come.
+    """The long-running job of a dataflow: begins when small steps come quickly, and ends when none come.
+
+    Laws:
+        * A step whose round fails has a job of its own, once; the other steps of its unit go round again.
 
     Args:
         left: The number of slots that the job leaves free.
     """
 
-    def __init__(self, unit: CompiledUnit, group: JobGroup, spark: SparkSession, make: MakeFrame, left: int) -> None:
-        self._unit, self._group, self._spark, self._make, self._left = unit, group, spark, make, left
+    def __init__(self, spark: SparkSession, join: Callable[[], None], left: int) -> None:
+        self._spark, self._join, self._left = spark, join, left
         self._slots = Slots.of(spark.sparkContext)
         self._relay = LongRunningRelay()
+        self._parts: list[_Part] = []
+        self._waiting: list[_Waiting] = []
+        self._round: list[_Waiting] = []
+        self._lock, self._turn = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
-        self._unfit = self._closed = False
-        self._cancelled = 0
+        self._closed = False
 
-    def step(self, parameters: JobParameters) -> bytes | None:
-        """Execute a step, and return its report; None if the step needs a job of its own.
+    def add(self, unit: str, make: MakeFrame) -> Callable[[JobParameters], bytes | None]:
+        """Add a part to all jobs from now on; return the function that executes a step of it in a round.
 
-        Raises:
-            UnavailableError: `[STEP_FAILED]` the step or the run was cancelled.
+        The function returns the step's report, or None if the step needs a job of its own. It raises
+        `UnavailableError` (`[STEP_FAILED]`) if the step was cancelled.
         """
-        now = time.monotonic()
-        self._quick = self._quick + 1 if now - self._last < QUICK_SECONDS else 0
-        before = self._cancelled
-        report = self._relay.step(parameters)
-        self._last = time.monotonic()
-        if report is not None:
-            self._failures = 0
-            return report
-        if self._group.ended or self._cancelled != before:
-            raise UnavailableError("STEP_FAILED", f"step {parameters.first} of {self._unit.name} was cancelled")
-        if self._quick >= STEPS_BEFORE and now >= self._not_before:
-            self._begin()
-        return None
+        part = _Part(unit, make)
+        self._parts.append(part)
+        return lambda parameters: self._step(part, parameters)
 
-    def cancel_steps(self) -> None:
-        """Cancel the step under way."""
-        self._cancelled += 1
-        self._relay.disconnect()
+    def _step(self, part: _Part, parameters: JobParameters) -> bytes | None:
+        if part.unfit or part.alone == parameters.first:
+            return None
+        now, before = time.monotonic(), part.cancelled
+        part.alone = None
+        mine = _Waiting(part, parameters)
+        with self._lock:
+            self._quick = self._quick + 1 if now - self._last < QUICK_SECONDS else 0
+            self._waiting.append(mine)
+        with self._turn:
+            if not mine.done:
+                self._go_round()
+        self._last = time.monotonic()
+        if mine.report is None:
+            if part.cancelled != before:
+                raise UnavailableError("STEP_FAILED", f"step {parameters.first} of {part.unit} was cancelled")
+            self._begin(now)
+        return mine.report
+
+    def _go_round(self) -> None:
+        """Execute all steps that wait."""
+        with self._lock:
+            together, self._waiting = self._waiting, []
+            self._round = [each for each in together if each.part.number is not None]
+        numbered = [(each.part.number, each.parameters) for each in self._round if each.part.number is not None]
+        was_ready = self._relay.is_ready
+        reports = self._relay.round(numbered) if numbered else None
+        for each, report in zip(self._round, reports or [b""] * len(numbered), strict=True):
+            each.report = report or None
+            if was_ready and not report:
+                each.part.alone = each.parameters.first
+        if reports is not None:
+            self._failures = 0
+        with self._lock:
+            self._round = []
+        for each in together:
+            each.done = True
+
+    def cancel_steps(self, unit: str) -> None:
+        """Cancel the step of a unit that is under way."""
+        for part in self._parts:
+            part.cancelled += part.unit == unit
+        with self._lock:
+            under_way = any(each.part.unit == unit for each in self._round)
+        if under_way:
+            self._relay.disconnect()
 
     def make_room(self) -> None:
         """End the job, because a larger step needs its slot. It begins again when small steps come quickly."""
@@ -244,68 +385,48 @@ class LongRunningJob:
         if self._thread is not None:
             self._thread.join(IDLE_TIMEOUT)
 
-    def _begin(self) -> None:
-        if self._unfit or self._closed or (self._thread is not None and self._thread.is_alive()):
-            return
-        slots = slot_count(self._spark.sparkContext)
-        if self._slots.take(slots, self._left, self, self._relay.disconnect):
-            self._thread = threading.Thread(target=self._run, name=f"long-running {self._unit.name}", daemon=True)
-            self._thread.start()
+    def _begin(self, now: float) -> None:
+        with self._lock:
+            running = self._thread is not None and self._thread.is_alive()
+            if running or self._closed or self._quick < STEPS_BEFORE or now < self._not_before:
+                return
+            if self._slots.take(slot_count(self._spark.sparkContext), self._left, self, self._relay.disconnect):
+                self._thread = threading.Thread(target=self._run, name="long-running job", daemon=True)
+                self._thread.start()
 
     def _run(self) -> None:
-        name = self._unit.name
         try:
-            self._group.join(name)
+            self._join()
             with self._relay.answering(driver_host(self._spark.sparkContext)) as address:
-                frame = self._frame(address)
-                if frame is None:
-                    logger.info("%s has no long-running job: %s", name, EXPRESSIONS)
-                    self._unfit = True
-                    return
+                with workers_of(LONG_RUNNING, self._spark.sparkContext):
+                    frame = self._parts_together().frame(address, session_beside(self._spark, _SETTINGS))
                 if not self._closed:
                     frame.collect()
+        except NotRowByRowError as error:
+            logger.info("there is no long-running job: %s", error)
+            for part in self._parts:
+                part.unfit = True
         except Exception as error:  # noqa: BLE001 - steps can have jobs of their own
-            logger.info("the long-running job of %s has ended: %s", name, error)
+            logger.info("the long-running job has ended: %s", error)
             self._failures += 1
-            self._not_before = time.monotonic() + min(MOST_BACKOFF, 2.0**self._failures)
+            self._not_before = time.monotonic() + min(MOST_BACKOFF, 2.0**self._failures - 2)
         finally:
             self._quick = 0
             self._slots.give_back(self)
 
-    def _frame(self, relay: RelayAddress) -> DataFrame | None:
-        """Return the planned frame of the job; None if the unit's expressions do not pass markers on."""
-        name, spark = self._unit.name, self._spark
-        beside = session_beside(spark, _SETTINGS)
-
-        def frame_of(task: ArrowTask, schema: StructType) -> DataFrame:
-            arrow: pa.Schema = to_arrow_schema(schema, timezone=spark.conf.get("spark.sql.session.timeZone"))
-            part = SourceTask(name, task, relay, blank_row(arrow), WIDTH, IDLE_TIMEOUT)
-            with_mark = StructType([*schema.fields, StructField(MARK, IntegerType(), nullable=False)])
-            return spark.range(0, 1, 1, 1).mapInArrow(part, with_mark)
-
-        def last_stage(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
-            passing = marked(frame, beside)
-            if passing is None:
-                raise _MarkersLostError
-            return optimised(map_in_arrow(passing, [*columns, MARK], SinkTask(name, task, relay), RECEIPTS))
-
-        try:
-            with workers_of(LONG_RUNNING, spark.sparkContext):
-                made = self._make(frame_of, last_stage)
-        except _MarkersLostError:
-            return None
-        return made if is_a_stream(made) else None
-
-
-def long_running_job(unit: CompiledUnit, jobs: Jobs, make: MakeFrame) -> LongRunningJob | None:
-    """Return the long-running job of a unit; None if the unit cannot have one, whatever its expressions."""
-    daemon = jobs.spark.sparkContext.getConf().get("spark.python.daemon.module")
-    if not jobs.long_running or daemon != START_SETTINGS["spark.python.daemon.module"]:  # other workers buffer output
-        return None
-    if needs_own_jobs(unit, jobs.plan) is not None:
-        return None
-    return LongRunningJob(unit, jobs.group, jobs.spark, make, slots_left(jobs.plan))
-
-
-class _MarkersLostError(Exception):
-    """The unit's expressions do not pass markers on."""
+    def _parts_together(self) -> Parts:
+        parts, number = Parts(self._spark), 0
+        for part in self._parts:
+            part.number = None
+            if part.unfit:
+                continue
+            try:
+                parts.add(part.unit, part.make)
+            except NotRowByRowError as error:
+                logger.info("steps of %s have jobs of their own: %s", part.unit, error)
+                part.unfit = True
+            else:
+                part.number, number = number, number + 1
+        if not number:
+            raise NotRowByRowError("no unit has expressions row by row")
+        return parts

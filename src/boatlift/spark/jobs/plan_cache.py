@@ -15,7 +15,7 @@ from boatlift.dataflow import FrameOfTask
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, long_running_job
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, needs_own_jobs
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
@@ -42,7 +42,8 @@ class PlanCache:
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[frozenset[str], DataFrame | None] = {}
         self._making = threading.Lock()
-        self._long_running = long_running_job(unit, jobs, self._long_running_frame)
+        self._job = None if needs_own_jobs(unit, jobs.plan) else jobs.long_running
+        self._in_round = None if self._job is None else self._job.add(unit.name, self._long_running_frame)
 
     def of(self, take: StepInput, *, state: bool) -> StepPlan | None:
         """Return the cached plan of a step; None if none serves it.
@@ -53,8 +54,8 @@ class PlanCache:
         sent = self._inputs.sent(take)
         weight = self._inputs.weight(sent)
         if not self._planner.fits_one_task(weight):
-            if self._long_running is not None:
-                self._long_running.make_room()
+            if self._job is not None:
+                self._job.make_room()
             return None
         names = frozenset(sent)
         if self._frames.get(names, _UNKNOWN) is None:
@@ -63,9 +64,7 @@ class PlanCache:
         frame = None if named is None else self._kept(names)
         if named is None or frame is None:
             return None
-        long_running = (
-            self._long_running.step if self._long_running is not None and weight <= LONG_RUNNING_BYTES else None
-        )
+        long_running = self._in_round if weight <= LONG_RUNNING_BYTES else None
         parameters = self._planner.parameters(take.number, named.sources, state=state or bool(named.channels))
         return StepPlan(frame, parameters, channels=named.channels, long_running=long_running)
 
@@ -73,16 +72,6 @@ class PlanCache:
         """Drop all plans after a failed run, because Spark keeps some failures with a plan."""
         with self._making:
             self._frames.clear()
-
-    def cancel_steps(self) -> None:
-        """Cancel the step that the long-running job executes."""
-        if self._long_running is not None:
-            self._long_running.cancel_steps()
-
-    def close(self) -> None:
-        """End the long-running job."""
-        if self._long_running is not None:
-            self._long_running.close()
 
     def _kept(self, names: frozenset[str]) -> DataFrame | None:
         """Return the plan for a set of senders; None if Spark cannot run it a second time."""
@@ -95,8 +84,7 @@ class PlanCache:
             return self._frames[names]
 
     def _long_running_frame(self, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
-        (leaf,) = self._unit.leaves
-        return self._frame_over({leaf: self._told.of_source(leaf, frame_of)}, last_stage)
+        return self._frame_over({leaf: self._told.over(leaf, frame_of) for leaf in self._unit.leaves}, last_stage)
 
     def _frame_over(self, rows: Mapping[str, DataFrame], last_stage: LastStage | None) -> DataFrame:
         return self._small(self._unit.frame(rows, StepClock(0, 0)), last_stage)

@@ -45,14 +45,6 @@ class JobSteps(Steps):
         if self._plans_ahead:
             self._ahead.make(takes, partial(self._plan, takes))
 
-    def cancel_steps(self) -> None:
-        if self._cache is not None:
-            self._cache.cancel_steps()
-
-    def close(self) -> None:
-        if self._cache is not None:
-            self._cache.close()
-
     def _job(
         self,
         takes: Sequence[StepInput],

@@ -9,7 +9,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow import FrameOfTask
-from boatlift.dataflow.columns import MARK
 from boatlift.runtime.machine.instructions import Message
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import Inputs
@@ -69,27 +68,26 @@ class ToldRows:
         units = (name for name in sent if name not in positions)
         return ToldInputs(sources, {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units})
 
-    def of_source(self, name: str, frame_of: FrameOfTask) -> DataFrame:
-        """Return the frame of the rows of a source with a parameterized read.
+    def over(self, name: str, frame_of: FrameOfTask) -> DataFrame:
+        """Return the frame of the rows of a unit, or of a source with a parameterized read.
 
         Args:
             frame_of: Makes the frame of the task that reads; see `ParameterizedRead`.
         """
+        if not self._inputs.is_source(name):
+            task = ChannelTask(self._unit.name, _channel_of(name), None)
+            return frame_of(task, self._unit.leaves[name].weighted_schema)
         read = self._inputs.parameterized(name)
         assert read is not None
 
         def frame(task: ArrowTask, columns: StructType) -> DataFrame:
             return frame_of(ReadsToldSource(name, task), columns)
 
-        return read.load_parameterized(self._inputs.spark, frame).drop(MARK)
+        return read.load_parameterized(self._inputs.spark, frame)
 
     def _frame(self, name: str) -> DataFrame:
         if name not in self._frames:
-            if self._inputs.is_source(name):
-                self._frames[name] = self.of_source(name, self._in_one_task)
-            else:
-                task = ChannelTask(self._unit.name, _channel_of(name), None)
-                self._frames[name] = self._in_one_task(task, self._unit.leaves[name].weighted_schema)
+            self._frames[name] = self.over(name, self._in_one_task)
         return self._frames[name]
 
     def _in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:

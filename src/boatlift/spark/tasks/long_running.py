@@ -1,25 +1,25 @@
 """The two tasks of a long-running job (`docs/decisions/0047`): the source task reads rows, the sink task stages output.
 
-The user's expressions run between them, in the JVM. The source task gets the order of a step, reads the step's rows and
-sends *markers* behind them. A marker is a row whose column `MARK` names the step, and for which the user's expressions
-are not computed. Markers push the step's last rows through all buffers on the way. The sink task collects the rows of a
-step until the first marker comes, processes them as the job of this step alone would, and sends its report to the
-driver. Neither task keeps anything from step to step.
+The users' expressions run between them, in the JVM. Steps of many units go round together: an order has the steps of
+a *round*. The source task reads their rows, each with the number of its branch (`spark.plans.branches`), and sends
+*markers* behind them. Markers push the last rows through all buffers on the way. The sink task collects the rows of a
+round until the first marker comes, processes the rows of each step as the job of this step alone would, and sends all
+reports to the driver. Neither task keeps anything from round to round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.dataflow.columns import MARK
+from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
 from boatlift.spark.tasks.barrier import RelayAddress, connected
@@ -33,58 +33,113 @@ PRIME = 1
 
 IDLE_POLLS = 20
 
+_NO_BRANCH = -1
+"""The branch of a marker; below it, -2 and so on, of a row that says that the rows of a step could not be read."""
+
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
+Place = int | None | tuple["Place", ...]
+"""The slot of a column; None: the column is NULL; a tuple: it is a struct of these."""
 
-class LongRunningOrder(msgspec.Struct, frozen=True, array_like=True):
-    """The order to execute a step, for both tasks.
+
+class Round(msgspec.Struct, frozen=True, array_like=True):
+    """The order to execute steps, for both tasks.
 
     Attributes:
         number: The order's number, above `PRIME`; unique in an attempt.
-        parameters: The parameters of a job for this step alone.
+        steps: The number of each part with a step, and the parameters of a job for this step alone.
     """
 
     number: int
-    parameters: JobParameters
+    steps: list[tuple[int, JobParameters]]
 
 
-_ORDERS = packed_decoder(LongRunningOrder)
+_ROUNDS = packed_decoder(Round)
+
+
+class NamedRows(Protocol):
+    """A task that reads the rows that job parameters name."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
+
+    def is_named(self, parameters: JobParameters) -> bool:
+        """Return whether parameters name rows for this task."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeafRows:
+    """The rows of one task, which enter the plan.
+
+    Attributes:
+        task: Reads the rows that the parameters of a step name, if they name any (`is_named`). Its input is the one row
+            of the job's one partition.
+        schema: The columns of the rows.
+        branches: The number of each branch that takes the rows, and the place of each column among the registers.
+    """
+
+    task: NamedRows
+    schema: pa.Schema
+    branches: tuple[tuple[int, tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTask:
-    """Reads the rows of each ordered step, and sends markers behind them.
+    """Reads the rows of each round, and sends markers behind them.
 
     Attributes:
-        task: Reads the rows of one step; its input is the one row of the job's one partition.
-        blank: A row with the task's columns, as an Arrow stream of one batch: markers are copies of it.
+        parts: For each part of the job the rows that it takes.
+        registers: The columns of all rows behind `MARK` and the branch.
         width: The number of rows that buffers on the way collect.
         timeout: The task ends after this number of seconds without an order.
     """
 
-    processor: str
-    task: ArrowTask
+    parts: tuple[tuple[LeafRows, ...], ...]
+    registers: pa.Schema
     relay: RelayAddress
-    blank: bytes
     width: int
     timeout: float
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the rows and markers of step after step, until no more orders come."""
+        """Return the rows and markers of round after round, until no more orders come."""
         handed = list(batches)
-        (blank,) = pa.ipc.open_stream(self.blank)
-        many = blank.take(pa.array(np.zeros(2 * self.width, np.int64)))
+        many = self._rows(2 * self.width, _NO_BRANCH, PRIME, {})
         with connected(self.relay, READS, attempt()) as relay:
-            yield from _markers(many, PRIME)
+            yield from (many, many)
             while (order := _next_order(relay, self.timeout)) is not None:
-                with as_job(order.parameters):
-                    for rows in self.task(iter(handed)):
-                        if rows.num_rows:
-                            yield _numbered(_as(rows, blank.schema), -order.number)
-                yield from _markers(many, order.number)
+                for part, parameters in order.steps:
+                    yield from self._read(part, parameters, order.number, handed)
+                marked = self._rows(2 * self.width, _NO_BRANCH, order.number, {})
+                yield from (marked, marked)  # more than the buffers hold, then one batch that pushes those out
+
+    def _read(
+        self, part: int, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own."""
+        try:
+            with as_job(parameters):
+                read = [
+                    (leaf, [_as(rows, leaf.schema) for rows in leaf.task(iter(handed)) if rows.num_rows])
+                    for leaf in self.parts[part]
+                    if leaf.task.is_named(parameters)
+                ]
+        except Exception:  # noqa: BLE001 - the job of this step alone raises it again
+            yield self._rows(1, _NO_BRANCH - 1 - part, -number, {})
+            return
+        for leaf, batches in read:
+            for branch, registers in leaf.branches:
+                for rows in batches:
+                    yield self._rows(len(rows), branch, -number, dict(zip(registers, rows.columns, strict=True)))
+
+    def _rows(self, count: int, branch: int, mark: int, values: Mapping[int, pa.Array]) -> pa.RecordBatch:
+        columns = [
+            pa.array(np.full(count, mark, np.int32)),
+            pa.array(np.full(count, branch, np.int32)),
+            *(values.get(place, pa.nulls(count, kind)) for place, kind in enumerate(self.registers.types)),
+        ]
+        return pa.RecordBatch.from_arrays(columns, names=[MARK, BRANCH, *self.registers.names])
 
 
-def _next_order(relay: Connection, timeout: float) -> LongRunningOrder | None:
+def _next_order(relay: Connection, timeout: float) -> Round | None:
     """Return the next order; None if none comes, or the driver is gone.
 
     The timeout is split into polls: if the machine sleeps meanwhile, only one poll runs out.
@@ -92,27 +147,14 @@ def _next_order(relay: Connection, timeout: float) -> LongRunningOrder | None:
     try:
         if not any(relay.poll(timeout / IDLE_POLLS) for _ in range(IDLE_POLLS)):
             return None
-        order: LongRunningOrder = _ORDERS.decode(relay.recv_bytes())
+        order: Round = _ROUNDS.decode(relay.recv_bytes())
     except (OSError, EOFError):
         return None
     return order
 
 
-def _markers(many: pa.RecordBatch, number: int) -> Iterator[pa.RecordBatch]:
-    """Yield the markers of a step: more than the buffers hold, then one batch that pushes those out."""
-    marked = _numbered(many, number)
-    yield marked
-    yield marked
-
-
-def _numbered(rows: pa.RecordBatch, number: int) -> pa.RecordBatch:
-    return rows.append_column(
-        pa.field(MARK, pa.int32(), nullable=False), pa.array(np.full(len(rows), number, np.int32))
-    )
-
-
 def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return rows with the schema of markers, because a stream has one schema."""
+    """Return rows with the declared types, because a stream has one schema."""
     if rows.schema == schema:
         return rows
     columns = [column.cast(kind) for column, kind in zip(rows.columns, schema.types, strict=True)]
@@ -120,61 +162,122 @@ def _as(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class SinkTask:
-    """Processes the rows of each step behind the user's expressions.
+class BranchRows:
+    """The rows of a branch, behind the users' expressions.
 
     Attributes:
+        number: The number of the branch.
+        slots: The place of each column among the slots; None: it is NULL; a tuple: it is a struct of these.
+        schema: The columns.
+    """
+
+    number: int
+    slots: tuple[Place, ...]
+    schema: pa.Schema
+
+    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows, whose columns are all slots, with the branch's own columns."""
+        columns = [_column(rows, place, each.type) for place, each in zip(self.slots, self.schema, strict=True)]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def _column(rows: pa.RecordBatch, place: Place, kind: pa.DataType) -> pa.Array:
+    if place is None:
+        return pa.nulls(len(rows), kind)
+    if isinstance(place, tuple):
+        fields = [kind.field(at) for at in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(
+            [_column(rows, each, own.type) for each, own in zip(place, fields, strict=True)], fields=fields
+        )
+    column = rows.column(place)
+    return column if column.type == kind else column.cast(kind)
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPart:
+    """A part of a long-running job: a unit, or one job of its steps.
+
+    Attributes:
+        processor: The unit, for messages.
+        branches: The branches of its rows, in their order.
         task: Processes the rows of one step, and returns its report as one row.
-        relay: The source of orders, and the destination of reports.
     """
 
     processor: str
+    branches: tuple[BranchRows, ...]
     task: ArrowTask
+
+
+@dataclass(frozen=True, slots=True)
+class SinkTask:
+    """Processes the rows of each round behind the users' expressions.
+
+    Attributes:
+        relay: The source of orders, and the destination of reports.
+    """
+
+    parts: tuple[SinkPart, ...]
     relay: RelayAddress
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Execute step after step; returns no rows."""
+        """Execute round after round; returns no rows."""
         with connected(self.relay, TAKES, attempt()) as relay:
             ended, rows = 0, list[pa.RecordBatch]()
             for batch in batches:
                 for number, some in _pieces(batch):
                     if number < 0:
-                        guarded(self.processor, partial(_check, -number, ended))
+                        guarded("a long-running job", partial(_check, -number, ended))
                         rows.append(some)
                     elif number > ended:
-                        if not self._step(relay, number, rows):
+                        if not self._round(relay, number, rows):
                             return
                         ended, rows = number, []
         yield from ()
 
-    def _step(self, relay: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
-        """Execute a step whose rows are complete; return False if the driver is gone."""
-        report = b""
-        if number != PRIME:
-            try:
-                order: LongRunningOrder = _ORDERS.decode(relay.recv_bytes())
-            except (OSError, EOFError):
-                return False
-            guarded(self.processor, partial(_check, number, order.number - 1))
-            with as_job(order.parameters):
-                (made,) = self.task(iter(_together(rows)))
-            report = made.column(0)[0].as_py()
+    def _round(self, relay: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
+        """Execute the steps of a round, whose rows are complete; return False if the driver is gone."""
+        reports: list[bytes] = []
         try:
-            relay.send_bytes(report)
-        except OSError:
+            if number != PRIME:
+                order: Round = _ROUNDS.decode(relay.recv_bytes())
+                guarded("a long-running job", partial(_check, number, order.number - 1))
+                by_branch = _by_branch(rows)
+                reports = [self._report(part, parameters, by_branch) for part, parameters in order.steps]
+            relay.send_bytes(msgspec.msgpack.encode(reports))
+        except (OSError, EOFError):
             return False
         return True
 
+    def _report(self, number: int, parameters: JobParameters, rows: Mapping[int, pa.RecordBatch]) -> bytes:
+        """Return the report of a step; empty if it fails, because the job of this step alone raises the error."""
+        if _NO_BRANCH - 1 - number in rows:
+            return b""
+        part = self.parts[number]
+        given = [branch.of(rows[branch.number]) for branch in part.branches if branch.number in rows]
+        try:
+            with as_job(parameters):
+                (made,) = part.task(iter(_together(given)))
+        except Exception:  # noqa: BLE001 - see above
+            return b""
+        return bytes(made.column(0)[0].as_py())
 
-def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return the rows of a step as one batch with memory of its own, as the job of this step alone would have them.
+
+def _by_branch(rows: Sequence[pa.RecordBatch]) -> dict[int, pa.RecordBatch]:
+    """Return the slots of each branch's rows, with memory of their own.
 
     The memory of a slice has rows of neighbours, which would get into files.
     """
     if not rows:
-        return []
+        return {}
     batch = pa.concat_batches(rows)
-    return [batch.take(pa.array(np.arange(len(batch))))]
+    numbers = batch.column(BRANCH).to_numpy(zero_copy_only=False)
+    slots = batch.drop_columns([BRANCH])
+    return {int(branch): slots.take(pa.array(np.flatnonzero(numbers == branch))) for branch in np.unique(numbers)}
+
+
+def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return the rows of a step as one batch, as the job of this step alone would have them."""
+    return [pa.concat_batches(rows)] if rows else []
 
 
 def _check(step: int, after: int) -> None:
@@ -190,25 +293,3 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     for begin, end in zip(begins, [*begins[1:], len(numbers)], strict=True):
         if end > begin:
             yield int(numbers[begin]), plain.slice(begin, end - begin)
-
-
-def blank_row(schema: pa.Schema) -> bytes:
-    """Return a row of a schema without NULLs, as an Arrow stream of one batch."""
-    columns = [pa.array([_blank(kind)], kind) for kind in schema.types]
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, schema) as writer:
-        writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
-    packed: bytes = sink.getvalue().to_pybytes()
-    return packed
-
-
-def _blank(kind: pa.DataType) -> Any:
-    if pa.types.is_struct(kind):
-        return {kind.field(place).name: _blank(kind.field(place).type) for place in range(kind.num_fields)}
-    if pa.types.is_list(kind) or pa.types.is_map(kind):
-        return []
-    if pa.types.is_boolean(kind):
-        return False
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return ""
-    return b"" if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) else 0

@@ -202,6 +202,10 @@ class ChannelTask:
         numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
         yield from guarded(self.processor, lambda: self.run(numbers))
 
+    def is_named(self, parameters: JobParameters) -> bool:
+        """Return whether the input file of a step's job names files of this channel."""
+        return bool(parameters.input_file) and self.name in task_input(parameters).channels
+
     def run(self, numbers: Sequence[int]) -> list[pa.RecordBatch]:
         """Return the rows of some of the files."""
         if self.files is None:

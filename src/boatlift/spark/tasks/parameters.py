@@ -125,6 +125,7 @@ def _run(processor: str, work: Callable[[], T]) -> T:
 
 
 _BY_SOURCE = packed_decoder(dict[str, bytes])
+_NO_SOURCES = msgspec.msgpack.encode({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +147,10 @@ class ReadsToldSource:
         """
         with as_job(guarded(self.source, self._parameters)):
             yield from self.task(batches)
+
+    def is_named(self, parameters: JobParameters) -> bool:
+        """Return whether parameters have a position of this source."""
+        return self.source in _BY_SOURCE.decode(parameters.source or _NO_SOURCES)
 
     def _parameters(self) -> JobParameters:
         """Return the job's parameters with the position of this source only."""

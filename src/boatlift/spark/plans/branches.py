@@ -1,0 +1,328 @@
+"""Several plans as branches of one plan, so that the rows of many units go through one stage.
+
+A *branch* leads from the rows of one task to the columns of one frame, through projections, filters and generators over
+arrays. In the common plan a row has the number of its branch, and `MARK`. Its values are in *registers*, and its
+results in *slots*; both are shared by branches with columns of the same type. The expressions of a branch are computed
+for its rows alone, so a row raises no error of another branch, and markers (rows of no branch) raise none at all.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType, _parse_datatype_json_string
+
+from boatlift.dataflow.columns import BRANCH, MARK
+from boatlift.spark.plans.catalyst import analysed, frame_of, items, jvm, plan_of
+from boatlift.spark.tasks.long_running import BranchRows, Place
+
+_ROW_BY_ROW = frozenset(
+    {
+        "FilterExec",
+        "GenerateExec",
+        "InputAdapter",
+        "MapInArrowExec",
+        "ProjectExec",
+        "RangeExec",
+        "WholeStageCodegenExec",
+    }
+)
+"""Physical nodes that pass on each row before they ask for the next."""
+
+_OF_ARRAYS = frozenset({"Explode", "Inline", "PosExplode"})
+"""Generators that yield a row for each element of an array or entry of a map."""
+
+_IN_PYTHON = frozenset({"PythonUDF", "PythonUDAF", "PythonUDTF"})
+
+
+class NotRowByRowError(Exception):
+    """A plan has a part that needs several rows, or Python; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The way of a task's rows to the columns of a frame.
+
+    Attributes:
+        leaf: The RDD number of the empty frame that stands for the task's rows.
+        registers: The place of each column of the task's rows among the registers.
+        rows: The place of each column of the frame among the slots.
+    """
+
+    leaf: int
+    registers: tuple[int, ...]
+    rows: BranchRows
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    leaf: Any
+    layers: tuple[Callable[[_Common, int, Any], Any], ...] = ()
+    nulls: frozenset[int] = frozenset()
+
+    def then(self, layer: Callable[[_Common, int, Any], Any], nulls: Collection[int] = ()) -> _Way:
+        return _Way(self.leaf, (*self.layers, layer), self.nulls | frozenset(nulls))
+
+
+@dataclass(slots=True)
+class _Columns:
+    """Columns by type: each branch uses the first ones of each type that it needs."""
+
+    places: dict[tuple[str, int], int] = field(default_factory=dict)
+    types: list[DataType] = field(default_factory=list)
+
+    def of(self, kind: Any, used: Counter[str]) -> int:
+        text = str(kind.json())
+        key = text, used[text]
+        used[text] += 1
+        if key not in self.places:
+            self.places[key] = len(self.types)
+            self.types.append(_parse_datatype_json_string(text))
+        return self.places[key]
+
+
+class Branches:
+    """Collects branches, and makes their common plan.
+
+    Args:
+        spark: The session that compiled the frames.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._zone = spark.conf.get("spark.sql.session.timeZone")
+        self._registers, self._slots = _Columns(), _Columns()
+        self._ways: list[tuple[_Way, tuple[Place, ...], tuple[int, ...], list[Any]]] = []
+
+    def add(self, frame: DataFrame, columns: Sequence[str], leaves: Collection[int]) -> list[Branch]:
+        """Add the branches of a frame, in the order of its rows.
+
+        Args:
+            columns: The frame's columns.
+            leaves: The RDD numbers of the empty frames in it that stand for rows of tasks.
+
+        Raises:
+            NotRowByRowError: The frame has no branches.
+        """
+        for part in analysed(frame).parts():
+            if part.kind in _IN_PYTHON:
+                raise NotRowByRowError("it has a function in Python")
+        plan = plan_of(frame)
+        ways = _ways(plan, leaves)
+        output = items(plan.output())
+        schema = to_arrow_schema(StructType([frame.schema[name] for name in columns]), timezone=self._zone)
+        by_name = {str(each.name()): each for each in output}
+        chosen = [by_name[name] for name in columns]
+        added = []
+        for way in ways:
+            used: Counter[str] = Counter()
+            registers = tuple(self._registers.of(each.dataType(), used) for each in items(way.leaf.output()))
+            used = Counter()
+            slots = tuple(self._place(each, way, used) for each in chosen)
+            rows = BranchRows(len(self._ways), slots, schema)
+            added.append(Branch(int(way.leaf.rdd().id()), registers, rows))
+            self._ways.append((way, slots, registers, chosen))
+        return added
+
+    def _place(self, column: Any, way: _Way, used: Counter[str]) -> Place:
+        if _id(column) in way.nulls:
+            return None
+        kind = column.dataType()
+        if _kind(kind) == "StructType" and str(column.name()).startswith("_input_"):
+            return tuple(self._slots.of(each.dataType(), used) for each in kind.fields())
+        return self._slots.of(kind, used)
+
+    @property
+    def registers(self) -> StructType:
+        """The columns of rows that enter the plan: `MARK`, `BRANCH` and the registers."""
+        return StructType([*_NUMBERS, *(StructField(f"r{at}", each) for at, each in enumerate(self._registers.types))])
+
+    @property
+    def results(self) -> list[str]:
+        """The names of the plan's columns: `MARK`, `BRANCH` and the slots."""
+        return [MARK, BRANCH, *(f"s{place}" for place in range(len(self._slots.types)))]
+
+    def plan(self, rows: DataFrame, spark: SparkSession) -> DataFrame:
+        """Return the common plan.
+
+        Args:
+            rows: Rows with the columns `registers`.
+            spark: The session of the plan.
+        """
+        common = _Common(rows, self._slots.types)
+        for number, (way, slots, registers, columns) in enumerate(self._ways):
+            common.branch(number, way, registers, list(zip(columns, slots, strict=True)))
+        return frame_of(spark, common.plan).select(*self.results)
+
+
+_NUMBERS = (StructField(MARK, IntegerType(), nullable=False), StructField(BRANCH, IntegerType(), nullable=False))
+
+
+def is_a_stream(frame: DataFrame) -> bool:
+    """Return whether a planned frame passes on each row before it asks for the next."""
+
+    def passes_on(node: Any) -> bool:
+        known = _kind(node) in _ROW_BY_ROW and node.subqueries().isEmpty()
+        return known and all(map(passes_on, items(node.children())))
+
+    return passes_on(frame._jdf.queryExecution().executedPlan())
+
+
+class _Common:
+    """The common plan, as branch after branch is added.
+
+    Attributes:
+        plan: The node so far; its columns are `MARK`, `BRANCH`, the registers and the slots.
+    """
+
+    def __init__(self, rows: DataFrame, slots: Sequence[DataType]) -> None:
+        java = jvm()
+        self.expressions = java.org.apache.spark.sql.catalyst.expressions
+        self.logical = java.org.apache.spark.sql.catalyst.plans.logical
+        self._alias = self.expressions.Alias
+        self.none = getattr(getattr(java, "scala.None$"), "MODULE$")
+        self._named = getattr(getattr(java.org.apache.spark.sql.catalyst.expressions, "NamedExpression$"), "MODULE$")
+        self.literal = getattr(self.expressions, "Literal$").__getattr__("MODULE$")
+        self.plan = plan_of(rows)
+        kinds = [java.org.apache.spark.sql.types.DataType.fromJson(each.json()) for each in slots]
+        given = items(self.plan.output())
+        empty = [self.alias(self.literal.create(None, kind), f"s{at}") for at, kind in enumerate(kinds)]
+        self._fixed = given
+        self._slots = [each.toAttribute() for each in empty]
+        self.plan = self.logical.Project(_seq([*given, *empty]), self.plan)
+
+    @property
+    def base(self) -> list[Any]:
+        """The columns that every row has in every layer."""
+        return [*self._fixed, *self._slots]
+
+    def branch(self, number: int, way: _Way, registers: Sequence[int], columns: Sequence[tuple[Any, Place]]) -> None:
+        """Add a branch."""
+        begin = []
+        for place, attribute in zip(registers, items(way.leaf.output()), strict=True):
+            register = self._fixed[len(_NUMBERS) + place]
+            value = register if attribute.nullable() else self.expressions.KnownNotNull(register)
+            begin.append(self.alias(value, str(attribute.name()), attribute.exprId()))
+        self.plan = self.logical.Project(_seq([*self.base, *begin]), self.plan)
+        for layer in way.layers:
+            self.plan = layer(self, number, self.plan)
+        mine, slots = self.is_of(number), list[Any](self._slots)
+        for value, slot in _leaves(self, columns):
+            slots[slot] = self.alias(self.expressions.If(mine, value, self._slots[slot]), f"s{slot}")
+        self.plan = self.logical.Project(_seq([*self._fixed, *slots]), self.plan)
+        self._slots = [each.toAttribute() for each in slots]
+
+    def is_of(self, number: int) -> Any:
+        """Return the condition that a row is of a branch."""
+        return self.expressions.EqualTo(self._fixed[1], self.literal.apply(number))
+
+    def alias(self, value: Any, name: str, own_id: Any = None) -> Any:
+        chosen = self._named.newExprId() if own_id is None else own_id
+        return self._alias(value, name, chosen, _seq([]), self.none, _seq([]))
+
+    def guarded(self, number: int, value: Any) -> Any:
+        """Return an expression that is computed for the rows of a branch alone, with its type and nullability."""
+        kind = value.dataType()
+        other = self.literal.create(None, kind) if value.nullable() else self.literal.default(kind)
+        return self.expressions.If(self.is_of(number), value, other)
+
+
+def _leaves(common: _Common, columns: Sequence[tuple[Any, Place]]) -> list[tuple[Any, int]]:
+    found: list[tuple[Any, int]] = []
+    for column, place in columns:
+        if isinstance(place, int):
+            found.append((column, place))
+        elif place is not None:
+            fields = [common.expressions.GetStructField(column, at, common.none) for at in range(len(place))]
+            found += _leaves(common, list(zip(fields, place, strict=True)))
+    return found
+
+
+def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
+    """Return the ways from leaves to a node.
+
+    Raises:
+        NotRowByRowError: a node needs several rows.
+    """
+    kind = _kind(node)
+    if kind == "LogicalRDD" and int(node.rdd().id()) in leaves:
+        return [_Way(node)]
+    if kind == "LogicalRDD" and int(node.rdd().getNumPartitions()) == 0:
+        return []
+    if not node.subqueries().isEmpty():
+        raise NotRowByRowError("it has a subquery")
+    if kind == "SubqueryAlias" or (kind == "Repartition" and not node.shuffle()):
+        return _ways(node.child(), leaves)
+    if kind == "Union":
+        return [way for child in items(node.children()) for way in _renamed(node, child, leaves)]
+    if kind == "Filter":
+        return [way.then(lambda *at, node=node: _filter(node, *at)) for way in _ways(node.child(), leaves)]
+    if kind == "Project":
+        columns = items(node.projectList())
+        nulls = [_id(each) for each in columns if _is_null(each)]
+        return [way.then(lambda *at: _project(columns, *at), nulls) for way in _ways(node.child(), leaves)]
+    if kind == "Generate" and _kind(node.generator()) in _OF_ARRAYS:
+        (values,) = items(node.generator().children())
+        if _kind(values.dataType()) == "ArrayType":
+            return [way.then(lambda *at, node=node: _generate(node, *at)) for way in _ways(node.child(), leaves)]
+    raise NotRowByRowError(f"it has {node.nodeName()}, which needs several rows")
+
+
+def _renamed(union: Any, child: Any, leaves: Collection[int]) -> list[_Way]:
+    pairs = list(zip(items(child.output()), items(union.output()), strict=True))
+
+    def rename(common: _Common, number: int, plan: Any) -> Any:
+        del number
+        columns = [common.alias(own, str(other.name()), other.exprId()) for own, other in pairs]
+        return common.logical.Project(_seq([*common.base, *columns]), plan)
+
+    ways = []
+    for way in _ways(child, leaves):
+        ids = [_id(own) for own, _ in pairs]
+        nulls = [_id(other) for own, (_, other) in zip(ids, pairs, strict=True) if own in way.nulls]
+        ways.append(_Way(way.leaf, (*way.layers, rename), frozenset(nulls)))
+    return ways
+
+
+def _filter(node: Any, common: _Common, number: int, plan: Any) -> Any:
+    others = common.expressions.Not(common.is_of(number))
+    return common.logical.Filter(common.expressions.Or(others, node.condition()), plan)
+
+
+def _project(columns: Sequence[Any], common: _Common, number: int, plan: Any) -> Any:
+    made = [
+        each.withNewChildren(_seq([common.guarded(number, each.child())])) if _kind(each) == "Alias" else each
+        for each in columns
+    ]
+    base = {_id(each) for each in common.base}
+    return common.logical.Project(_seq([*common.base, *(each for each in made if _id(each) not in base)]), plan)
+
+
+def _generate(node: Any, common: _Common, number: int, plan: Any) -> Any:
+    """Return a generator over an array that yields one row for each row of other branches."""
+    (values,) = items(node.generator().children())
+    default = common.literal.default(values.dataType().elementType())
+    one = common.expressions.CreateArray(_seq([default]), False)
+    chosen = common.expressions.If(common.is_of(number), values, one)
+    generator = node.generator().withNewChildren(_seq([chosen]))
+    return common.logical.Generate(generator, _seq([]), node.outer(), node.qualifier(), node.generatorOutput(), plan)
+
+
+def _is_null(column: Any) -> bool:
+    return _kind(column) == "Alias" and column.child().foldable() and column.child().eval(None) is None
+
+
+def _id(attribute: Any) -> int:
+    return int(attribute.exprId().id())
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _seq(some: list[Any]) -> Any:
+    return jvm().PythonUtils.toSeq(some)
