@@ -143,6 +143,8 @@ class SparkEngine:
         self._group.end(unit)
 
     def cancel(self) -> None:
+        if self._job is not None:
+            self._job.cancel()
         self._group.end_all()
 
     def hasten(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -17,7 +17,8 @@ from boatlift.operators.lookup.task import LookupTable, LookupTask
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.steps import HasSteps
+from boatlift.spark.jobs.steps import Empty, HasSteps
+from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
 from boatlift.storage.records.payloads import StepClock
 
@@ -58,6 +59,10 @@ class CompiledLookup(Compiled, HasSteps):
             for table in self.lookup.tables
         )
         return map_in_arrow(rows, self.takes.names, LookupTask(self.lookup.name, tables), self.columns.schema)
+
+    def small_frames(self, unit: CompiledUnit, rows: Mapping[str, DataFrame], empty: Empty) -> Iterator[DataFrame]:
+        del unit, rows, empty
+        raise NotRowByRowError("it looks rows up in a task of its own")
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> LookupSteps:
         return LookupSteps(unit, jobs, self.lookup)

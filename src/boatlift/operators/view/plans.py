@@ -9,41 +9,34 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import (
-    BooleanType,
-    DateType,
     LongType,
-    NumericType,
-    StringType,
     StructField,
     StructType,
-    TimestampType,
 )
 
-from boatlift.dataflow.columns import POSITION, WEIGHT, quoted
+from boatlift.dataflow import FrameOfTask
+from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import Feed, Network, OutputCollector, part_name
 from boatlift.kernels.network.node import Node
-from boatlift.spark.compile.keyed import one_frame
+from boatlift.operators.view.frames import ViewFrames, with_weight
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.planner import KeyedJob, StepPlan
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, needs_own_jobs
+from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
-from boatlift.spark.plans.catalyst import has_one_stage, map_in_arrow, one_row, optimised
-from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetTask, NetworkTask
+from boatlift.spark.plans.catalyst import has_one_stage, one_row, optimised
+from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
+from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
-from boatlift.views.realise import StepFrames
 from boatlift.views.template import Template
 from boatlift.views.view_job import ViewJob, channel_name
-
-_DIVIDES = BooleanType | DateType | NumericType | StringType | TimestampType
-"""Types of columns by which Spark can divide rows."""
 
 
 @dataclass(slots=True)
@@ -136,12 +129,13 @@ class ViewPlans:
         result: pa.Schema,
     ) -> None:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
-        placed = [each for job in view_jobs for each in job.nodes]
-        self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
-        self._streams = unit.inputs
-        self._of_step = any(columns.of_step for columns in self._streams.values())
+        self._frames = ViewFrames(unit, query, view_jobs, nodes)
         self._told, self._parameterized = ToldRows(unit, jobs.inputs), True
         self._cached: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
+        self._in_round: dict[int, Callable[[JobParameters], bytes | None]] = {}
+        if jobs.long_running is not None and needs_own_jobs(unit, jobs.plan) is None:
+            for job in view_jobs:
+                self._in_round[id(job)] = jobs.long_running.add(unit.name, partial(self._small_frame, job))
 
     def of(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in.
@@ -153,7 +147,7 @@ class ViewPlans:
         """
         planner = self._jobs.planner
         one_task = planner.fits_one_task(step.weight) or is_one_task(job)
-        if step.first or self._of_step or not one_task:
+        if step.first or self._frames.of_step or not one_task:
             return self._made_anew(job, step, divided=not one_task, net=net)
         told = step.told()
         make = partial(self._made, net=True) if net else self._small
@@ -168,7 +162,13 @@ class ViewPlans:
             frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
         sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
         has_input = bool(channels) or not self._query.only_appends
-        return StepPlan(frame, planner.parameters(step.number, sources, state=has_input), channels=channels)
+        small = told is not None and not net and step.weight <= LONG_RUNNING_BYTES
+        return StepPlan(
+            frame,
+            planner.parameters(step.number, sources, state=has_input),
+            channels=channels,
+            long_running=self._in_round.get(id(job)) if small else None,
+        )
 
     def told(self, sent: Sent, weight: int) -> ToldInputs | None:
         """Return the input parameters that name the rows of a step; None if its plans hold the rows.
@@ -179,13 +179,25 @@ class ViewPlans:
         """
         return self._told.of(sent) if self._parameterized and self._jobs.planner.fits_one_task(weight) else None
 
+    def _small_frame(self, job: ViewJob, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
+        """Hand the frame of a job of any small step to the last stage of a long-running job (`MakeFrame`)."""
+
+        def channel(name: str, columns: StructType) -> DataFrame:
+            return frame_of(ChannelTask(self._unit.name, name, None), with_weight(columns))
+
+        rows = {name: self._told.over(name, frame_of) for name in self._unit.leaves}
+        frame = self._frames.small(job, rows, channel)
+        if self._query.only_appends:
+            return self._jobs.planner.staged(self._unit, self._appended(job, frame), None, last_stage)
+        return self._jobs.planner.keyed(self._keyed_job(job), frame, last_stage)
+
     def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool) -> StepPlan | None:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
-        streams = self._weighted(step.rows(), step.clock)
+        streams = self._frames.weighted(step.rows(), step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._parameterized_channel
-        frame = self._frame(job, streams, step.there, read, first=step.first, divided=divided, net=net)
+        frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net)
         if frame is None:
             return None
         if self._query.only_appends:
@@ -205,8 +217,10 @@ class ViewPlans:
     def _made(self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False) -> _Small | None:
         gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
         rows = self._told.frames(step.sent) if told else gaps
-        streams = self._weighted(rows, step.clock)
-        frame = self._frame(job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net)
+        streams = self._frames.weighted(rows, step.clock)
+        frame = self._frames.of(
+            job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net
+        )
         if frame is None:
             return None
         planner = self._jobs.planner
@@ -218,47 +232,6 @@ class ViewPlans:
         if template.has_gaps:
             return _Small(template, planned, reusable=False)
         return _Small(None, planned, has_one_stage(planned))
-
-    def _frame(
-        self,
-        job: ViewJob,
-        streams: Mapping[str, DataFrame],
-        there: frozenset[str],
-        channel: Callable[[str, StructType], DataFrame],
-        *,
-        first: bool,
-        divided: bool,
-        net: bool,
-    ) -> DataFrame | None:
-        """Return the input rows of a job's tasks; None if there are none."""
-
-        def net_channel(name: str, columns: StructType) -> DataFrame:
-            return self._net(channel(name, columns), divided=divided)
-
-        read = net_channel if net else channel
-        if net:
-            streams = {name: self._net(frame, divided=divided) for name, frame in streams.items()}
-        frames = StepFrames(self._query, self._general, self._nodes, streams, there, read, first, divided)
-        inputs = [frames.of(given) for given in job.inputs]
-        schemas = [_with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
-        begins = first and any(each.node.whole for each in job.nodes)
-        if all(frame is None for frame in inputs):
-            if not begins:
-                return None
-            inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
-        frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
-        # A frame that Spark knows to be empty, as under a false condition, has no task for the first result.
-        return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
-
-    def _net(self, frame: DataFrame, *, divided: bool) -> DataFrame:
-        """Return rows without those that cancel out; the last column is `_weight`."""
-        *columns, _ = frame.schema.fields
-        if divided:
-            by = [F.col(quoted(each.name)) for each in columns if isinstance(each.dataType, _DIVIDES)]
-            frame = frame.repartition(*by) if by else frame.repartition(1)
-        else:
-            frame = frame.coalesce(1)
-        return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
         """Return the output rows of a view that only appends: no rows cancel out."""
@@ -306,12 +279,12 @@ class ViewPlans:
         """Return the rows of a channel."""
         files = self.files(channels[name])
         slots = self._jobs.spark.range(0, len(files), 1, len(files))
-        return slots.mapInArrow(ChannelTask(self._unit.name, name, files), _with_weight(columns))
+        return slots.mapInArrow(ChannelTask(self._unit.name, name, files), with_weight(columns))
 
     def _parameterized_channel(self, name: str, columns: StructType) -> DataFrame:
         """Return the rows of the channel whose files the job's parameters name."""
         task = ChannelTask(self._unit.name, name, None)
-        return one_row(self._nodes.spark).mapInArrow(task, _with_weight(columns)).coalesce(1)
+        return one_row(self._nodes.spark).mapInArrow(task, with_weight(columns)).coalesce(1)
 
     def files(self, runs: Iterable[RunRef]) -> tuple[str, ...]:
         """Return the files of a channel."""
@@ -321,15 +294,6 @@ class ViewPlans:
         """Return an empty frame in the place of the rows of a source or unit."""
         position = [StructField(POSITION, LongType(), metadata=OWN_POSITION)] if columns.positioned else []
         return self._nodes.empty(StructType([*columns.weighted_schema.fields, *position]))
-
-    def _weighted(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
-        """Return the rows of each stream with their weights, from those of the sources and units below."""
-        streams = {}
-        for name, frame in self._unit.taken(rows, clock).items():
-            columns = self._streams[name]
-            weight = F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT)
-            streams[name] = frame.select(*(F.col(quoted(column)) for column in columns.names), weight)
-        return streams
 
 
 def is_one_task(job: ViewJob) -> bool:
@@ -362,7 +326,3 @@ def _keys(job: ViewJob) -> tuple[tuple[int, ...] | None, ...]:
 def _named(schema: pa.Schema) -> pa.Schema:
     fields = [field.with_name(f"c{place}") for place, field in enumerate(schema)]
     return pa.schema([*fields, pa.field(WEIGHT, pa.int64(), nullable=False)])
-
-
-def _with_weight(schema: StructType) -> StructType:
-    return StructType([*schema.fields, StructField(WEIGHT, LongType())])

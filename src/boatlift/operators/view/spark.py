@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -15,6 +15,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
+from boatlift.operators.view.frames import ViewFrames, with_weight
 from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
@@ -24,7 +25,8 @@ from boatlift.spark.compile.keyed import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.steps import HasSteps
+from boatlift.spark.jobs.steps import Empty, HasSteps
+from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import analysed
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
@@ -61,6 +63,14 @@ class CompiledView(Compiled, HasSteps):
         """Return an empty frame with the view's columns: the frames of a step are made stage by stage."""
         del inputs, clock, state
         return self.nodes.empty(self.columns.weighted_schema)
+
+    def small_frames(self, unit: CompiledUnit, rows: Mapping[str, DataFrame], empty: Empty) -> Iterator[DataFrame]:
+        frames = ViewFrames(unit, self.query, self.jobs, self.nodes)
+        for number, job in enumerate(self.jobs, 1):
+            try:
+                yield frames.small(job, rows, lambda _, columns: empty(with_weight(columns)))
+            except NotRowByRowError as error:
+                raise NotRowByRowError(f"of its job {number}: {error}" if len(self.jobs) > 1 else str(error)) from error
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
         return ViewSteps(unit, jobs, self.query, self.jobs, self.nodes, self.result)

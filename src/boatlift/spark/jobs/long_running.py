@@ -182,25 +182,25 @@ def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSess
     return {name: needs_own_jobs(unit, plan) or _needed_by_expressions(unit, spark) for name, unit in units.items()}
 
 
-def _no_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return batches
-
-
 def _needed_by_expressions(unit: CompiledUnit, spark: SparkSession) -> str | None:
+    leaves: set[int] = set()
+
+    def empty(schema: StructType) -> DataFrame:
+        frame = empty_frame(spark, schema)
+        leaves.add(int(plan_of(frame).rdd().id()))
+        return frame
+
+    rows = {}
+    for leaf, columns in unit.leaves.items():
+        position = [StructField(POSITION, LongType())] if columns.positioned else []
+        rows[leaf] = empty(StructType([*columns.weighted_schema.fields, *position]))
     decisive: object = unit.decisive
-    if isinstance(decisive, HasSteps):
-        return "its rows do not go round"
-
-    def make(frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
-        rows = {}
-        for leaf, columns in unit.leaves.items():
-            position = [StructField(POSITION, LongType())] if columns.positioned else []
-            rows[leaf] = frame_of(_no_rows, StructType([*columns.weighted_schema.fields, *position]))
-        frame = unit.frame(rows, StepClock(0, 0))
-        return last_stage(frame, frame.columns, _no_rows)
-
+    own = decisive if isinstance(decisive, HasSteps) else None
+    branches = Branches(spark)
     try:
-        Parts(spark).add(unit.name, make)
+        frames = iter([unit.frame(rows, StepClock(0, 0))]) if own is None else own.small_frames(unit, rows, empty)
+        for frame in frames:
+            branches.add(frame, frame.columns, leaves)
     except NotRowByRowError as error:
         return str(error)
     return None
@@ -276,7 +276,7 @@ class Parts:
         return frame
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Part:
     unit: str
     make: MakeFrame
@@ -286,7 +286,7 @@ class _Part:
     cancelled: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     part: _Part
     parameters: JobParameters
@@ -314,7 +314,7 @@ class LongRunningJob:
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
-        self._closed = False
+        self._closed = self._cancelled = False
 
     def add(self, unit: str, make: MakeFrame) -> Callable[[JobParameters], bytes | None]:
         """Add a part to all jobs from now on; return the function that executes a step of it in a round.
@@ -340,7 +340,7 @@ class LongRunningJob:
                 self._go_round()
         self._last = time.monotonic()
         if mine.report is None:
-            if part.cancelled != before:
+            if part.cancelled != before or self._cancelled:
                 raise UnavailableError("STEP_FAILED", f"step {parameters.first} of {part.unit} was cancelled")
             self._begin(now)
         return mine.report
@@ -373,6 +373,11 @@ class LongRunningJob:
         if under_way:
             self._relay.disconnect()
 
+    def cancel(self) -> None:
+        """Cancel all steps, and let none begin."""
+        self._cancelled = True
+        self._relay.disconnect()
+
     def make_room(self) -> None:
         """End the job, because a larger step needs its slot. It begins again when small steps come quickly."""
         self._quick = 0
@@ -388,7 +393,7 @@ class LongRunningJob:
     def _begin(self, now: float) -> None:
         with self._lock:
             running = self._thread is not None and self._thread.is_alive()
-            if running or self._closed or self._quick < STEPS_BEFORE or now < self._not_before:
+            if running or self._closed or self._cancelled or self._quick < STEPS_BEFORE or now < self._not_before:
                 return
             if self._slots.take(slot_count(self._spark.sparkContext), self._left, self, self._relay.disconnect):
                 self._thread = threading.Thread(target=self._run, name="long-running job", daemon=True)
@@ -399,13 +404,9 @@ class LongRunningJob:
             self._join()
             with self._relay.answering(driver_host(self._spark.sparkContext)) as address:
                 with workers_of(LONG_RUNNING, self._spark.sparkContext):
-                    frame = self._parts_together().frame(address, session_beside(self._spark, _SETTINGS))
-                if not self._closed:
+                    frame = self._frame(address)
+                if frame is not None and not (self._closed or self._cancelled):
                     frame.collect()
-        except NotRowByRowError as error:
-            logger.info("there is no long-running job: %s", error)
-            for part in self._parts:
-                part.unfit = True
         except Exception as error:  # noqa: BLE001 - steps can have jobs of their own
             logger.info("the long-running job has ended: %s", error)
             self._failures += 1
@@ -414,19 +415,39 @@ class LongRunningJob:
             self._quick = 0
             self._slots.give_back(self)
 
-    def _parts_together(self) -> Parts:
-        parts, number = Parts(self._spark), 0
+    def _frame(self, address: RelayAddress) -> DataFrame | None:
+        """Return the planned frame of all parts that can be in one; None if there are none."""
+        beside = session_beside(self._spark, _SETTINGS)
+        try:
+            return self._together(address, beside, self._parts)
+        except Exception as error:  # noqa: BLE001 - one part is at fault: each is tried alone
+            logger.info("the long-running job is planned again, without the parts at fault: %s", error)
         for part in self._parts:
-            part.number = None
+            try:
+                self._together(address, beside, [part])
+            except Exception as error:  # noqa: BLE001 - its steps have jobs of their own
+                self._leave_out(part, error)
+        return self._together(address, beside, self._parts)
+
+    def _together(self, address: RelayAddress, beside: SparkSession, parts: Sequence[_Part]) -> DataFrame | None:
+        """Return the planned frame of those of some parts that have branches, and number them."""
+        together, numbered = Parts(self._spark), list[_Part]()
+        for part in parts:
             if part.unfit:
                 continue
             try:
-                parts.add(part.unit, part.make)
+                together.add(part.unit, part.make)
             except NotRowByRowError as error:
-                logger.info("steps of %s have jobs of their own: %s", part.unit, error)
-                part.unfit = True
+                self._leave_out(part, error)
             else:
-                part.number, number = number, number + 1
-        if not number:
-            raise NotRowByRowError("no unit has expressions row by row")
-        return parts
+                numbered.append(part)
+        frame = together.frame(address, beside) if numbered else None
+        with self._turn:  # no round is on its way with older numbers
+            for part in self._parts:
+                part.number = numbered.index(part) if part in numbered else None
+        return frame
+
+    @staticmethod
+    def _leave_out(part: _Part, error: Exception) -> None:
+        logger.info("steps of %s have jobs of their own: %s", part.unit, error)
+        part.unfit = True

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
+from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 
 if TYPE_CHECKING:
     from boatlift.spark.compile.unit import CompiledUnit
     from boatlift.spark.jobs.jobs import Jobs
+
+Empty = Callable[[StructType], DataFrame]
 
 
 class Steps(ABC):
@@ -77,3 +83,16 @@ class HasSteps(ABC):
     @abstractmethod
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> Steps:
         """Return the steps of a unit."""
+
+    def small_frames(self, unit: CompiledUnit, rows: Mapping[str, DataFrame], empty: Empty) -> Iterator[DataFrame]:
+        """Yield the frame of each job of a small step.
+
+        Args:
+            rows: The rows of each source and unit.
+            empty: Makes an empty frame in the place of other rows.
+
+        Raises:
+            NotRowByRowError: such a job is executed alone.
+        """
+        del empty
+        yield unit.frame(rows, StepClock(0, 0))

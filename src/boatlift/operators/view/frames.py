@@ -1,0 +1,135 @@
+"""The frames of a view's jobs: the input rows of tasks, from the rows of streams and channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    LongType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.spark.compile.keyed import one_frame
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.plans.branches import NotRowByRowError
+from boatlift.spark.plans.catalyst import map_in_arrow
+from boatlift.spark.tasks.network_task import NetTask
+from boatlift.storage.records.payloads import StepClock
+from boatlift.views.catalyst_plan import CatalystPlan
+from boatlift.views.query import Query
+from boatlift.views.realise import StepFrames
+from boatlift.views.view_job import ViewJob, channel_name
+
+_DIVIDES = BooleanType | DateType | NumericType | StringType | TimestampType
+"""Types of columns by which Spark can divide rows."""
+
+ReadChannel = Callable[[str, StructType], DataFrame]
+"""Returns the rows of a channel, given its name and columns."""
+
+
+class ViewFrames:
+    """Makes the frame of the input rows of each job of a view.
+
+    Args:
+        unit: The unit.
+        query: The stages.
+        jobs: The jobs of a step that is one task's work.
+        nodes: Makes Catalyst nodes.
+    """
+
+    def __init__(self, unit: CompiledUnit, query: Query, jobs: Sequence[ViewJob], nodes: CatalystPlan) -> None:
+        self._unit, self._query, self._nodes = unit, query, nodes
+        placed = [each for job in jobs for each in job.nodes]
+        self._general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
+        self._channels = frozenset(
+            channel_name(each.stage, place) for each in placed for place in range(len(each.node.schemas))
+        )
+        self._streams = unit.inputs
+
+    @property
+    def of_step(self) -> bool:
+        """Whether a stream has values of a step's own."""
+        return any(columns.of_step for columns in self._streams.values())
+
+    def of(
+        self,
+        job: ViewJob,
+        streams: Mapping[str, DataFrame],
+        there: frozenset[str],
+        channel: ReadChannel,
+        *,
+        first: bool,
+        divided: bool,
+        net: bool,
+    ) -> DataFrame | None:
+        """Return the input rows of a job's tasks; None if there are none."""
+
+        def net_channel(name: str, columns: StructType) -> DataFrame:
+            return self._net(channel(name, columns), divided=divided)
+
+        read = net_channel if net else channel
+        if net:
+            streams = {name: self._net(frame, divided=divided) for name, frame in streams.items()}
+        frames = StepFrames(self._query, self._general, self._nodes, streams, there, read, first, divided)
+        inputs = [frames.of(given) for given in job.inputs]
+        schemas = [with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
+        begins = first and any(each.node.whole for each in job.nodes)
+        if all(frame is None for frame in inputs):
+            if not begins:
+                return None
+            inputs = [self._nodes.empty(schemas[0]), *inputs[1:]]
+        frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
+        # A frame that Spark knows to be empty, as under a false condition, has no task for the first result.
+        return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
+
+    def small(self, job: ViewJob, rows: Mapping[str, DataFrame], channel: ReadChannel) -> DataFrame:
+        """Return the input rows of a job of any small step after the first.
+
+        Args:
+            rows: The rows of each source and unit.
+
+        Raises:
+            NotRowByRowError: such a job is executed alone.
+        """
+        if any(isinstance(each.node, LoopNode) for each in job.nodes):
+            raise NotRowByRowError("it has a loop")
+        streams = self.weighted(rows, StepClock(0, 0))
+        frame = self.of(job, streams, self._channels, channel, first=False, divided=False, net=False)
+        if frame is None:
+            raise NotRowByRowError("its rows come in its first step alone")
+        return frame
+
+    def _net(self, frame: DataFrame, *, divided: bool) -> DataFrame:
+        """Return rows without those that cancel out; the last column is `_weight`."""
+        *columns, _ = frame.schema.fields
+        if divided:
+            by = [F.col(quoted(each.name)) for each in columns if isinstance(each.dataType, _DIVIDES)]
+            frame = frame.repartition(*by) if by else frame.repartition(1)
+        else:
+            frame = frame.coalesce(1)
+        return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
+
+    def weighted(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
+        """Return the rows of each stream with their weights, from those of the sources and units below."""
+        streams = {}
+        for name, frame in self._unit.taken(rows, clock).items():
+            columns = self._streams[name]
+            weight = F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT)
+            streams[name] = frame.select(*(F.col(quoted(column)) for column in columns.names), weight)
+        return streams
+
+
+def with_weight(schema: StructType) -> StructType:
+    """Return columns with `_weight`."""
+    return StructType([*schema.fields, StructField(WEIGHT, LongType())])
