@@ -1,0 +1,129 @@
+"""Branches of one plan: each row gets the values of its own branch, and raises the errors of no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from boatlift.dataflow.columns import BRANCH, MARK
+from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
+from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
+from boatlift.spark.tasks.long_running import Place
+
+Frame = Callable[[DataFrame], DataFrame]
+
+SCHEMA = "k LONG NOT NULL, v INT, s STRING, l ARRAY<INT>"
+ROWS: list[tuple[Any, ...]] = [(1, 0, "a", [1, 2]), (2, 5, None, None), (3, None, "c", []), (4, 7, "x", [None, 9])]
+
+FRAMES: dict[str, Frame] = {
+    "columns": lambda df: df.selectExpr("s", "k * 2 AS k", "v + 1 AS w", "CAST(NULL AS INT) AS nothing"),
+    "fails for others": lambda df: df.where("v > 0").selectExpr("k DIV v AS d", "CAST(v AS STRING) AS t"),
+    "filter behind": lambda df: df.selectExpr("k", "coalesce(v, -1) AS v").where("v <> 0").where("k < 4"),
+    "explode": lambda df: df.select("k", F.explode("l").alias("e")).where("e IS NOT NULL OR k > 1"),
+    "explode outer": lambda df: df.select("k", F.posexplode_outer("l")),
+    "union": lambda df: df.select("k", "s").unionAll(df.where("v > 0").selectExpr("k + 10", "upper(s)")),
+    "union of unions": lambda df: df.select("k").unionAll(df.select("k").unionAll(df.select("k"))).where("k > 1"),
+    "struct": lambda df: df.selectExpr("1 AS _input", "struct(k, s) AS _input_1", "CAST(NULL AS STRUCT<a: INT>) AS z"),
+    "aliases": lambda df: df.alias("a").selectExpr("a.k AS `a.b`", "a.l AS list").coalesce(1),
+}
+
+
+def leaf(spark: SparkSession) -> tuple[DataFrame, int]:
+    schema = spark.createDataFrame([], SCHEMA).schema
+    frame = empty_frame(spark, schema)
+    return frame, int(plan_of(frame).rdd().id())
+
+
+def value(row: Any, place: Place) -> Any:
+    if isinstance(place, tuple):
+        return tuple(value(row, each) for each in place)
+    return None if place is None else row[place]
+
+
+def results(spark: SparkSession, frames: list[Frame], given: dict[int, list[tuple[Any, ...]]]) -> list[list[Any]]:
+    """Each frame's rows, when the rows that are given for it go through the common plan, in one stage."""
+    branches, added = Branches(spark), list[list[Branch]]()
+    for each in frames:
+        rows, number = leaf(spark)
+        frame = each(rows)
+        added.append(branches.add(frame, frame.columns, {number}))
+    registers = branches.registers
+    handed = [[3, -1, *[None] * (len(registers) - 2)]]
+    for at, ways in enumerate(added):
+        for way in ways:
+            for row in given[at]:
+                values = dict(zip(way.registers, row, strict=True))
+                handed.append([-3, way.rows.number, *(values.get(place) for place in range(len(registers) - 2))])
+    made = branches.plan(spark.createDataFrame(handed, registers), spark)
+    assert made.columns == branches.results
+    found = made.collect()
+    assert [row[MARK] for row in found if row[BRANCH] == -1] == [3], "the marker passes, once"
+    return [
+        [
+            tuple(value(row[2:], place) for place in way.rows.slots)
+            for way in ways
+            for row in found
+            if row[BRANCH] == way.rows.number
+        ]
+        for ways in added
+    ]
+
+
+def alone(spark: SparkSession, frame: Frame, rows: list[tuple[Any, ...]]) -> list[Any]:
+    def plain(each: Any) -> Any:
+        return tuple(map(plain, each)) if isinstance(each, tuple) else each
+
+    return [plain(tuple(row)) for row in frame(spark.createDataFrame(rows, SCHEMA)).collect()]
+
+
+def test_each_row_has_the_values_of_its_own_branch(spark: SparkSession) -> None:
+    frames = list(FRAMES.values())
+    given = {at: ROWS if at != 1 else ROWS[1:] for at in range(len(frames))}
+    found = results(spark, frames, given)
+    for name, at in zip(FRAMES, range(len(frames)), strict=True):
+        assert sorted(map(repr, found[at])) == sorted(map(repr, alone(spark, frames[at], given[at]))), name
+
+
+def test_a_row_raises_no_error_of_another_branch(spark: SparkSession) -> None:
+    fails = FRAMES["fails for others"]
+    divides: Frame = lambda df: df.selectExpr("10 DIV v AS d")  # noqa: E731
+    found = results(spark, [FRAMES["columns"], divides, fails], {0: ROWS, 1: [], 2: ROWS})
+    assert len(found[0]) == len(ROWS)
+    assert found[1] == []
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        results(spark, [divides], {0: ROWS})
+
+
+def test_the_common_plan_passes_on_each_row_before_the_next(spark: SparkSession) -> None:
+    branches = Branches(spark)
+    for each in FRAMES.values():
+        rows, number = leaf(spark)
+        frame = each(rows)
+        branches.add(frame, frame.columns, {number})
+    rows = spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, branches.registers)
+    made = map_in_arrow(branches.plan(rows, spark), branches.results, lambda batches: batches, StructType([]))
+    assert is_a_stream(optimised(made))
+
+
+@pytest.mark.parametrize(
+    ("frame", "why"),
+    [
+        (lambda df: df.groupBy("k").count(), "Aggregate"),
+        (lambda df: df.orderBy("k"), "Sort"),
+        (lambda df: df.join(df.sparkSession.range(3).withColumnRenamed("id", "k"), "k"), "Join"),
+        (lambda df: df.select(F.udf(lambda v: v, "int")("v")), "a function in Python"),
+        (lambda df: df.limit(2), "Limit"),
+        (lambda df: df.select(F.explode(F.create_map("k", "v"))), "Generate"),
+        (lambda df: df.repartition(2), "Repartition"),
+    ],
+)
+def test_a_frame_that_needs_several_rows_is_named(spark: SparkSession, frame: Frame, why: str) -> None:
+    rows, number = leaf(spark)
+    made = frame(rows)
+    with pytest.raises(NotRowByRowError, match=why):
+        Branches(spark).add(made, made.columns, {number})
