@@ -9,6 +9,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.console.app import app
+from boatlift.runtime.host.context import RunOptions
 
 ROWS = bl.generator({"n": "id"}, rows_per_step=1, steps=1)
 
@@ -60,6 +61,19 @@ def test_a_call_that_does_not_fit_says_what_to_write(call: Any, advice: str) -> 
         call(flow().source("rows", ROWS))
     assert advice in str(raised.value)
     assert isinstance(raised.value, TypeError), "as Python itself raises for such a call"
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"pause": "rows"}, "pause='rows' is one text: write pause=['rows']"),
+        ({"skip": ["t:5"]}, "skip has 't:5': write a pair, such as ('clean', 7)"),
+    ],
+)
+def test_an_option_of_a_run_that_is_no_list_of_its_kind_says_what_to_write(options: Any, advice: str) -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\]") as raised:
+        RunOptions(**options)
+    assert advice in str(raised.value)
 
 
 def test_a_command_that_is_no_function_is_named() -> None:

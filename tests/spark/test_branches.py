@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
 from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
-from boatlift.spark.tasks.long_running import Place
+from boatlift.spark.tasks.long_running import SlotPlace
 
 Frame = Callable[[DataFrame], DataFrame]
 
@@ -39,7 +39,7 @@ def leaf(spark: SparkSession) -> tuple[DataFrame, int]:
     return frame, int(plan_of(frame).rdd().id())
 
 
-def value(row: Any, place: Place) -> Any:
+def value(row: Any, place: SlotPlace) -> Any:
     if isinstance(place, tuple):
         return tuple(value(row, each) for each in place)
     return None if place is None else row[place]

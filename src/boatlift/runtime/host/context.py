@@ -69,6 +69,13 @@ class RunOptions:
         given: object = self.bytes_in_flight
         if isinstance(given, bool) or not (isinstance(given, int) and given >= 1):
             raise InvalidError("BAD_OPTION", f"bytes_in_flight={given!r}: it must be a number of bytes, at least 1")
+        for name in ("skip", "set_aside", "pause"):
+            if isinstance(value := getattr(self, name), str):
+                raise InvalidError("BAD_OPTION", f"{name}={value!r} is one text: write {name}=[{value!r}]")
+        skips: Collection[object] = self.skip
+        for each in skips:
+            if not (isinstance(each, tuple) and len(each) == 2):
+                raise InvalidError("BAD_OPTION", f"skip has {each!r}: write a pair, such as ('clean', 7)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from boatlift.spark.tasks.long_running import (
     READS,
     TAKES,
     LeafRows,
-    NamedRows,
+    ParameterizedTask,
     Round,
     SinkPart,
     SinkTask,
@@ -236,10 +236,10 @@ class Parts:
         Raises:
             NotRowByRowError: an expression of the part needs several rows, or Python.
         """
-        leaves: dict[int, tuple[NamedRows, StructType]] = {}
+        leaves: dict[int, tuple[ParameterizedTask, StructType]] = {}
         branches: list[Branch] = []
 
-        def frame_of(task: NamedRows, schema: StructType) -> DataFrame:
+        def frame_of(task: ParameterizedTask, schema: StructType) -> DataFrame:
             frame = empty_frame(self._spark, schema)
             leaves[int(plan_of(frame).rdd().id())] = task, schema
             return frame
@@ -252,7 +252,7 @@ class Parts:
         make(frame_of, last_stage)
         self.sources.append(tuple(self._rows(task, schema, leaf, branches) for leaf, (task, schema) in leaves.items()))
 
-    def _rows(self, task: NamedRows, schema: StructType, leaf: int, branches: Sequence[Branch]) -> LeafRows:
+    def _rows(self, task: ParameterizedTask, schema: StructType, leaf: int, branches: Sequence[Branch]) -> LeafRows:
         readers = tuple((each.rows.number, each.registers) for each in branches if each.leaf == leaf)
         return LeafRows(task, to_arrow_schema(schema, timezone=self._zone), readers)
 
@@ -287,7 +287,7 @@ class _Part:
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _QueuedStep:
     part: _Part
     parameters: JobParameters
     done: bool = False
@@ -309,8 +309,8 @@ class LongRunningJob:
         self._slots = Slots.of(spark.sparkContext)
         self._relay = LongRunningRelay()
         self._parts: list[_Part] = []
-        self._waiting: list[_Waiting] = []
-        self._round: list[_Waiting] = []
+        self._waiting: list[_QueuedStep] = []
+        self._round: list[_QueuedStep] = []
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
@@ -331,7 +331,7 @@ class LongRunningJob:
             return None
         now, before = time.monotonic(), part.cancelled
         part.alone = None
-        mine = _Waiting(part, parameters)
+        mine = _QueuedStep(part, parameters)
         with self._lock:
             self._quick = self._quick + 1 if now - self._last < QUICK_SECONDS else 0
             self._waiting.append(mine)

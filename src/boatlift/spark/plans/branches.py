@@ -19,7 +19,7 @@ from pyspark.sql.types import DataType, IntegerType, StructField, StructType, _p
 
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.catalyst import analysed, frame_of, items, jvm, plan_of
-from boatlift.spark.tasks.long_running import BranchRows, Place
+from boatlift.spark.tasks.long_running import BranchRows, SlotPlace
 
 _ROW_BY_ROW = frozenset(
     {
@@ -96,7 +96,7 @@ class Branches:
     def __init__(self, spark: SparkSession) -> None:
         self._zone = spark.conf.get("spark.sql.session.timeZone")
         self._registers, self._slots = _Columns(), _Columns()
-        self._ways: list[tuple[_Way, tuple[Place, ...], tuple[int, ...], list[Any]]] = []
+        self._ways: list[tuple[_Way, tuple[SlotPlace, ...], tuple[int, ...], list[Any]]] = []
 
     def add(self, frame: DataFrame, columns: Sequence[str], leaves: Collection[int]) -> list[Branch]:
         """Add the branches of a frame, in the order of its rows.
@@ -128,7 +128,7 @@ class Branches:
             self._ways.append((way, slots, registers, chosen))
         return added
 
-    def _place(self, column: Any, way: _Way, used: Counter[str]) -> Place:
+    def _place(self, column: Any, way: _Way, used: Counter[str]) -> SlotPlace:
         if _id(column) in way.nulls:
             return None
         kind = column.dataType()
@@ -200,7 +200,9 @@ class _Common:
         """The columns that every row has in every layer."""
         return [*self._fixed, *self._slots]
 
-    def branch(self, number: int, way: _Way, registers: Sequence[int], columns: Sequence[tuple[Any, Place]]) -> None:
+    def branch(
+        self, number: int, way: _Way, registers: Sequence[int], columns: Sequence[tuple[Any, SlotPlace]]
+    ) -> None:
         """Add a branch."""
         begin = []
         for place, attribute in zip(registers, items(way.leaf.output()), strict=True):
@@ -231,7 +233,7 @@ class _Common:
         return self.expressions.If(self.is_of(number), value, other)
 
 
-def _leaves(common: _Common, columns: Sequence[tuple[Any, Place]]) -> list[tuple[Any, int]]:
+def _leaves(common: _Common, columns: Sequence[tuple[Any, SlotPlace]]) -> list[tuple[Any, int]]:
     found: list[tuple[Any, int]] = []
     for column, place in columns:
         if isinstance(place, int):

@@ -38,7 +38,7 @@ _NO_BRANCH = -1
 
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-Place = int | None | tuple["Place", ...]
+SlotPlace = int | None | tuple["SlotPlace", ...]
 """The slot of a column; None: the column is NULL; a tuple: it is a struct of these."""
 
 
@@ -57,7 +57,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
 _ROUNDS = packed_decoder(Round)
 
 
-class NamedRows(Protocol):
+class ParameterizedTask(Protocol):
     """A task that reads the rows that job parameters name."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]: ...
@@ -77,7 +77,7 @@ class LeafRows:
         branches: The number of each branch that takes the rows, and the place of each column among the registers.
     """
 
-    task: NamedRows
+    task: ParameterizedTask
     schema: pa.Schema
     branches: tuple[tuple[int, tuple[int, ...]], ...]
 
@@ -172,7 +172,7 @@ class BranchRows:
     """
 
     number: int
-    slots: tuple[Place, ...]
+    slots: tuple[SlotPlace, ...]
     schema: pa.Schema
 
     def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -181,7 +181,7 @@ class BranchRows:
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _column(rows: pa.RecordBatch, place: Place, kind: pa.DataType) -> pa.Array:
+def _column(rows: pa.RecordBatch, place: SlotPlace, kind: pa.DataType) -> pa.Array:
     if place is None:
         return pa.nulls(len(rows), kind)
     if isinstance(place, tuple):
