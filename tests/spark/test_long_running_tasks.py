@@ -15,7 +15,7 @@ import pytest
 
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.errors import InternalError
-from boatlift.spark.jobs.long_running import LongRunningRelay
+from boatlift.spark.jobs.long_running import SLOW_PAUSE, SLOW_STEPS, LongRunningJob, LongRunningRelay
 from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.long_running import (
     PRIME,
@@ -133,7 +133,7 @@ def living(relay: RelayAddress, attempt: int, monkeypatch: pytest.MonkeyPatch) -
 def executed(relay: LongRunningRelay, *steps: tuple[int, int]) -> list[object] | None:
     """The reports of a round of steps of parts."""
     reports = relay.round([(part, JobParameters(number, number)) for part, number in steps])
-    return None if reports is None else [msgspec.msgpack.decode(each) if each else None for each in reports]
+    return None if reports is None else [msgspec.msgpack.decode(each) if each else None for each, _ in reports]
 
 
 def a(number: int) -> list[object]:
@@ -205,11 +205,11 @@ def test_an_attempt_that_was_given_up_is_not_asked(monkeypatch: pytest.MonkeyPat
 
             def answer() -> None:
                 orders.append(taker.recv_bytes())
-                taker.send_bytes(msgspec.msgpack.encode([b"report"]))
+                taker.send_bytes(msgspec.msgpack.encode([(b"report", 0.5)]))
 
             threading.Thread(target=answer).start()
             steps = [(0, JobParameters(5, 5))]
-            assert relay.round(steps) == [b"report"]
+            assert relay.round(steps) == [(b"report", 0.5)]
             assert msgspec.msgpack.decode(orders[0], type=Round) == Round(PRIME + 1, steps)
             assert reader.recv_bytes() == orders[0]
 
@@ -247,3 +247,39 @@ def test_a_struct_and_a_null_are_put_together() -> None:
         {"n": 1, "s": {"a": 7, "b": "p"}, "z": None},
         {"n": 2, "s": {"a": 8, "b": None}, "z": None},
     ]
+
+
+class Answers:
+    """A relay whose tasks answer at once, and say that some parts were slow."""
+
+    is_ready = True
+
+    def __init__(self) -> None:
+        self.rounds: list[list[int]] = []
+        self.slow: set[int] = set()
+
+    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]]:
+        self.rounds.append([part for part, _ in steps])
+        return [(b"report", 9.0 if part in self.slow else 0.0) for part, _ in steps]
+
+
+def test_a_part_that_others_wait_for_leaves_for_a_while_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("boatlift.spark.jobs.long_running.time.monotonic", lambda: now[0])
+    job = LongRunningJob.__new__(LongRunningJob)
+    job._parts, job._waiting, job._round, job._relay = [], [], [], Answers()  # type: ignore[assignment]
+    job._lock, job._turn = threading.Lock(), threading.Lock()
+    job._quick, job._last, job._failures, job._cancelled = 0, 0.0, 0, False
+    slow, quick = (job.add(unit, lambda *_: None) for unit in ("slow", "quick"))  # type: ignore[arg-type, return-value]
+    for number, part in enumerate(job._parts):
+        part.number = number
+    job._relay.slow = {0}  # type: ignore[attr-defined]
+    step = JobParameters(1, 1)
+    assert [slow(step) for _ in range(SLOW_STEPS)] == [b"report"] * SLOW_STEPS
+    job._begin = lambda _: None  # type: ignore[method-assign]
+    assert slow(step) is None
+    assert quick(step) == b"report"
+    now[0] += SLOW_PAUSE
+    assert slow(step) == b"report"
+    job._parts[1].number = None
+    assert [slow(step) for _ in range(2 * SLOW_STEPS)] == [b"report"] * (2 * SLOW_STEPS), "nobody waits for it"

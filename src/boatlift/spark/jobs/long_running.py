@@ -80,8 +80,11 @@ class LongRunningRelay:
         with self._lock:
             return self._ready is not None
 
-    def round(self, steps: list[tuple[int, JobParameters]]) -> list[bytes] | None:
-        """Execute steps, and return their reports; None if no task is available. One thread at a time calls this."""
+    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]] | None:
+        """Execute steps, and return their reports and seconds; None if no task is available.
+
+        One thread at a time calls this.
+        """
         with self._lock:
             attempt = self._ready
             if attempt is None:
@@ -92,7 +95,7 @@ class LongRunningRelay:
         try:
             for each in (READS, TAKES):
                 tasks[each].send_bytes(order)
-            reports: list[bytes] = _REPORTS.decode(tasks[TAKES].recv_bytes())
+            reports: list[tuple[bytes, float]] = _REPORTS.decode(tasks[TAKES].recv_bytes())
         except (OSError, EOFError):
             self.disconnect()
             return None
@@ -146,6 +149,12 @@ QUICK_SECONDS = 1.0
 IDLE_TIMEOUT = 10.0
 """A long-running job ends after this number of seconds without a step."""
 
+SLOW_SECONDS, SLOW_STEPS = 0.25, 3
+"""A part with so many steps in a row that take this long has jobs of its own for a while: others wait for it."""
+
+SLOW_PAUSE = 30.0
+"""The number of seconds until such a part goes round again."""
+
 MOST_BACKOFF = 60.0
 """The longest time in seconds from a failure of a long-running job to its next begin."""
 
@@ -157,7 +166,7 @@ _SETTINGS = {
 """Larger buffers of the JVM would hold rows back until later steps; a common expression might be computed for rows of
 other branches."""
 
-_REPORTS = packed_decoder(list[bytes])
+_REPORTS = packed_decoder(list[tuple[bytes, float]])
 
 MakeFrame: TypeAlias = Callable[[FrameOfTask, LastStage], DataFrame]
 """Makes the frame of a small step from the frames of its rows, and hands it to the last stage."""
@@ -284,6 +293,8 @@ class _Part:
     unfit: bool = False
     alone: int | None = None  # the step that failed here, and needs a job of its own
     cancelled: int = 0
+    slow: int = 0  # steps in a row
+    apart_until: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -299,6 +310,7 @@ class LongRunningJob:
 
     Laws:
         * A step whose round fails has a job of its own, once; the other steps of its unit go round again.
+        * A unit whose steps are slow has jobs of its own for a while, if other units would wait for it.
 
     Args:
         left: The number of slots that the job leaves free.
@@ -327,9 +339,9 @@ class LongRunningJob:
         return lambda parameters: self._step(part, parameters)
 
     def _step(self, part: _Part, parameters: JobParameters) -> bytes | None:
-        if part.unfit or part.alone == parameters.first:
-            return None
         now, before = time.monotonic(), part.cancelled
+        if part.unfit or part.alone == parameters.first or now < part.apart_until:
+            return None
         part.alone = None
         mine = _QueuedStep(part, parameters)
         with self._lock:
@@ -353,16 +365,24 @@ class LongRunningJob:
         numbered = [(each.part.number, each.parameters) for each in self._round if each.part.number is not None]
         was_ready = self._relay.is_ready
         reports = self._relay.round(numbered) if numbered else None
-        for each, report in zip(self._round, reports or [b""] * len(numbered), strict=True):
+        for each, (report, seconds) in zip(self._round, reports or [(b"", 0.0)] * len(numbered), strict=True):
             each.report = report or None
             if was_ready and not report:
                 each.part.alone = each.parameters.first
+            self._time(each.part, seconds)
         if reports is not None:
             self._failures = 0
         with self._lock:
             self._round = []
         for each in together:
             each.done = True
+
+    def _time(self, part: _Part, seconds: float) -> None:
+        """Leave a slow part out for a while, unless it keeps no other part waiting."""
+        part.slow = part.slow + 1 if seconds > SLOW_SECONDS else 0
+        if part.slow == SLOW_STEPS and sum(each.number is not None for each in self._parts) > 1:
+            logger.info("steps of %s have jobs of their own for %s s: they are slow", part.unit, SLOW_PAUSE)
+            part.slow, part.apart_until = 0, time.monotonic() + SLOW_PAUSE
 
     def cancel_steps(self, unit: str) -> None:
         """Cancel the step of a unit that is under way."""
