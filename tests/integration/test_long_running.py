@@ -340,7 +340,7 @@ def test_it_ends_with_the_run(spark: SparkSession, answered: list[int]) -> None:
 def test_it_ends_when_no_steps_come_and_begins_again(
     spark: SparkSession, answered: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("boatlift.spark.jobs.long_running.IDLE_TIMEOUT", 0.2)
+    monkeypatch.setattr("boatlift.spark.jobs.members.IDLE_TIMEOUT", 0.2)
     flow, rows = numbers()
     rows.transform("twice", doubled).sink("out", bl.parquet("out"))
     with pushed(flow, spark) as push:

@@ -24,7 +24,7 @@ from boatlift.spark.tasks.long_running import (
     BranchRows,
     LeafRows,
     Round,
-    SinkPart,
+    SinkMember,
     SinkTask,
     SourceTask,
 )
@@ -115,7 +115,7 @@ def living(relay: RelayAddress, attempt: int, monkeypatch: pytest.MonkeyPatch) -
 
     def take() -> None:
         branches = [BranchRows(number, (0, 1), SCHEMA) for number in range(3)]
-        parts = (SinkPart("a", (branches[0],), takes), SinkPart("b", (branches[1], branches[2]), takes))
+        parts = (SinkMember("a", (branches[0],), takes), SinkMember("b", (branches[1], branches[2]), takes))
         try:
             assert not list(SinkTask(parts, relay)(Way().through(iter(between.get, None))))
         except BaseException as error:  # noqa: BLE001
@@ -232,7 +232,7 @@ def test_rows_of_another_round_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 
     with relay.answering(HOST) as address:
         monkeypatch.setattr("boatlift.spark.tasks.long_running.attempt", lambda: 1)
-        part = SinkTask((SinkPart("a", (BranchRows(0, (0, 1), SCHEMA),), takes),), address)
+        part = SinkTask((SinkMember("a", (BranchRows(0, (0, 1), SCHEMA),), takes),), address)
         with pytest.raises(InternalError, match="rows of order 4 came after those of 1"):
             list(part(iter([batch(PRIME), batch(-4)])))
 
@@ -267,11 +267,11 @@ def test_a_part_that_others_wait_for_leaves_for_a_while_and_comes_back(monkeypat
     now = [100.0]
     monkeypatch.setattr("boatlift.spark.jobs.long_running.time.monotonic", lambda: now[0])
     job = LongRunningJob.__new__(LongRunningJob)
-    job._parts, job._waiting, job._round, job._relay = [], [], [], Answers()  # type: ignore[assignment]
+    job._members, job._waiting, job._round, job._relay = [], [], [], Answers()  # type: ignore[assignment]
     job._lock, job._turn = threading.Lock(), threading.Lock()
     job._quick, job._last, job._failures, job._cancelled = 0, 0.0, 0, False
     slow, quick = (job.add(unit, lambda *_: None) for unit in ("slow", "quick"))  # type: ignore[arg-type, return-value]
-    for number, part in enumerate(job._parts):
+    for number, part in enumerate(job._members):
         part.number = number
     job._relay.slow = {0}  # type: ignore[attr-defined]
     step = JobParameters(1, 1)
@@ -281,5 +281,5 @@ def test_a_part_that_others_wait_for_leaves_for_a_while_and_comes_back(monkeypat
     assert quick(step) == b"report"
     now[0] += SLOW_PAUSE
     assert slow(step) == b"report"
-    job._parts[1].number = None
+    job._members[1].number = None
     assert [slow(step) for _ in range(2 * SLOW_STEPS)] == [b"report"] * (2 * SLOW_STEPS), "nobody waits for it"

@@ -37,7 +37,8 @@ def plan(flow: Dataflow, *, spark: SparkSession | None = None) -> ProgramReport:
     from boatlift.api.registry import ON_SPARK
     from boatlift.api.running import session_of
     from boatlift.spark.compile.program import compile_program
-    from boatlift.spark.jobs.long_running import long_running, slots_left
+    from boatlift.spark.jobs.long_running import slots_left
+    from boatlift.spark.jobs.members import long_running
 
     spark = session_of(flow, spark)
     pickle_by_value(flow)

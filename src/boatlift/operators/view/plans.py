@@ -24,7 +24,8 @@ from boatlift.operators.view.frames import ViewFrames, with_weight
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, needs_own_jobs
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
+from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage, one_row, optimised

@@ -10,7 +10,7 @@ Read the modules in this order:
 | `planner` | the Spark plan of a step, made while the step before runs |
 | `inputs`, `told_rows` | the rows of a step, as a frame of its plan or as parameters of its job |
 | `plan_cache` | cached plans, each of which serves many small steps |
-| `long_running` | the long-running job, which executes small steps without a new Spark job each |
+| `members`, `long_running` | the long-running job, which executes small steps of many units |
 | `barrier` | tasks that run at the same time and exchange rows by the driver; slots; the task listener |
 | `state_parts` | keyed state on the driver: runs by part, merges, the time of a step |
 | `row_questions` | the job that asks whether the epoch of a batch is over |

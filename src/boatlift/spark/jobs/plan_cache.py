@@ -15,7 +15,8 @@ from boatlift.dataflow import FrameOfTask
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES, needs_own_jobs
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
+from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage

@@ -48,7 +48,7 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
 
     Attributes:
         number: The order's number, above `PRIME`; unique in an attempt.
-        steps: The number of each part with a step, and the parameters of a job for this step alone.
+        steps: The number of each member with a step, and the parameters of a job for this step alone.
     """
 
     number: int
@@ -88,13 +88,13 @@ class SourceTask:
     """Reads the rows of each round, and sends markers behind them.
 
     Attributes:
-        parts: For each part of the job the rows that it takes.
+        members: For each member of the job the rows that it takes.
         registers: The columns of all rows behind `MARK` and the branch.
         width: The number of rows that buffers on the way collect.
         timeout: The task ends after this number of seconds without an order.
     """
 
-    parts: tuple[tuple[LeafRows, ...], ...]
+    members: tuple[tuple[LeafRows, ...], ...]
     registers: pa.Schema
     relay: RelayAddress
     width: int
@@ -107,24 +107,24 @@ class SourceTask:
         with connected(self.relay, READS, attempt()) as relay:
             yield from (many, many)
             while (order := _next_order(relay, self.timeout)) is not None:
-                for part, parameters in order.steps:
-                    yield from self._read(part, parameters, order.number, handed)
+                for member, parameters in order.steps:
+                    yield from self._read(member, parameters, order.number, handed)
                 marked = self._rows(2 * self.width, _NO_BRANCH, order.number, {})
                 yield from (marked, marked)  # more than the buffers hold, then one batch that pushes those out
 
     def _read(
-        self, part: int, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]
+        self, member: int, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own."""
         try:
             with as_job(parameters):
                 read = [
                     (leaf, [_as(rows, leaf.schema) for rows in leaf.task(iter(handed)) if rows.num_rows])
-                    for leaf in self.parts[part]
+                    for leaf in self.members[member]
                     if leaf.task.is_named(parameters)
                 ]
         except Exception:  # noqa: BLE001 - the job of this step alone raises it again
-            yield self._rows(1, _NO_BRANCH - 1 - part, -number, {})
+            yield self._rows(1, _NO_BRANCH - 1 - member, -number, {})
             return
         for leaf, batches in read:
             for branch, registers in leaf.branches:
@@ -195,8 +195,8 @@ def _column(rows: pa.RecordBatch, place: SlotPlace, kind: pa.DataType) -> pa.Arr
 
 
 @dataclass(frozen=True, slots=True)
-class SinkPart:
-    """A part of a long-running job: a unit, or one job of its steps.
+class SinkMember:
+    """A member of a long-running job: a unit, or one job of its steps.
 
     Attributes:
         processor: The unit, for messages.
@@ -217,7 +217,7 @@ class SinkTask:
         relay: The source of orders, and the destination of reports.
     """
 
-    parts: tuple[SinkPart, ...]
+    members: tuple[SinkMember, ...]
     relay: RelayAddress
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -243,9 +243,9 @@ class SinkTask:
                 order: Round = _ROUNDS.decode(relay.recv_bytes())
                 guarded("a long-running job", partial(_check, number, order.number - 1))
                 by_branch = _by_branch(rows)
-                for part, parameters in order.steps:
+                for member, parameters in order.steps:
                     began = time.perf_counter()
-                    report = self._report(part, parameters, by_branch)
+                    report = self._report(member, parameters, by_branch)
                     reports.append((report, time.perf_counter() - began))
             relay.send_bytes(msgspec.msgpack.encode(reports))
         except (OSError, EOFError):
@@ -256,11 +256,11 @@ class SinkTask:
         """Return the report of a step; empty if it fails, because the job of this step alone raises the error."""
         if _NO_BRANCH - 1 - number in rows:
             return b""
-        part = self.parts[number]
-        given = [branch.of(rows[branch.number]) for branch in part.branches if branch.number in rows]
+        member = self.members[number]
+        given = [branch.of(rows[branch.number]) for branch in member.branches if branch.number in rows]
         try:
             with as_job(parameters):
-                (made,) = part.task(iter(_together(given)))
+                (made,) = member.task(iter(_together(given)))
         except Exception:  # noqa: BLE001 - see above
             return b""
         return bytes(made.column(0)[0].as_py())
