@@ -18,6 +18,8 @@ from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructFi
 import boatlift as bl
 from boatlift import views
 from boatlift.console.plan import show_plan
+from views.judge import judge
+from views.random_queries import Generated, Table
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +90,10 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
         ("SELECT * FROM orders TABLESAMPLE (10 PERCENT)", "[NOT_INCREMENTAL] v has Sample"),
         ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: shop has orders, items"),
         ("SELECT * FROM order", "[BAD_VIEW] v reads no stream: write orders, not order"),
+        (
+            "SELECT count(DISTINCT k) AS orders, count(DISTINCT name) AS item FROM people",
+            "[BAD_VIEW] v reads no stream: shop has orders, items",
+        ),
         (
             "SELECT * FROM orders JOIN nobody USING (id)",
             "[BAD_VIEW] v: [TABLE_OR_VIEW_NOT_FOUND] The table or view `nobody`",
@@ -319,3 +325,23 @@ def test_a_view_reads_views_static_tables_and_other_operators(spark: SparkSessio
     for row in pq.read_table("out").to_pylist():
         held[row["name"], row["spent"]] = held.get((row["name"], row["spent"]), 0) + row["_weight"]
     assert {row for row, weight in held.items() if weight} == {("Anna", 15), ("Bo", 20)}
+
+
+def test_several_distinct_aggregates_of_a_static_table_are_what_spark_says(
+    interpreting: SparkSession, tmp_path: Path
+) -> None:
+    """The static rows come with the first step, also where the query takes no row of its stream."""
+    static = [(1, 2, "x"), (1, 3, "y"), (2, 3, "y")]
+    interpreting.createDataFrame(static, "k INT, v INT, s STRING").write.parquet(str(tmp_path / "static"))
+    interpreting.read.parquet(str(tmp_path / "static")).createOrReplaceTempView("known")
+    distinct = "count(DISTINCT v) AS n, count(DISTINCT s) AS m FROM known"
+    queries = [
+        f"WITH unread AS (SELECT * FROM a) SELECT {distinct}",
+        f"WITH unread AS (SELECT * FROM a) SELECT k, {distinct} GROUP BY k",
+        f"SELECT {distinct} UNION ALL SELECT k, v FROM a WHERE false",
+        f"SELECT a.k, x.n, x.m FROM a LEFT JOIN (SELECT k, {distinct} WHERE v > 2 GROUP BY k) x ON a.k = x.k",
+        f"SELECT x.k, x.n, a.v FROM (SELECT k, {distinct} GROUP BY k) x LEFT JOIN a ON a.k = x.k + 1",
+        f"SELECT a.k, x.n, x.m FROM a, (SELECT {distinct} WHERE false) x",
+    ]
+    case = Generated([Table("a", {"k": "BIGINT", "v": "BIGINT"}, [[{"k": 1, "v": 7}], [{"k": 2, "v": 8}]])], queries)
+    assert judge(interpreting, case, tmp_path / "case") == 2 * len(queries)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 from boatlift.api.graph import TICK, ProcessorGraph
 from boatlift.api.known_columns import check_query
 from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
-from boatlift.api.sql_text import is_table_in, views_of
+from boatlift.api.sql_text import is_table_in, tables_in, views_of
 from boatlift.api.streams import Stream
 from boatlift.connectors.kit import checked_methods
 from boatlift.connectors.ticks import TicksSource
@@ -167,7 +166,7 @@ class Dataflow(ProcessorGraph):
         if not streams:
             near = [
                 f"write {like[0]}, not {word}"
-                for word in re.findall(r"\w+", query)
+                for word in tables_in(query)
                 if (like := get_close_matches(word, self._processors, 1))
             ]
             raise InvalidError(

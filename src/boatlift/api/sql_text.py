@@ -22,18 +22,18 @@ _TABLES_END = re.compile(
 
 
 def is_table_in(query: str, stream: str) -> bool:
-    """Return whether a query has a stream as a table.
+    """Return whether a query has a stream as a table."""
+    return stream.lower() in tables_in(query)
+
+
+def tables_in(query: str) -> Iterator[str]:
+    """Yield the names of a query's tables, in small letters, without qualified ones.
 
     A table follows FROM, JOIN and TABLE, and a comma in a FROM clause, at any depth of parentheses.
     """
-    return stream.lower() in _tables_of(_NO_CODE.sub(" ", query))
-
-
-def _tables_of(code: str) -> Iterator[str]:
-    """Yield the names of tables, in small letters, without qualified ones."""
     clauses = [_Clause(call=False)]
     expected, before = False, ""
-    tokens = [token.lower() for token in _TOKEN.findall(code)]
+    tokens = [token.lower() for token in _TOKEN.findall(_NO_CODE.sub(" ", query))]
     for word, behind in zip(tokens, [*tokens[1:], ""], strict=True):
         clause = clauses[-1]
         if expected and word not in _NO_NAMES:
