@@ -85,7 +85,7 @@ def refused(query: str | Callable[..., DataFrame], spark: SparkSession, **option
         ),
         (
             "SELECT id, map_keys(m) AS n FROM (SELECT id, map(k, v) AS m FROM orders ORDER BY id LIMIT 2)",
-            "[TYPE_REFUSED] column m of the rows that v keeps holds a map",
+            "[TYPE_REFUSED] column m of the query of v holds a map",
         ),
         ("SELECT * FROM orders TABLESAMPLE (10 PERCENT)", "[NOT_INCREMENTAL] v has Sample"),
         ("SELECT 1 AS one", "[BAD_VIEW] v reads no stream: shop has orders, items"),

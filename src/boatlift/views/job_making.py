@@ -57,10 +57,10 @@ def layout_of(
         grows: Whether its input is append-only.
         null_on_overflow: Whether a sum that overflows is NULL, as without ANSI.
     """
-    results = schema_of([each.result for each in functions]).types
     arguments: list[tuple[Expression, bool]] = []
     aggregates = []
     try:
+        results = schema_of([each.result for each in functions]).types
         for number, (each, result) in enumerate(zip(functions, results, strict=True)):
             name, kind = None, None
             if each.argument is not None:

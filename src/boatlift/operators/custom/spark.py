@@ -11,7 +11,7 @@ from boatlift.operators.custom.kernel import CustomKernel
 from boatlift.operators.custom.operator import Custom
 from boatlift.spark.compile.keyed import CompiledKeyed, declared_columns, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit
-from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
 
@@ -26,7 +26,7 @@ def compile_custom(operator: Custom, inputs: Sequence[Columns], kit: Kit) -> Com
     name, users = operator.name, operator.operator
     require_columns(name, operator.order_by, takes)
     output = declared_columns(name, "output", operator.output)
-    refuse_maps(output, name)
+    refuse_types(output, name)
     rows = rows_by_key(name, operator.keys, takes, kit)
     kernel = CustomKernel(
         processor=name,

@@ -9,7 +9,7 @@ from boatlift.operators.duplicates.kernel import DuplicatesKernel
 from boatlift.operators.duplicates.operator import Duplicates
 from boatlift.spark.compile.keyed import CompiledKeyed, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, no_watermark
-from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import fingerprint
 
 
@@ -24,7 +24,7 @@ def compile_duplicates(operator: Duplicates, inputs: Sequence[Columns], kit: Kit
     name, column = operator.name, None if operator.within_ms is None else takes.watermark_column
     if operator.within_ms is not None and column is None:
         raise InvalidError("NO_LATENESS", no_watermark(name, "drops duplicates within a time", takes))
-    refuse_maps(takes.schema, name)
+    refuse_types(takes.schema, name)
     rows = rows_by_key(name, operator.keys, takes, kit)
     return CompiledKeyed(
         columns=Columns(

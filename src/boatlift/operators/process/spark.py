@@ -28,7 +28,7 @@ from boatlift.spark.compile.keyed import (
     ticks_input,
 )
 from boatlift.spark.compile.operator import Columns, Kit, no_watermark
-from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import content_of, fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
 from boatlift.state.newest.codec import NewestCodec
@@ -48,7 +48,7 @@ def compile_process(operator: Process, inputs: Sequence[Columns], kit: Kit) -> C
     state = _state_columns(name, operator.state) if operator.state else StructType()
     output = declared_columns(name, "output", operator.output)
     for schema in (state, output):
-        refuse_maps(schema, name)
+        refuse_types(schema, name)
     rows = rows_by_key(name, operator.keys, takes, kit)
     of_key = StructType([rows.frame.schema[key] for key in operator.keys])
     begin = None if operator.initial_state is None else _initial_state(operator, operator.initial_state, rows, kit)
@@ -116,7 +116,7 @@ def _initial_state(operator: Process, table: DataFrame, rows: RowsByKey, kit: Ki
         raise InvalidError(
             "SCHEMA_MISMATCH", f"{name} groups by {ours}, and its initial state has {theirs}: cast its columns"
         )
-    refuse_maps(table.schema, f"the initial state of {name}")
+    refuse_types(table.schema, f"the initial state of {name}")
     if table.storageLevel == StorageLevel.NONE:  # the user has not cached it
         kit.pinned.append(table.persist())
     return replace(begin, frame=table)

@@ -13,7 +13,7 @@ from boatlift.operators.top_n.kernel import TopNKernel
 from boatlift.operators.top_n.operator import TopN
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit
-from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.state.column import is_supported
 
@@ -28,7 +28,7 @@ def compile_top_n(operator: TopN, inputs: Sequence[Columns], kit: Kit) -> Compil
     (takes,) = inputs
     name, order = operator.name, tuple(operator.order())
     require_columns(name, [column for column, _ in order], takes)
-    refuse_maps(takes.schema, name)
+    refuse_types(takes.schema, name)
     rows = rows_by_key(name, operator.keys, takes, kit)
     for column, _ in order:
         if not is_supported(rows.arrow.field(column).type):

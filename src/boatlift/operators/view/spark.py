@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import xxhash
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import MapType, StringType, StructField, StructType, TimeType
 
 from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
@@ -28,12 +28,14 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.column_rules import holds, in_sql, is_refused, type_refused
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
-from boatlift.views.catalyst_plan import CatalystPlan
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.deterministic import check_deterministic
 from boatlift.views.job_making import jobs_of, layout_of
+from boatlift.views.joins import words
 from boatlift.views.query import Query, QueryKit, loop_of, query_of
 from boatlift.views.same_ids import same_ids
 from boatlift.views.unique_keys import unique_keys
@@ -80,7 +82,8 @@ def compile_view(operator: View, inputs: Sequence[Columns], kit: Kit) -> Compile
     """Compile a view.
 
     Raises:
-        InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`.
+        InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_INCREMENTAL]`, `[SCHEMA_MISMATCH]`,
+            `[TYPE_REFUSED]`.
         UserCodeError: `[USER_CODE]` the function raised.
         CutsFound: The query is to be cut.
     """
@@ -100,13 +103,14 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
             frame = queried(operator.name, operator.query, {"": looped, **frames}, nodes)
         declared = [(field.name, field.dataType.simpleString()) for field in looped.schema.fields]
         check_columns(operator.name, declared, frame.schema)
+    _refuse_maps_as_keys(nodes.without_ctes(nodes.analysed(frame)), operator.name)
     check_deterministic(frame, operator.name, deterministic=operator.deterministic_code)
     names = frame.columns
     if len({name.lower() for name in names}) < len(names):
         raise InvalidError("SCHEMA_MISMATCH", f"{operator.name} has two columns of one name: {', '.join(names)}")
     streams = {nodes.rdd_of(leaf): name for leaf, name in zip(leaves, operator.reads, strict=True)}
     plan = nodes.optimised(frame)
-    schema_of = partial(_schema, kit)
+    schema_of = partial(_schema, kit, operator.name)
     growing = {name for name, columns in zip(operator.reads, inputs, strict=True) if not columns.changes}
     query_kit = QueryKit(
         nodes,
@@ -127,7 +131,9 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
             iterations = operator.loop.most_iterations
             query = loop_of(plan, nodes.rdd_of(looped), iterations, operator.loop.keep_every, query_kit)
             reads[nodes.rdd_of(looped)] = ""
-        jobs = tuple(jobs_of(query, nodes, operator.name, schema_of))
+        compared = not query.only_appends
+        result = _result_schema(kit, operator.name, schema, compared=compared)
+        jobs = tuple(jobs_of(query, nodes, operator.name, partial(schema_of, compared=compared)))
     rows = {name: frame.schema for name, frame in frames.items()}
     try_stages(query, jobs, rows, nodes, operator.name)
     known = {nodes.rdd_of(leaf): columns.keys for leaf, columns in zip(leaves, inputs, strict=True)}
@@ -145,7 +151,7 @@ def _compiled(operator: View, inputs: Sequence[Columns], kit: Kit) -> CompiledVi
         query=query,
         jobs=jobs,
         nodes=nodes,
-        result=kit.arrow_of(schema),
+        result=result,
         keys=None if query.only_appends else keys,
         compares=not query.only_appends,
         in_words=tuple(in_words(job, query) for job in jobs),
@@ -207,11 +213,57 @@ def _conf(kit: Kit, name: str) -> str:
     return str(kit.spark.conf.get(name)).lower()
 
 
-def _schema(kit: Kit, columns: Sequence[Any]) -> pa.Schema:
-    """Return the schema of columns, named by their place."""
-    return kit.arrow_of(
-        StructType([StructField(f"c{place}", CatalystPlan.type_of(column)) for place, column in enumerate(columns)])
+def _schema(kit: Kit, view: str, columns: Sequence[Expression], *, compared: bool = True) -> pa.Schema:
+    """Return the schema of columns, named by their place.
+
+    Args:
+        compared: Whether rows with these columns are kept or compared.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]`.
+    """
+    fields: list[pa.Field] = []
+    for place, column in enumerate(columns):
+        field = StructField(f"c{place}", CatalystPlan.type_of(column))
+        fields.append(_arrow_of(kit, view, field, partial(_in_sql, column), compared=compared))
+    return pa.schema(fields)
+
+
+def _result_schema(kit: Kit, view: str, schema: StructType, *, compared: bool) -> pa.Schema:
+    """Return the schema of the view's rows, as `_schema` does."""
+    return pa.schema(
+        [_arrow_of(kit, view, each, partial(in_sql, each.name), compared=compared) for each in schema.fields]
     )
+
+
+def _arrow_of(kit: Kit, view: str, field: StructField, expression: Callable[[], str], *, compared: bool) -> pa.Field:
+    kind = field.dataType
+    if is_refused(kind, compared=compared) or (compared and holds(kind, (TimeType,))):
+        raise type_refused(expression(), kind, f"the query of {view}")
+    try:
+        return kit.arrow_of(StructType([field])).field(0)
+    except InvalidError as error:
+        raise type_refused(expression(), kind, f"the query of {view}") from error
+
+
+def _in_sql(column: Expression) -> str:
+    is_attribute = CatalystPlan.kind(column) == "AttributeReference"
+    return in_sql(CatalystPlan.name_of(column)) if is_attribute else words([column])
+
+
+def _refuse_maps_as_keys(plan: Node, view: str) -> None:
+    """Refuse maps in GROUP BY: the optimiser puts columns of its own in their place, or fails at their keys.
+
+    Raises:
+        InvalidError: `[TYPE_REFUSED]`.
+    """
+    keys = items(plan.groupingExpressions()) if CatalystPlan.kind(plan) == "Aggregate" else []
+    for key in keys:
+        kind = CatalystPlan.type_of(key)
+        if holds(kind, (MapType,)):
+            raise type_refused(_in_sql(key), kind, f"the query of {view}")
+    for below in (*CatalystPlan.children(plan), *items(plan.subqueries())):
+        _refuse_maps_as_keys(below, view)
 
 
 def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, str], nodes: CatalystPlan) -> str:

@@ -15,7 +15,6 @@ from pyspark.sql.types import LongType, StructField, StructType
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.spark.jobs.diagnosis import first_line
-from boatlift.spark.plans.column_rules import refuse_maps
 from boatlift.spark.session.jvm import death_of_jvm
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.flows import Flow, Leaf, Linear
@@ -54,11 +53,7 @@ def try_stages(
 
     Raises:
         InternalError: `[PLAN_REFUSED]` Spark refuses one of them.
-        InvalidError: `[TYPE_REFUSED]` one of them keeps rows with maps.
     """
-    for taken in (each for job in jobs if job.nodes for each in job.inputs if isinstance(each, FrameInput)):
-        kept = [nodes.field(nodes.name_of(column), column) for column in taken.columns]
-        refuse_maps(StructType(kept), f"the rows that {view} keeps")
     placed = [each for job in jobs for each in job.nodes]
     general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
     results = (2 * len(each.inputs) if each.number in general else 1 for each in query.stages)

@@ -23,7 +23,7 @@ from boatlift.spark.jobs.jobs import Jobs, clock_of
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.row_steps import JobSteps
 from boatlift.spark.jobs.steps import HasSteps
-from boatlift.spark.plans.column_rules import refuse_maps
+from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, to_json
 
 
@@ -104,7 +104,7 @@ def compile_late_rows(operator: LateRows | Watermark, inputs: Sequence[Columns],
             "TYPE_REFUSED",
             f"{name} goes by {column}, a {kind.simpleString()}: cast it to TIMESTAMP in a transform before it",
         )
-    refuse_maps(takes.schema, name)
+    refuse_types(takes.schema, name)
     columns = Columns(name, takes.schema, takes.changes)
     return CompiledWatermark(columns=columns, operator=operator, keys=() if takes.changes else None)
 

@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.dataflow.identity import OwnState
-from boatlift.errors import InvalidError
 from boatlift.spark.plans.catalyst import empty_frame
+from boatlift.spark.plans.column_rules import in_sql, type_refused
 from boatlift.spark.plans.fingerprint import pin_static_tables
 from boatlift.storage.records.payloads import StepClock
 
@@ -101,12 +101,8 @@ class Kit:
         for column in schema.fields:
             try:
                 fields += to_arrow_schema(StructType([column]), timezone=zone)
-            except PySparkException as error:
-                raise InvalidError(
-                    "TYPE_REFUSED",
-                    f"column {column.name} is {column.dataType.simpleString()}, which steps cannot hand on: "
-                    f"CAST({column.name} AS STRING), or drop it",
-                ) from error
+            except (PySparkException, ValueError) as error:  # Arrow's own error is of values without a type
+                raise type_refused(in_sql(column.name), column.dataType, "its rows") from error
         return pa.schema(fields)
 
     def pin(self, frame: DataFrame) -> None:

@@ -19,7 +19,7 @@ from boatlift.dataflow.identity import OwnState, identity_of
 from boatlift.errors import InvalidError
 from boatlift.spark.compile.operator import Columns, Compiled, Compiler, Kit, OtherOperators
 from boatlift.spark.compile.unit import CompiledUnit
-from boatlift.spark.plans.column_rules import check_sink_key, refuse_maps, refuse_reserved
+from boatlift.spark.plans.column_rules import check_sink_key, refuse_reserved, refuse_types
 from boatlift.spark.session.jvm import unless_gone
 
 
@@ -99,7 +99,7 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         program.units[name] = compiled = _compile(unit, plan, given, registry, kit)
         columns = compiled.columns
         given[name] = replace(columns, of_step=False)
-        refuse_maps(columns.schema, name, compared=unit.materialised or compiled.top is None or compiled.top.compares)
+        refuse_types(columns.schema, name, compared=unit.materialised or compiled.top is None or compiled.top.compares)
         refuse_reserved(_names(columns, plan), name)
         keys = None if compiled.top is None else compiled.top.keys
         for sink in unit.sinks:

@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, DoubleType, FloatType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    CalendarIntervalType,
+    DataType,
+    DoubleType,
+    FloatType,
+    GeographyType,
+    GeometryType,
+    MapType,
+    NullType,
+    StructType,
+    TimeType,
+    VariantType,
+    YearMonthIntervalType,
+)
 
 from boatlift.dataflow import SinkSpec
 from boatlift.dataflow.columns import is_reserved, quoted
@@ -43,8 +57,8 @@ def refuse_of_step(processor: str, *, of_step: bool) -> None:
         )
 
 
-def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) -> None:
-    """Refuse columns with maps: map entries have no order, so that equal rows could have different digests.
+def refuse_types(schema: StructType, processor: str, *, compared: bool = True) -> None:
+    """Refuse columns whose equal values may differ in their bits, so that equal rows could have different digests.
 
     Args:
         compared: Whether rows may be compared. If not, a column may be a map, whose entries keep their order.
@@ -53,14 +67,90 @@ def refuse_maps(schema: StructType, processor: str, *, compared: bool = True) ->
         InvalidError: `[TYPE_REFUSED]`.
     """
     for field in schema.fields:
-        kind = field.dataType
-        within = [kind.keyType, kind.valueType] if isinstance(kind, MapType) and not compared else [kind]
-        if any(map(_has_map, within)):
-            raise InvalidError(
-                "TYPE_REFUSED",
-                f"column {field.name} of {processor} holds a map, whose entries have no order: keep F.array_sort("
-                "F.map_entries(…)) in its place",
+        if is_refused(field.dataType, compared=compared):
+            raise type_refused(in_sql(field.name), field.dataType, processor)
+
+
+def is_refused(kind: DataType, *, compared: bool) -> bool:
+    """Return whether `refuse_types` refuses a type."""
+    within = _parts(kind) if isinstance(kind, MapType) and not compared else [kind]
+    return any(holds(each, _NOT_COMPARED) for each in within)
+
+
+def type_refused(expression: str, kind: DataType, processor: str) -> InvalidError:
+    """Return the error for a value of a refused type, with the SQL of another value that says the same.
+
+    Args:
+        expression: The value in SQL.
+    """
+    found = next((what for each, (what, _) in _REFUSED.items() if holds(kind, (each,))), f"a {kind.simpleString()}")
+    instead = _plain(expression, kind) if holds(kind, tuple(_REFUSED)) else f"CAST({expression} AS STRING)"
+    return InvalidError(
+        "TYPE_REFUSED", f"column {expression} of {processor} holds {found}: write {instead} in its place"
+    )
+
+
+def holds(kind: DataType, types: tuple[type[DataType], ...]) -> bool:
+    """Return whether values of a type hold values of other types, at any depth."""
+    return isinstance(kind, types) or any(holds(each, types) for each in _parts(kind))
+
+
+def in_sql(name: str) -> str:
+    """Return the name of a column in SQL."""
+    return name if name.isidentifier() else quoted(name)
+
+
+_NOT_COMPARED = (MapType, VariantType, GeometryType, GeographyType)
+
+_REFUSED: Mapping[type[DataType], tuple[str, str]] = {
+    MapType: ("a map, whose entries have no order", "array_sort(map_entries({}))"),
+    VariantType: ("a VARIANT, which cannot be compared", "to_json({})"),
+    GeometryType: ("a GEOMETRY, which cannot be compared", "st_asbinary({})"),
+    GeographyType: ("a GEOGRAPHY, which cannot be compared", "st_asbinary({})"),
+    YearMonthIntervalType: (
+        "an interval of years and months, which steps cannot hand on",
+        "CAST(CAST({} AS INTERVAL MONTH) AS INT)",
+    ),
+    CalendarIntervalType: ("an interval, which steps cannot hand on", "CAST({} AS STRING)"),
+    TimeType: ("a TIME, which steps cannot keep", "CAST({} AS STRING)"),
+    NullType: ("values without a type", "CAST({} AS STRING)"),
+}
+"""A type to what it is, and the SQL that says the same with values in one order where those of the type have one."""
+
+
+def _parts(kind: DataType) -> list[DataType]:
+    match kind:
+        case StructType():
+            return [field.dataType for field in kind.fields]
+        case ArrayType():
+            return [kind.elementType]
+        case MapType():
+            return [kind.keyType, kind.valueType]
+        case _:
+            return []
+
+
+def _plain(value: str, kind: DataType, depth: int = 0) -> str:
+    """Return the SQL of a value in types that are not refused."""
+    if not holds(kind, tuple(_REFUSED)):
+        return value
+    each = f"x{depth}"
+    match kind:
+        case StructType():
+            fields = (
+                f"'{field.name}', {_plain(f'{value}.{in_sql(field.name)}', field.dataType, depth)}" for field in kind
             )
+            return f"if({value} IS NULL, NULL, named_struct({', '.join(fields)}))"
+        case ArrayType():
+            return f"transform({value}, {each} -> {_plain(each, kind.elementType, depth + 1)})"
+        case MapType() if any(holds(part, tuple(_REFUSED)) for part in _parts(kind)):
+            key, held = (
+                _plain(f"{each}.{name}", part, depth + 1)
+                for name, part in zip(("key", "value"), _parts(kind), strict=True)
+            )
+            return f"array_sort(transform(map_entries({value}), {each} -> struct({key} AS key, {held} AS value)))"
+        case _:
+            return _REFUSED[type(kind)][1].format(value)
 
 
 def check_sink_key(
@@ -106,12 +196,6 @@ def check_sink_key(
             f"sink {sink.name} has the key {', '.join(key)}, but {unit} groups by {', '.join(grouping)}: give the "
             "sink all of them as its key, or two groups would overwrite each other",
         )
-
-
-def _has_map(kind: DataType) -> bool:
-    if isinstance(kind, StructType):
-        return any(_has_map(field.dataType) for field in kind.fields)
-    return _has_map(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, MapType)
 
 
 def canonical_key(frame: DataFrame, name: str) -> Column:
