@@ -161,6 +161,24 @@ CUT: dict[str, tuple[str | Callable[..., DataFrame], str]] = {
         f"{JOINED} WHERE o.at > {HOUR} AND r.at > {HOUR} AND r.v < 90",
         f"{JOINED} WHERE o.fresh AND r.fresh AND r.v < 90",
     ),
+    "a column of rows that are dropped": (
+        f"SELECT k, x FROM (SELECT k, at, v, 900 DIV (130 - v) AS x FROM rows) WHERE at > {HOUR} AND v < 90",
+        "SELECT k, 900 DIV (130 - v) AS x FROM rows WHERE fresh AND v < 90",
+    ),
+    "columns of columns of rows that are dropped": (
+        (f"SELECT b.k, y FROM (SELECT *, x + 1 AS y FROM (SELECT k, v AS w, at AS t, 900 DIV (130 - v) AS x FROM rows) "
+        f"WHERE w >= 0) b WHERE t > {HOUR}"),
+        "SELECT k, 900 DIV (130 - v) + 1 AS y FROM rows WHERE fresh",
+    ),
+    "a key of rows that are dropped": (
+        (f"SELECT r.k, o.v FROM rows r JOIN others o ON r.k = o.k AND 900 DIV (130 - r.v) > 0 * o.v "
+        f"WHERE r.at > {HOUR}"),
+        "SELECT r.k, o.v FROM rows r JOIN others o ON r.k = o.k WHERE r.fresh",
+    ),
+    "a generator of rows that are dropped": (
+        f"SELECT k, x FROM rows LATERAL VIEW explode(array(900 DIV (130 - v), v)) AS x WHERE at > {HOUR}",
+        "SELECT k, explode(array(900 DIV (130 - v), v)) AS x FROM rows WHERE fresh",
+    ),
     "names of a join": (_named, "SELECT r.k, o.v, r.v AS w FROM rows r JOIN others o ON r.k = o.k"),
 }  # fmt: skip
 
@@ -243,3 +261,18 @@ def test_look_and_skip_know_the_units_that_a_view_is_cut_into(spark: SparkSessio
     check_store(planned, store, {("once_within", 5)})
     with pytest.raises(bl.InvalidError, match="other executes no steps that could be skipped"):
         check_store(planned, store, {("other", 5)})
+
+
+def test_a_filter_is_lowered_below_what_may_fail_alone(spark: SparkSession) -> None:
+    """Queries without such a column keep the operators that their stores know."""
+    write_steps(drawn_steps(1, steps=1))
+    flow = bl.Dataflow("lowered")
+    rows_of(flow)
+    columns = {"sure": "nvl(v, 0) * 2.5D", "may": "10 DIV v"}
+    for name, column in columns.items():
+        query = f"SELECT * FROM (SELECT *, {column} AS x FROM rows) WHERE at > {HOUR}"
+        flow.sql(name, query).sink(f"{name}_out", bl.parquet(f"out/{name}"))
+    run(flow, spark)
+    units = units_in(log_at(Path("store")).history.program)
+    operators = {name for unit in units.values() for name in unit.operators}
+    assert operators == {"sure_rows", "sure_recent", "sure", "may_recent", "may"}

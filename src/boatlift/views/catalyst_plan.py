@@ -146,6 +146,10 @@ class CatalystPlan:
         always, dangling, kept = True, False, False
         return self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(always, dangling, kept).apply(node)
 
+    def without_synonyms(self, node: Node) -> Node:
+        """Return an analysed node with the expressions that functions such as `nvl` stand for."""
+        return self._module("optimizer.ReplaceExpressions").apply(node)
+
     def over(self, node: Node, children: Iterable[Node]) -> Node:
         """Return a node over other children."""
         return node.withNewChildren(self._seq(children))

@@ -23,6 +23,7 @@ from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
 from boatlift.views.catalyst_plan import CatalystPlan, Node, items
 from boatlift.views.deterministic import temporal_condition
+from boatlift.views.lowered import lowered
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +245,12 @@ class _CutsOfQuery:
         found = temporal_condition(node, self.nodes) if self.nodes.kind(node) == "Filter" else None
         if found is None:
             return node if any(each is not None for each in cut) else None
-        ids = [self.nodes.id(each) for each in self.nodes.output(node.child())]
-        place, period, inclusive = ids.index(found.attribute), found.period, found.inclusive
-        frame = self.nodes.frame_of(node.child())
+        lower = lowered(node.child(), found.attribute, self.nodes)
+        ids = [self.nodes.id(each) for each in self.nodes.output(lower.below)]
+        place, period, inclusive = ids.index(lower.attribute), found.period, found.inclusive
+        frame = self.nodes.frame_of(lower.below)
         made = self._cut(frame, lambda names: TemporalFilter(names[place], period, inclusive))
-        below = self.nodes.analysed(made)
+        below = lower.over(self.nodes.analysed(made), self.nodes)
         if found.others is None:
             return below
         rest = self.nodes.filter(found.others, below)
