@@ -51,7 +51,7 @@ def test_an_old_name_says_the_new_one(call: Any, advice: str) -> None:
         (lambda rows: rows.group_by("n").top_n("best", 3), "Grouped.top_n lacks"),
         (lambda rows: rows.union("all", policy=None, other=rows), "Stream.union has no option other"),
         (lambda rows: rows.dataflow.sql("v"), "Dataflow.sql lacks"),
-        (lambda rows: bl.run(rows.dataflow), "bl.run lacks store: write flow=…, store=…"),
+        (lambda rows: bl.run(rows.dataflow), "bl.run lacks store: write store=…"),
         (lambda rows: bl.plan(), "bl.plan lacks flow: write flow=…"),
         (lambda rows: bl.status("s", "t"), "bl.status takes store alone without a name"),
     ],

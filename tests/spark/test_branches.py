@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,11 +17,18 @@ from boatlift.spark.tasks.long_running import SlotPlace
 
 Frame = Callable[[DataFrame], DataFrame]
 
-SCHEMA = "k LONG NOT NULL, v INT, s STRING, l ARRAY<INT>"
-ROWS: list[tuple[Any, ...]] = [(1, 0, "a", [1, 2]), (2, 5, None, None), (3, None, "c", []), (4, 7, "x", [None, 9])]
+SCHEMA = "k LONG NOT NULL, v INT, s STRING, l ARRAY<INT>, n STRING NOT NULL"
+ROWS: list[tuple[Any, ...]] = [
+    (1, 0, "a", [1, 2], "p"),
+    (2, 5, None, None, "q"),
+    (3, None, "c", [], ""),
+    (4, 7, "x", [None, 9], "s"),
+]
 
 FRAMES: dict[str, Frame] = {
-    "columns": lambda df: df.selectExpr("s", "k * 2 AS k", "v + 1 AS w", "CAST(NULL AS INT) AS nothing"),
+    "columns": lambda df: df.selectExpr(
+        "s", "n || s AS t", "n", "k * 2 AS k", "v + 1 AS w", "CAST(NULL AS INT) AS nothing"
+    ),
     "fails for others": lambda df: df.where("v > 0").selectExpr("k DIV v AS d", "CAST(v AS STRING) AS t"),
     "filter behind": lambda df: df.selectExpr("k", "coalesce(v, -1) AS v").where("v <> 0").where("k < 4"),
     "explode": lambda df: df.select("k", F.explode("l").alias("e")).where("e IS NOT NULL OR k > 1"),
@@ -29,6 +36,7 @@ FRAMES: dict[str, Frame] = {
     "union": lambda df: df.select("k", "s").unionAll(df.where("v > 0").selectExpr("k + 10", "upper(s)")),
     "union of unions": lambda df: df.select("k").unionAll(df.select("k").unionAll(df.select("k"))).where("k > 1"),
     "struct": lambda df: df.selectExpr("1 AS _input", "struct(k, s) AS _input_1", "CAST(NULL AS STRUCT<a: INT>) AS z"),
+    "null struct": lambda df: df.selectExpr("k", "IF(v > 0, named_struct('a', v), NULL) AS _input_1"),
     "aliases": lambda df: df.alias("a").selectExpr("a.k AS `a.b`", "a.l AS list").coalesce(1),
 }
 
@@ -42,7 +50,11 @@ def leaf(spark: SparkSession) -> tuple[DataFrame, int]:
 def value(row: Any, place: SlotPlace) -> Any:
     if isinstance(place, tuple):
         return tuple(value(row, each) for each in place)
-    return None if place is None else row[place]
+    return None if place is None else plain(row[place])
+
+
+def plain(each: Any) -> Any:
+    return tuple(map(plain, each)) if isinstance(each, tuple) else each
 
 
 def results(spark: SparkSession, frames: list[Frame], given: dict[int, list[tuple[Any, ...]]]) -> list[list[Any]]:
@@ -75,12 +87,19 @@ def results(spark: SparkSession, frames: list[Frame], given: dict[int, list[tupl
 
 
 def alone(spark: SparkSession, frame: Frame, rows: list[tuple[Any, ...]]) -> list[Any]:
-    def plain(each: Any) -> Any:
-        return tuple(map(plain, each)) if isinstance(each, tuple) else each
-
     return [plain(tuple(row)) for row in frame(spark.createDataFrame(rows, SCHEMA)).collect()]
 
 
+@pytest.fixture(params=["true", "false"])
+def whole_stage(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Plans of more fields than a setting says are computed node by node."""
+    before = spark.conf.get("spark.sql.codegen.wholeStage")
+    spark.conf.set("spark.sql.codegen.wholeStage", request.param)
+    yield
+    spark.conf.set("spark.sql.codegen.wholeStage", before)
+
+
+@pytest.mark.usefixtures("whole_stage")
 def test_each_row_has_the_values_of_its_own_branch(spark: SparkSession) -> None:
     frames = list(FRAMES.values())
     given = {at: ROWS if at != 1 else ROWS[1:] for at in range(len(frames))}
@@ -108,6 +127,12 @@ def test_the_common_plan_passes_on_each_row_before_the_next(spark: SparkSession)
     rows = spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, branches.registers)
     made = map_in_arrow(branches.plan(rows, spark), branches.results, lambda batches: batches, StructType([]))
     assert is_a_stream(optimised(made))
+
+
+def test_a_constant_that_fails_is_no_null(spark: SparkSession) -> None:
+    rows, number = leaf(spark)
+    (branch,) = Branches(spark).add(rows.selectExpr("CAST('x' AS INT) AS c"), ["c"], {number})
+    assert branch.rows.slots == (0,)
 
 
 @pytest.mark.parametrize(

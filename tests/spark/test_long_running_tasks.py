@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -14,8 +16,8 @@ import pyarrow.compute as pc
 import pytest
 
 from boatlift.dataflow.columns import BRANCH, MARK
-from boatlift.errors import InternalError
-from boatlift.spark.jobs.long_running import SLOW_PAUSE, SLOW_STEPS, LongRunningJob, LongRunningRelay
+from boatlift.errors import InternalError, UnavailableError
+from boatlift.spark.jobs.long_running import BAD_STEPS, PAUSE, LongRunningJob, LongRunningRelay
 from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.long_running import (
     PRIME,
@@ -115,7 +117,7 @@ def living(relay: RelayAddress, attempt: int, monkeypatch: pytest.MonkeyPatch) -
 
     def take() -> None:
         branches = [BranchRows(number, (0, 1), SCHEMA) for number in range(3)]
-        parts = (SinkMember("a", (branches[0],), takes), SinkMember("b", (branches[1], branches[2]), takes))
+        parts = (SinkMember((branches[0],), takes), SinkMember((branches[1], branches[2]), takes))
         try:
             assert not list(SinkTask(parts, relay)(Way().through(iter(between.get, None))))
         except BaseException as error:  # noqa: BLE001
@@ -232,7 +234,7 @@ def test_rows_of_another_round_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 
     with relay.answering(HOST) as address:
         monkeypatch.setattr("boatlift.spark.tasks.long_running.attempt", lambda: 1)
-        part = SinkTask((SinkMember("a", (BranchRows(0, (0, 1), SCHEMA),), takes),), address)
+        part = SinkTask((SinkMember((BranchRows(0, (0, 1), SCHEMA),), takes),), address)
         with pytest.raises(InternalError, match="rows of order 4 came after those of 1"):
             list(part(iter([batch(PRIME), batch(-4)])))
 
@@ -250,36 +252,140 @@ def test_a_struct_and_a_null_are_put_together() -> None:
 
 
 class Answers:
-    """A relay whose tasks answer at once, and say that some parts were slow."""
-
-    is_ready = True
+    """A relay whose tasks answer at once; `slow` members take long, `failing` ones give no report."""
 
     def __init__(self) -> None:
         self.rounds: list[list[int]] = []
+        self.is_ready, self.dies = True, False
         self.slow: set[int] = set()
+        self.failing: set[int] = set()
+        self.held = threading.Event()
+        self.held.set()
 
-    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]]:
-        self.rounds.append([part for part, _ in steps])
-        return [(b"report", 9.0 if part in self.slow else 0.0) for part, _ in steps]
+    def round(self, steps: list[tuple[int, JobParameters]]) -> list[tuple[bytes, float]] | None:
+        self.rounds.append([member for member, _ in steps])
+        self.held.wait(30)
+        if self.dies:
+            return None
+        return [(b"" if n in self.failing else b"report", 9.0 if n in self.slow else 0.0) for n, _ in steps]
+
+    def disconnect(self) -> None:
+        self.dies = True
+        self.held.set()
+
+    def end(self) -> None:
+        self.disconnect()
 
 
-def test_a_part_that_others_wait_for_leaves_for_a_while_and_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+@dataclass
+class Members:
+    """A long-running job of some units, which has begun; and the time, which stands still."""
+
+    job: LongRunningJob
+    relay: Answers
+    steps: list[Callable[[JobParameters], bytes | None]]
+    now: list[float]
+
+
+@pytest.fixture
+def members(monkeypatch: pytest.MonkeyPatch) -> Members:
     now = [100.0]
     monkeypatch.setattr("boatlift.spark.jobs.long_running.time.monotonic", lambda: now[0])
-    job = LongRunningJob.__new__(LongRunningJob)
-    job._members, job._waiting, job._round, job._relay = [], [], [], Answers()  # type: ignore[assignment]
-    job._lock, job._turn = threading.Lock(), threading.Lock()
-    job._quick, job._last, job._failures, job._cancelled = 0, 0.0, 0, False
-    slow, quick = (job.add(unit, lambda *_: None) for unit in ("slow", "quick"))  # type: ignore[arg-type, return-value]
-    for number, part in enumerate(job._members):
-        part.number = number
-    job._relay.slow = {0}  # type: ignore[attr-defined]
+    monkeypatch.setattr("boatlift.spark.jobs.long_running.Slots.of", lambda context: None)
+    monkeypatch.setattr(LongRunningJob, "_begin", lambda job, begin: None)
+    job, relay = LongRunningJob(SimpleNamespace(sparkContext=None), lambda: None, 1), Answers()  # type: ignore[arg-type]
+    job._relay = relay  # type: ignore[assignment]
+    steps = [job.add(unit, lambda *_: None) for unit in ("a", "b", "c")]  # type: ignore[arg-type, return-value]
+    for number, member in enumerate(job._members):
+        member.number = number
+    return Members(job, relay, steps, now)
+
+
+def test_steps_that_wait_share_the_next_round(members: Members) -> None:
+    members.relay.held.clear()
+    found: list[bytes | None] = []
+    threads = [
+        threading.Thread(target=lambda step=step: found.append(step(JobParameters(1, 1)))) for step in members.steps
+    ]
+    threads[0].start()
+    until(lambda: members.relay.rounds == [[0]])
+    for each in threads[1:]:
+        each.start()
+    until(lambda: len(members.job._waiting) == 2)
+    members.relay.held.set()
+    for each in threads:
+        each.join(30)
+    assert found == [b"report"] * 3
+    assert [sorted(each) for each in members.relay.rounds] == [[0], [1, 2]]
+
+
+def test_a_step_whose_round_fails_has_its_own_job_once(members: Members) -> None:
+    a, *_ = members.steps
+    members.relay.dies = True
+    assert a(JobParameters(1, 1)) is None
+    members.relay.dies = False
+    assert a(JobParameters(1, 1)) is None, "the same step again"
+    assert members.relay.rounds == [[0]]
+    assert a(JobParameters(2, 2)) == b"report"
+
+
+def test_a_member_that_keeps_others_waiting_leaves_for_a_while(members: Members) -> None:
+    a, b, _ = members.steps
+    members.relay.slow = {0}
     step = JobParameters(1, 1)
-    assert [slow(step) for _ in range(SLOW_STEPS)] == [b"report"] * SLOW_STEPS
-    job._begin = lambda _: None  # type: ignore[method-assign]
-    assert slow(step) is None
-    assert quick(step) == b"report"
-    now[0] += SLOW_PAUSE
-    assert slow(step) == b"report"
-    job._members[1].number = None
-    assert [slow(step) for _ in range(2 * SLOW_STEPS)] == [b"report"] * (2 * SLOW_STEPS), "nobody waits for it"
+    assert [a(step) for _ in range(BAD_STEPS)] == [b"report"] * BAD_STEPS
+    assert a(step) is None
+    assert b(step) == b"report"
+    members.now[0] += PAUSE
+    assert a(step) == b"report"
+    for other in members.job._members[1:]:
+        other.number = None
+    assert [a(step) for _ in range(2 * BAD_STEPS)] == [b"report"] * (2 * BAD_STEPS), "nobody waits for it"
+
+
+def test_a_member_that_fails_only_in_rounds_leaves_for_a_while(members: Members) -> None:
+    a, b, _ = members.steps
+    members.relay.failing = {0}
+    assert [a(JobParameters(n, n)) for n in range(BAD_STEPS + 2)] == [None] * (BAD_STEPS + 2)
+    assert len(members.relay.rounds) == BAD_STEPS
+    assert b(JobParameters(1, 1)) == b"report"
+    members.relay.failing, members.now[0] = set(), members.now[0] + PAUSE
+    assert a(JobParameters(9, 9)) == b"report"
+
+
+def test_a_cancelled_step_raises_whether_it_goes_round_or_waits_and_another_gets_its_own_job(members: Members) -> None:
+    members.relay.held.clear()
+    found: dict[int, Any] = {}
+
+    def run(number: int) -> None:
+        try:
+            found[number] = members.steps[number](JobParameters(1, 1))
+        except UnavailableError as error:
+            found[number] = error.condition
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
+    threads[0].start()
+    until(lambda: members.relay.rounds == [[0]])
+    for each in threads[1:]:
+        each.start()
+    until(lambda: len(members.job._waiting) == 2)
+    members.job.cancel_steps("b")  # waits
+    assert not members.relay.dies, "the round of others goes on"
+    members.job.cancel_steps("a")  # goes round
+    for each in threads:
+        each.join(30)
+    assert found == {0: "STEP_FAILED", 1: "STEP_FAILED", 2: None}
+    assert members.relay.rounds == [[0], [2]]
+
+
+def test_an_attempt_that_joins_after_the_end_is_sent_away() -> None:
+    relay = LongRunningRelay()
+    with relay.answering(HOST) as address:
+        relay.begin()
+        relay.end()
+        with connected(address, READS, 7) as reader, pytest.raises((EOFError, OSError)):
+            reader.recv_bytes()
+        relay.begin()
+        with connected(address, TAKES, 8) as taker, connected(address, READS, 8):
+            taker.send_bytes(b"")
+            until(lambda: relay.is_ready)

@@ -72,7 +72,7 @@ def run(
             unless the open epoch of a batch cannot end without it.
         long_running: Whether small steps in quick succession may share a long-running job. Such a job answers in
             milliseconds, and holds a slot of Spark's as long as steps come; results are the same without it.
-            `boatlift plan` shows the units that can have one.
+            `boatlift plan` shows the units whose steps it takes.
         take_over: Take the store over from a run on this host that has not ended. That run ends with `[FENCED]` within
             seconds, and no row is lost or doubled.
         pause: Sources that take nothing new in this run, such as `("orders",)`.

@@ -106,7 +106,7 @@ def _show_queries(report: ProgramReport) -> None:
 
 
 def _show_long_running(report: ProgramReport) -> None:
-    """Print which units may have a long-running job, and why others have none."""
+    """Print the units whose steps may go through the long-running job, and why others do not."""
     long_running = [name for name in report.jobs if name not in report.own_jobs]
     show(
         "\nSmall steps that come quickly share a long-running Spark job, if it leaves "

@@ -6,8 +6,7 @@ import base64
 import socket
 import sys
 from collections.abc import Sequence
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from boatlift.connectors.deliver.sink import DeliveringSink, StepPart
 from boatlift.connectors.kit import checked_options, read_pieces, whole_number
@@ -15,6 +14,9 @@ from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Outcome, SinkCapabilities, SinkContext, Staged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @checked_options("bl.stdout")
@@ -80,6 +82,8 @@ class StdoutSink(DeliveringSink):
 
 def _readable(column: pa.Array) -> pa.Array:
     """Return a column with bytes as text."""
+    import pyarrow as pa
+
     if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
         return column
     return pa.array([None if value is None else _text(value) for value in column.to_pylist()], pa.string())

@@ -39,7 +39,7 @@ def checked_options(name: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
             try:
                 called.bind(*args, **kwargs)
             except TypeError as error:
-                flaw = _flaw(parameters, len(args) - bound, kwargs) or f"cannot be called so: {error}"
+                flaw = _flaw(parameters, len(args) - bound, kwargs, whole=bound > 0) or f"cannot be called so: {error}"
                 raise CallInvalidError("BAD_OPTION", f"{name} {flaw}") from None
             return function(*args, **kwargs)
 
@@ -67,8 +67,12 @@ def whole_number(name: str, value: object) -> int:
     return value
 
 
-def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> str:
-    """Return the flaw of a call and the correction; empty if the flaw is another."""
+def _flaw(parameters: list[Parameter], given: int, named: Collection[str], *, whole: bool) -> str:
+    """Return the flaw of a call and the correction; empty if the flaw is another.
+
+    Args:
+        whole: Whether the correction of a missing argument names all that are needed: one may be in another's place.
+    """
     kinds = {each.kind for each in parameters}
     known = [each.name for each in parameters if each.kind not in {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD}]
     unknown = [] if Parameter.VAR_KEYWORD in kinds else [each for each in named if each not in known]
@@ -84,7 +88,8 @@ def _flaw(parameters: list[Parameter], given: int, named: Collection[str]) -> st
     if given > len(by_place) and Parameter.VAR_POSITIONAL not in kinds:
         return f"takes {_listed(by_place, 'and')} alone without a name: write the others as name=value"
     if missing:
-        return f"lacks {_listed(missing, 'and')}: write {', '.join(f'{each}=…' for each in needed)}"
+        shown = needed if whole else missing
+        return f"lacks {_listed(missing, 'and')}: write {', '.join(f'{each}=…' for each in shown)}"
     return ""
 
 

@@ -126,7 +126,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
             which key.
         own_jobs: Each unit whose steps always have jobs of their own, to the reason; the small steps of others may
             share a long-running job.
-        slots_left: How many slots of Spark's the long-running jobs leave to others.
+        slots_left: How many slots of Spark's the long-running job leaves to others.
         many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
     """
 
@@ -160,7 +160,7 @@ def plan_of(
         identity: The identity that a run records of it.
         queries: Each view to the jobs of its steps, in words.
         long_running: Each unit to the reason why its steps have jobs of their own; None: they may share one.
-        slots_left: How many slots of Spark's the long-running jobs leave to others.
+        slots_left: How many slots of Spark's the long-running job leaves to others.
     """
     jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}

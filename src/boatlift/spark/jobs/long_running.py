@@ -1,4 +1,4 @@
-"""The long-running job of a dataflow: one Spark job that executes many small steps of many units (`decisions/0047`).
+"""The long-running job of a dataflow: one Spark job that executes many small steps of many units (`decisions/0073`).
 
 It reads, computes and stages with the same functions as the job of one step. So either can execute a step: while the
 long-running job is not available, the step gets a job of its own with the same parameters. Steps that wait while a
@@ -51,6 +51,7 @@ class LongRunningRelay:
         self._ready: int | None = None
         self._primed: int | None = None  # the attempt whose first markers arrived, maybe before its source task joined
         self._number = PRIME
+        self._ended = False
 
     @contextmanager
     def answering(self, host: str) -> Iterator[RelayAddress]:
@@ -87,6 +88,15 @@ class LongRunningRelay:
             return None
         return reports
 
+    def begin(self) -> None:
+        """Let tasks join, from now until `end`."""
+        self._ended = False
+
+    def end(self) -> None:
+        """Disconnect all attempts, and let none join: the job ends though it may only be planned yet."""
+        self._ended = True
+        self.disconnect()
+
     def disconnect(self) -> None:
         """Disconnect all attempts: each ends, and a round under way gets no reports."""
         with self._lock:
@@ -97,7 +107,7 @@ class LongRunningRelay:
 
     def _join(self, member: int, attempt: int, connection: Connection) -> None:
         with self._lock:
-            if attempt < max(self._there, default=0):
+            if self._ended or attempt < max(self._there, default=0):
                 connection.close()  # its attempt was given up
                 return
             older = [self._there.pop(each) for each in list(self._there) if each < attempt]
@@ -129,10 +139,10 @@ STEPS_BEFORE = 8
 QUICK_SECONDS = 1.0
 """Steps at a larger distance are not in quick succession."""
 
-SLOW_SECONDS, SLOW_STEPS = 0.25, 3
-"""A member with so many steps in a row that take this long has jobs of its own for a while: others wait for it."""
+SLOW_SECONDS, BAD_STEPS = 0.25, 3
+"""A member with so many steps in a row that take this long, or fail, has jobs of its own for a while."""
 
-SLOW_PAUSE = 30.0
+PAUSE = 30.0
 """The number of seconds until such a member goes round again."""
 
 MOST_BACKOFF = 60.0
@@ -142,6 +152,7 @@ _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(WIDTH),
     "spark.sql.execution.pandas.udf.buffer.size": "64",
     "spark.sql.subexpressionElimination.enabled": "false",
+    "spark.sql.codegen.maxFields": "100000",
 }
 """Larger buffers of the JVM would hold rows back until later steps; a common expression might be computed for rows of
 other branches."""
@@ -168,7 +179,7 @@ class _Member:
     unfit: bool = False
     alone: int | None = None  # the step that failed here, and needs a job of its own
     cancelled: int = 0
-    slow: int = 0  # steps in a row
+    bad: int = 0  # steps in a row
     apart_until: float = 0.0
 
 
@@ -176,6 +187,7 @@ class _Member:
 class _QueuedStep:
     member: _Member
     parameters: JobParameters
+    cancelled: int
     done: bool = False
     report: bytes | None = None
 
@@ -214,11 +226,11 @@ class LongRunningJob:
         return lambda parameters: self._step(member, parameters)
 
     def _step(self, member: _Member, parameters: JobParameters) -> bytes | None:
-        now, before = time.monotonic(), member.cancelled
+        now = time.monotonic()
         if member.unfit or member.alone == parameters.first or now < member.apart_until:
             return None
         member.alone = None
-        mine = _QueuedStep(member, parameters)
+        mine = _QueuedStep(member, parameters, member.cancelled)
         with self._lock:
             self._quick = self._quick + 1 if now - self._last < QUICK_SECONDS else 0
             self._waiting.append(mine)
@@ -227,7 +239,7 @@ class LongRunningJob:
                 self._go_round()
         self._last = time.monotonic()
         if mine.report is None:
-            if member.cancelled != before or self._cancelled:
+            if member.cancelled != mine.cancelled or self._cancelled:
                 raise UnavailableError("STEP_FAILED", f"step {parameters.first} of {member.unit} was cancelled")
             self._begin(now)
         return mine.report
@@ -236,15 +248,16 @@ class LongRunningJob:
         """Execute all steps that wait."""
         with self._lock:
             together, self._waiting = self._waiting, []
-            self._round = [each for each in together if each.member.number is not None]
-        numbered = [(each.member.number, each.parameters) for each in self._round if each.member.number is not None]
+            wanted = [each for each in together if each.member.cancelled == each.cancelled]
+            numbered = [(each.member.number, each.parameters) for each in wanted if each.member.number is not None]
+            self._round = [each for each in wanted if each.member.number is not None]
         was_ready = self._relay.is_ready
         reports = self._relay.round(numbered) if numbered else None
         for each, (report, seconds) in zip(self._round, reports or [(b"", 0.0)] * len(numbered), strict=True):
             each.report = report or None
             if was_ready and not report:
                 each.member.alone = each.parameters.first
-            self._time(each.member, seconds)
+            self._judge(each.member, failed=reports is not None and not report, slow=seconds > SLOW_SECONDS)
         if reports is not None:
             self._failures = 0
         with self._lock:
@@ -252,12 +265,14 @@ class LongRunningJob:
         for each in together:
             each.done = True
 
-    def _time(self, member: _Member, seconds: float) -> None:
-        """Leave a slow member out for a while, unless it keeps no other member waiting."""
-        member.slow = member.slow + 1 if seconds > SLOW_SECONDS else 0
-        if member.slow == SLOW_STEPS and sum(each.number is not None for each in self._members) > 1:
-            logger.info("steps of %s have jobs of their own for %s s: they are slow", member.unit, SLOW_PAUSE)
-            member.slow, member.apart_until = 0, time.monotonic() + SLOW_PAUSE
+    def _judge(self, member: _Member, *, failed: bool, slow: bool) -> None:
+        """Leave a member out for a while that fails, or that is slow while others wait for it."""
+        others = any(each.number is not None and each.unit != member.unit for each in self._members)
+        member.bad = member.bad + 1 if failed or (slow and others) else 0
+        if member.bad >= BAD_STEPS:
+            why = "they fail" if failed else "they are slow"
+            logger.info("steps of %s have jobs of their own for %s s: %s in rounds", member.unit, PAUSE, why)
+            member.bad, member.apart_until = 0, time.monotonic() + PAUSE
 
     def cancel_steps(self, unit: str) -> None:
         """Cancel the step of a unit that is under way."""
@@ -271,17 +286,17 @@ class LongRunningJob:
     def cancel(self) -> None:
         """Cancel all steps, and let none begin."""
         self._cancelled = True
-        self._relay.disconnect()
+        self._relay.end()
 
     def make_room(self) -> None:
         """End the job, because a larger step needs its slot. It begins again when small steps come quickly."""
         self._quick = 0
-        self._relay.disconnect()
+        self._relay.end()
 
     def close(self) -> None:
         """End the job, and wait for it."""
         self._closed = True
-        self._relay.disconnect()
+        self._relay.end()
         if self._thread is not None:
             self._thread.join(IDLE_TIMEOUT)
 
@@ -290,7 +305,8 @@ class LongRunningJob:
             running = self._thread is not None and self._thread.is_alive()
             if running or self._closed or self._cancelled or self._quick < STEPS_BEFORE or now < self._not_before:
                 return
-            if self._slots.take(slot_count(self._spark.sparkContext), self._left, self, self._relay.disconnect):
+            self._relay.begin()
+            if self._slots.take(slot_count(self._spark.sparkContext), self._left, self, self._relay.end):
                 self._thread = threading.Thread(target=self._run, name="long-running job", daemon=True)
                 self._thread.start()
 
@@ -321,19 +337,21 @@ class LongRunningJob:
             try:
                 self._together(address, beside, [member])
             except Exception as error:  # noqa: BLE001 - its steps have jobs of their own
-                self._leave_out(member, error)
+                logger.info("steps of %s have jobs of their own for %s s: %s", member.unit, MOST_BACKOFF, error)
+                member.apart_until = time.monotonic() + MOST_BACKOFF
         return self._together(address, beside, self._members)
 
     def _together(self, address: RelayAddress, beside: SparkSession, members: Sequence[_Member]) -> DataFrame | None:
         """Return the planned frame of those of some members that have branches, and number them."""
         together, numbered = Members(self._spark), list[_Member]()
         for member in members:
-            if member.unfit:
+            if member.unfit or time.monotonic() < member.apart_until:
                 continue
             try:
-                together.add(member.unit, member.make)
+                together.add(member.make)
             except NotRowByRowError as error:
-                self._leave_out(member, error)
+                logger.info("steps of %s have jobs of their own: %s", member.unit, error)
+                member.unfit = True
             else:
                 numbered.append(member)
         frame = together.frame(address, beside) if numbered else None
@@ -341,8 +359,3 @@ class LongRunningJob:
             for member in self._members:
                 member.number = numbered.index(member) if member in numbered else None
         return frame
-
-    @staticmethod
-    def _leave_out(member: _Member, error: Exception) -> None:
-        logger.info("steps of %s have jobs of their own: %s", member.unit, error)
-        member.unfit = True

@@ -84,11 +84,8 @@ class Members:
         self.sources: list[tuple[LeafRows, ...]] = []
         self.sinks: list[SinkMember] = []
 
-    def add(self, name: str, make: MakeFrame) -> None:
+    def add(self, make: MakeFrame) -> None:
         """Add a member.
-
-        Args:
-            name: The unit.
 
         Raises:
             NotRowByRowError: an expression of the member needs several rows, or Python.
@@ -103,7 +100,7 @@ class Members:
 
         def last_stage(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
             branches.extend(self.branches.add(frame, columns, leaves))
-            self.sinks.append(SinkMember(name, tuple(each.rows for each in branches), task))
+            self.sinks.append(SinkMember(tuple(each.rows for each in branches), task))
             return frame
 
         make(frame_of, last_stage)

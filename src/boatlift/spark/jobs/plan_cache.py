@@ -32,7 +32,7 @@ Small = Callable[[DataFrame, LastStage | None], DataFrame]
 
 
 class PlanCache:
-    """The cached plans of one unit, one for each set of senders. A long-running job runs such a plan, too.
+    """The cached plans of one unit, one for each set of senders.
 
     Args:
         unit: A unit whose plan has no values of a step.

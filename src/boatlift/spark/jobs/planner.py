@@ -79,7 +79,7 @@ class StepPlan:
         pieces: For each task the places of its rows, if they are divided already.
         barrier: The number of barrier tasks; else 0.
         channels: The files of each channel with rows of other units, if the plan does not hold them.
-        long_running: Runs a step in the unit's long-running job and returns the report of its one task; None while
+        long_running: Runs a step in the long-running job and returns the report of its one task; None while
             that job is not available.
     """
 

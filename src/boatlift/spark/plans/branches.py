@@ -13,12 +13,15 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType, _parse_datatype_json_string
 
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.catalyst import analysed, frame_of, items, jvm, plan_of
+from boatlift.spark.tasks.inputs import INPUT
 from boatlift.spark.tasks.long_running import BranchRows, SlotPlace
 
 _ROW_BY_ROW = frozenset(
@@ -117,22 +120,23 @@ class Branches:
         schema = to_arrow_schema(StructType([frame.schema[name] for name in columns]), timezone=self._zone)
         by_name = {str(each.name()): each for each in output}
         chosen = [by_name[name] for name in columns]
+        several = INPUT in columns  # structs with the columns of each input (`tasks.inputs`), whole in every row
         added = []
         for way in ways:
             used: Counter[str] = Counter()
             registers = tuple(self._registers.of(each.dataType(), used) for each in items(way.leaf.output()))
             used = Counter()
-            slots = tuple(self._place(each, way, used) for each in chosen)
+            slots = tuple(self._place(each, way, used, several) for each in chosen)
             rows = BranchRows(len(self._ways), slots, schema)
             added.append(Branch(int(way.leaf.rdd().id()), registers, rows))
             self._ways.append((way, slots, registers, chosen))
         return added
 
-    def _place(self, column: Any, way: _Way, used: Counter[str]) -> SlotPlace:
+    def _place(self, column: Any, way: _Way, used: Counter[str], several: bool) -> SlotPlace:
         if _id(column) in way.nulls:
             return None
         kind = column.dataType()
-        if _kind(kind) == "StructType" and str(column.name()).startswith("_input_"):
+        if several and _kind(kind) == "StructType":
             return tuple(self._slots.of(each.dataType(), used) for each in kind.fields())
         return self._slots.of(kind, used)
 
@@ -207,7 +211,9 @@ class _Common:
         begin = []
         for place, attribute in zip(registers, items(way.leaf.output()), strict=True):
             register = self._fixed[len(_NUMBERS) + place]
-            value = register if attribute.nullable() else self.expressions.KnownNotNull(register)
+            value = register
+            if not attribute.nullable():  # in rows of other branches the register is NULL
+                value = self.expressions.Coalesce(_seq([register, self.literal.default(register.dataType())]))
             begin.append(self.alias(value, str(attribute.name()), attribute.exprId()))
         self.plan = self.logical.Project(_seq([*self.base, *begin]), self.plan)
         for layer in way.layers:
@@ -271,7 +277,7 @@ def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
         (values,) = items(node.generator().children())
         if _kind(values.dataType()) == "ArrayType":
             return [way.then(lambda *at, node=node: _generate(node, *at)) for way in _ways(node.child(), leaves)]
-    raise NotRowByRowError(f"it has {node.nodeName()}, which needs several rows")
+    raise NotRowByRowError(f"rows do not pass {node.nodeName()} one by one")
 
 
 def _renamed(union: Any, child: Any, leaves: Collection[int]) -> list[_Way]:
@@ -315,7 +321,12 @@ def _generate(node: Any, common: _Common, number: int, plan: Any) -> Any:
 
 
 def _is_null(column: Any) -> bool:
-    return _kind(column) == "Alias" and column.child().foldable() and column.child().eval(None) is None
+    if _kind(column) != "Alias" or not column.child().foldable():
+        return False
+    try:
+        return column.child().eval(None) is None
+    except (Py4JJavaError, PySparkException):  # it fails for each row, as CAST('x' AS INT)
+        return False
 
 
 def _id(attribute: Any) -> int:

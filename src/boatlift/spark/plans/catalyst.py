@@ -1,6 +1,6 @@
 """Reads and changes Catalyst's plan of a DataFrame or a Column.
 
-Only this module and `marked.py` use PySpark's private attributes and the JSON of a plan. The JSON is a list of nodes,
+Only this module and `branches.py` use PySpark's private attributes and the JSON of a plan. The JSON is a list of nodes,
 each before its children; expressions are such lists inside a node's fields.
 """
 

@@ -17,6 +17,7 @@ DEFAULT_MASTER = "local[2,2]"
 
 RUNTIME_SETTINGS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",  # re-planning costs more than a step's job
+    "spark.sql.unionOutputPartitioning": "true",  # else a small union has a task, and a file, for each input
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",  # the kernels work batch by batch
     "spark.sql.files.ignoreCorruptFiles": "false",  # a file that cannot be read must stop the step,
     "spark.sql.files.ignoreMissingFiles": "false",  # never shorten it

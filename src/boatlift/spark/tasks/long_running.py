@@ -123,13 +123,15 @@ class SourceTask:
                     for leaf in self.members[member]
                     if leaf.task.is_named(parameters)
                 ]
+            made = [
+                self._rows(len(rows), branch, -number, dict(zip(registers, rows.columns, strict=True)))
+                for leaf, batches in read
+                for branch, registers in leaf.branches
+                for rows in batches
+            ]
         except Exception:  # noqa: BLE001 - the job of this step alone raises it again
-            yield self._rows(1, _NO_BRANCH - 1 - member, -number, {})
-            return
-        for leaf, batches in read:
-            for branch, registers in leaf.branches:
-                for rows in batches:
-                    yield self._rows(len(rows), branch, -number, dict(zip(registers, rows.columns, strict=True)))
+            made = [self._rows(1, _NO_BRANCH - 1 - member, -number, {})]
+        yield from made
 
     def _rows(self, count: int, branch: int, mark: int, values: Mapping[int, pa.Array]) -> pa.RecordBatch:
         columns = [
@@ -199,12 +201,10 @@ class SinkMember:
     """A member of a long-running job: a unit, or one job of its steps.
 
     Attributes:
-        processor: The unit, for messages.
         branches: The branches of its rows, in their order.
         task: Processes the rows of one step, and returns its report as one row.
     """
 
-    processor: str
     branches: tuple[BranchRows, ...]
     task: ArrowTask
 
@@ -257,8 +257,8 @@ class SinkTask:
         if _NO_BRANCH - 1 - number in rows:
             return b""
         member = self.members[number]
-        given = [branch.of(rows[branch.number]) for branch in member.branches if branch.number in rows]
         try:
+            given = [branch.of(rows[branch.number]) for branch in member.branches if branch.number in rows]
             with as_job(parameters):
                 (made,) = member.task(iter(_together(given)))
         except Exception:  # noqa: BLE001 - see above
