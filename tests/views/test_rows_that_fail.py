@@ -14,7 +14,7 @@ import boatlift as bl
 from boatlift.spark.jobs import planner
 from boatlift.views.catalyst_plan import CatalystPlan, items
 from boatlift.views.never_fails import never_fails
-from views.judge import RaisedError, judge
+from views.judge import RaisedError, compare, judge, run_case, write
 from views.random_queries import Generated, Table
 
 STEPS = 2
@@ -126,6 +126,9 @@ def test_where_spark_gives_rows_the_view_gives_them(
         ("SELECT a.k, 10 / a.v AS x FROM a JOIN b ON a.k = b.k", "[DIVIDE_BY_ZERO]"),
         ("SELECT k, cast(s AS INT) AS n FROM a", "[CAST_INVALID_INPUT]"),
         ("SELECT a.k, if(a.v = 0, raise_error('none'), 1) AS n FROM a", "[USER_RAISED_EXCEPTION]"),
+        ("SELECT a.k, b.w FROM a JOIN b ON 10 / a.v = b.k", "[DIVIDE_BY_ZERO]"),
+        ("SELECT a.k FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = cast(a.s AS INT))", "[CAST_INVALID_INPUT]"),
+        ("SELECT x, b.w FROM (SELECT k, 10 / v AS x FROM a) d JOIN b ON d.k = b.k", "[DIVIDE_BY_ZERO]"),
         ("SELECT (SELECT k FROM b WHERE w < 20) AS k", "[SCALAR_SUBQUERY_TOO_MANY_ROWS]"),
     ],
 )
@@ -137,6 +140,59 @@ def test_where_spark_fails_the_view_fails(interpreting: SparkSession, tmp_path: 
     assert raised.value.condition == "USER_CODE"
     assert says in str(raised.value)
     assert isinstance(raised.value.__cause__, bl.UserCodeError)
+
+
+FAILING_KEYS = [
+    "SELECT a.k, b.w FROM a JOIN b ON {e} = b.k",
+    "SELECT a.k, b.w FROM b JOIN a ON {e} = b.k AND a.k < b.w",
+    "SELECT a.k, b.w FROM b LEFT JOIN a ON {e} = b.k",
+    "SELECT a.k, b.w FROM a LEFT JOIN b ON {e} = b.k",
+    "SELECT a.k, b.w FROM a FULL JOIN b ON {e} = b.k",
+    "SELECT a.k FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = {e})",
+    "SELECT a.k FROM a WHERE NOT EXISTS (SELECT 1 FROM b WHERE b.k = {e})",
+    "SELECT k FROM a WHERE {e} NOT IN (SELECT k FROM b)",
+    "SELECT k FROM b WHERE k NOT IN (SELECT {e} FROM a)",
+    "SELECT k FROM b WHERE k IN (SELECT {e} FROM a)",
+    "SELECT count(*) AS n FROM a JOIN b ON {e} = b.k JOIN b c ON b.w = c.k",
+]
+FAILING_COLUMNS = [
+    "SELECT d.k, x, b.w FROM (SELECT k, {e} AS x FROM a) d JOIN b ON d.k = b.k",
+    "SELECT b.k, x, b.w FROM b LEFT JOIN (SELECT k, {e} AS x FROM a) d ON d.k = b.k",
+    "SELECT k, x FROM (SELECT k, {e} AS x FROM a) d WHERE EXISTS (SELECT 1 FROM b WHERE d.k = b.k)",
+]
+
+
+def _beside_nothing(*, without: bool = False) -> list[Table]:
+    """Return tables in which the rows of `a` that fail come while `b` is empty, and go when it is not.
+
+    Args:
+        without: Whether the rows that fail never come.
+    """
+    bad, good = {"k": 1, "v": 0, "s": "x"}, {"k": 2, "v": 5, "s": "5"}
+    a = [[bad, good], [{"k": 3, "v": 2, "s": "2"}, bad], [_gone(bad), _gone(bad)], [_gone(good)]]
+    b: list[list[dict[str, Any]]] = [[], [], [{"k": 2, "w": 5}, {"k": 5, "w": 2}], [{"k": 1, "w": 1}]]
+    if without:
+        a = [[row for row in step if row["v"]] for step in a]
+    return [
+        Table("a", {"k": "BIGINT", "v": "BIGINT", "s": "STRING"}, a),
+        Table("b", {"k": "BIGINT", "w": "BIGINT"}, b),
+    ]
+
+
+def test_a_key_does_not_fail_beside_an_empty_side(interpreting: SparkSession, tmp_path: Path) -> None:
+    queries = [shape.format(e=FAILING[number % 3]) for number, shape in enumerate(FAILING_KEYS)]
+    assert judge(interpreting, Generated(_beside_nothing(), queries), tmp_path / "case") == 4 * len(queries)
+
+
+def test_a_column_does_not_fail_beside_an_empty_side(
+    interpreting: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark computes such a column for the few rows of a test all the same, so its answer is without them."""
+    monkeypatch.chdir(tmp_path)
+    queries = [shape.format(e=FAILING[number % 3]) for number, shape in enumerate(FAILING_COLUMNS)]
+    write(Generated(_beside_nothing(), queries))
+    run_case(interpreting, Generated(_beside_nothing(), queries))
+    assert compare(interpreting, Generated(_beside_nothing(without=True), queries)) == 4 * len(queries)
 
 
 NEVER = [

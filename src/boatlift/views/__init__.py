@@ -22,7 +22,7 @@ between stages is applied to changes as it is. One job may run several stages (`
 | `normal_form`, `catalyst_plan` | the plan before the cuts, and access to Catalyst's nodes |
 | `joins`, `aggregates`, `exact_sums`, `loop_making`, `in_task` | the form of a stage |
 | `bounds`, `window_ends`, `shifted`, `unique_keys` | facts about columns: watermarks and expiry, keys |
-| `never_fails`, `lowered` | expressions that cannot fail; temporal filters below those that may |
+| `never_fails`, `lowered`, `failing_keys` | expressions that cannot fail; where those that may are not computed |
 | `deterministic`, `same_ids` | the same query and plan each time |
 | `job_making`, `view_job` | stages become the nodes of jobs |
 | `realise`, `template` | the frames of a step, which Spark computes |

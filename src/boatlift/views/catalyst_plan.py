@@ -309,6 +309,16 @@ class CatalystPlan:
         nothing = self._module("expressions.Literal").create(None, value.dataType())
         return self._expressions.If(condition, value, nothing)
 
+    def either(self, condition: Expression, value: Expression, other: Expression) -> Expression:
+        return self._expressions.If(condition, value, other)
+
+    def is_negative(self, number: Expression) -> Expression:
+        return self._expressions.LessThan(number, self.long(0))
+
+    def tried(self, values: Sequence[Expression]) -> Expression:
+        """Return a struct of values that is NULL if one of them fails."""
+        return self._expressions.TryEval(self.struct([f"c{place}" for place in range(len(values))], values))
+
     def aggregation(self, node: Node) -> tuple[list[Expression], list[Any], list[Expression]] | None:
         """Return the keys of an aggregate, its function calls, and its columns over the results of both.
 

@@ -21,6 +21,9 @@ WeightedPlan = tuple[Node, Expression]
 
 _BEFORE, _AFTER = 0, 1
 
+Tried = Callable[[Expression], Sequence[Expression]]
+"""Makes the columns of an input, given the weight of a row."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepFrames:
@@ -44,10 +47,13 @@ class StepFrames:
     first: bool
     divided: bool = True
 
-    def of(self, given: FrameInput | ChannelInput) -> DataFrame | None:
+    def of(self, given: FrameInput | ChannelInput, tried: Tried | None = None) -> DataFrame | None:
         """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
 
         Columns are named by position, because columns of a join may have equal names.
+
+        Args:
+            tried: Makes other columns of the input, given the weight of a row.
         """
         if isinstance(given, ChannelInput):
             return self._left(given)
@@ -55,7 +61,8 @@ class StepFrames:
         if change is None:
             return None
         node, weight = change
-        named = [self.nodes.alias(column, f"c{place}") for place, column in enumerate(given.columns)]
+        values = given.columns if tried is None else tried(weight)
+        named = [self.nodes.alias(value, f"c{place}") for place, value in enumerate(values)]
         frame = self.nodes.frame_of(self.nodes.project([*named, self.nodes.alias(weight, WEIGHT)], node))
         return frame.selectExpr(*(_canonical(field.name, field.dataType) for field in frame.schema.fields))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,22 +21,31 @@ from pyspark.sql.types import (
 
 from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.network import part_name
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
 from boatlift.spark.tasks.network_task import NetTask
 from boatlift.storage.records.payloads import StepClock
+from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
+from boatlift.views.failing_keys import failing_inputs
 from boatlift.views.query import Query
-from boatlift.views.realise import StepFrames
-from boatlift.views.view_job import ViewJob, channel_name
+from boatlift.views.realise import StepFrames, Tried
+from boatlift.views.view_job import FrameInput, ViewJob, channel_name
 
 _DIVIDES = BooleanType | DateType | NumericType | StringType | TimestampType
 """Types of columns by which Spark can divide rows."""
 
 ReadChannel = Callable[[str, StructType], DataFrame]
 """Returns the rows of a channel, given its name and columns."""
+
+
+TriedInputs = Mapping[int, tuple[FrameInput, Tried]]
+"""Input of a job to what `StepFrames.of` takes instead."""
+
+NOTHING: TriedInputs = {}
 
 
 class ViewFrames:
@@ -72,8 +82,14 @@ class ViewFrames:
         first: bool,
         divided: bool,
         net: bool,
+        tried: TriedInputs = NOTHING,
     ) -> DataFrame | None:
-        """Return the input rows of a job's tasks; None if there are none."""
+        """Return the input rows of a job's tasks; None if there are none.
+
+        Args:
+            net: Whether rows that cancel out are removed first.
+            tried: Input to what it is instead, with columns that are NULL where they fail.
+        """
 
         def net_channel(name: str, columns: StructType) -> DataFrame:
             return self._net(channel(name, columns), divided=divided)
@@ -82,7 +98,7 @@ class ViewFrames:
         if net:
             streams = {name: self._net(frame, divided=divided) for name, frame in streams.items()}
         frames = StepFrames(self._query, self._general, self._nodes, streams, there, read, first, divided)
-        inputs = [frames.of(given) for given in job.inputs]
+        inputs = [frames.of(*tried.get(number, (given, None))) for number, given in enumerate(job.inputs)]
         schemas = [with_weight(from_arrow_schema(given.schema)) for given in job.inputs]
         begins = first and any(each.node.whole for each in job.nodes)
         if all(frame is None for frame in inputs):
@@ -92,6 +108,33 @@ class ViewFrames:
         frame = inputs[0] if len(inputs) == 1 else one_frame(inputs, schemas)
         # A frame that Spark knows to be empty, as under a false condition, has no task for the first result.
         return frame.unionAll(self._nodes.empty(frame.schema)) if begins and frame is not None else frame
+
+    def tried(
+        self,
+        job: ViewJob,
+        streams: Mapping[str, DataFrame],
+        there: frozenset[str],
+        channel: ReadChannel,
+        held: Mapping[str, Sequence[RunRef]],
+        *,
+        first: bool,
+    ) -> TriedInputs:
+        """Return a job's inputs of joins in which columns may fail, as `of` takes them.
+
+        The key of a row that comes may be NULL only if the other side of the join has no rows, and gets none.
+
+        Args:
+            held: Part to the runs of the state.
+        """
+        found = failing_inputs(job, self._query, self._nodes)
+        frames = StepFrames(self._query, self._general, self._nodes, streams, there, channel, first)
+        made = {}
+        for each in found:
+            has_rows = any(held[part_name(str(each.node.stage), part)] for part in each.parts)
+            partners = [] if has_rows or each.partners is None else [frames.of(one) for one in each.partners]
+            empty = not has_rows and each.partners is not None and all(one is None or one.isEmpty() for one in partners)
+            made[each.number] = each.given, partial(each.tried, nodes=self._nodes, also_coming=empty)
+        return made
 
     def small(self, job: ViewJob, rows: Mapping[str, DataFrame], channel: ReadChannel) -> DataFrame:
         """Return the input rows of a job of any small step after the first.

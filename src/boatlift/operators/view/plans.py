@@ -20,7 +20,7 @@ from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import Feed, Network, OutputCollector, part_name
 from boatlift.kernels.network.node import Node
-from boatlift.operators.view.frames import ViewFrames, with_weight
+from boatlift.operators.view.frames import NOTHING, TriedInputs, ViewFrames, with_weight
 from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
@@ -138,20 +138,20 @@ class ViewPlans:
             for job in view_jobs:
                 self._in_round[id(job)] = jobs.long_running.add(unit.name, partial(self._small_frame, job))
 
-    def of(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> StepPlan | None:
+    def of(self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs = NOTHING) -> StepPlan | None:
         """Return the plan of a job; None if nothing comes in.
 
         Args:
             job: The job.
             step: The step.
-            net: Whether rows that cancel out are removed first.
+            net, tried: As for `ViewFrames.of`.
         """
         planner = self._jobs.planner
         one_task = planner.fits_one_task(step.weight) or is_one_task(job)
         if step.first or self._frames.of_step or not one_task:
-            return self._made_anew(job, step, divided=not one_task, net=net)
+            return self._made_anew(job, step, divided=not one_task, net=net, tried=tried)
         told = step.told()
-        make = partial(self._made, net=True) if net else self._small
+        make = partial(self._made, net=True, tried=tried) if net else self._small
         kept = make(job, step, told=told is not None)
         if kept is None:
             return None
@@ -192,13 +192,20 @@ class ViewPlans:
             return self._jobs.planner.staged(self._unit, self._appended(job, frame), None, last_stage)
         return self._jobs.planner.keyed(self._keyed_job(job), frame, last_stage)
 
-    def _made_anew(self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool) -> StepPlan | None:
+    def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
+        """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
+        streams, read = self._frames.weighted(step.rows(), step.clock), partial(self._channel, step.channels)
+        return self._frames.tried(job, streams, step.there, read, step.held, first=step.first)
+
+    def _made_anew(
+        self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool, tried: TriedInputs
+    ) -> StepPlan | None:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
         streams = self._frames.weighted(step.rows(), step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._parameterized_channel
-        frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net)
+        frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)
         if frame is None:
             return None
         if self._query.only_appends:
@@ -215,12 +222,14 @@ class ViewPlans:
             self._cached[key] = self._made(job, step, told=told)
         return self._cached[key]
 
-    def _made(self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False) -> _Small | None:
+    def _made(
+        self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False, tried: TriedInputs = NOTHING
+    ) -> _Small | None:
         gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
         rows = self._told.frames(step.sent) if told else gaps
         streams = self._frames.weighted(rows, step.clock)
         frame = self._frames.of(
-            job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net
+            job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net, tried=tried
         )
         if frame is None:
             return None

@@ -16,6 +16,7 @@ import pyarrow as pa
 from boatlift.dataflow import Part
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import part_name
+from boatlift.operators.view.frames import TriedInputs
 from boatlift.operators.view.plans import ViewPlans, ViewStep
 from boatlift.operators.view.unfinished import UnfinishedIterations, history_of
 from boatlift.runtime.engine import StepResult
@@ -177,7 +178,8 @@ class ViewSteps(Steps):
         """Run a job of a step, and record its runs and channel files in the step; return its receipts.
 
         An expression may fail for a row that comes and goes within the step, or for a pair of joined rows of which one
-        goes as the other comes: no result has such a row. So a failed job runs again without them.
+        goes as the other comes: no result has such a row. So a failed job runs again without them. If it fails again,
+        columns of rows beside an empty side of a join are NULL where they fail.
         """
         try:
             return self._executed(job, step)
@@ -185,10 +187,18 @@ class ViewSteps(Steps):
             if not is_of_an_expression(error):
                 raise
         self._plans.forget()
-        return self._executed(job, step, net=True)
+        try:
+            return self._executed(job, step, net=True)
+        except Exception as error:
+            tried = self._plans.tried(job, step) if is_of_an_expression(error) else None
+            if not tried:
+                raise
+        return self._executed(job, step, net=True, tried=tried)
 
-    def _executed(self, job: ViewJob, step: ViewStep, *, net: bool = False) -> list[TaskReceipt]:
-        plan = self._plans.of(job, step, net=net)
+    def _executed(
+        self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs | None = None
+    ) -> list[TaskReceipt]:
+        plan = self._plans.of(job, step, net=net, tried=tried or {})
         if plan is None:
             return []
         stages = {str(each.stage) for each in job.nodes}
