@@ -104,6 +104,7 @@ OF_SUBQUERIES = [
     "SELECT k, n FROM a LEFT JOIN LATERAL (SELECT count(*) OVER (PARTITION BY x) n FROM b WHERE b.k < a.k) t ON n > 1",
     "SELECT k, v FROM a WHERE v < (SELECT max(s) FROM (SELECT sum(v) OVER (ORDER BY v) AS s FROM b WHERE b.k = a.k))",
     "SELECT k, v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.k = a.k LIMIT 1)",
+    "SELECT k, v FROM a WHERE EXISTS (SELECT 1 FROM b WHERE b.x = a.x LIMIT 1)",
     "SELECT k, v FROM a WHERE NOT EXISTS (SELECT v FROM b WHERE b.k = a.k ORDER BY x LIMIT 1)",
     "SELECT k, v FROM a WHERE v IN (SELECT max(v) FROM b WHERE b.k = a.k LIMIT 10)",
     "SELECT k, v FROM a WHERE v IN (SELECT v FROM b WHERE b.k = a.k ORDER BY v LIMIT 2)",

@@ -164,6 +164,12 @@ class _Forming:
         numbers = any(self._nodes.kind(each.child().windowFunction()) == "RowNumber" for each in own)
         return self._ordered(node) if numbers and node.orderSpec().isEmpty() else node
 
+    def _without_normalising(self, key: Expression) -> Expression:
+        """Return a key without Spark's one zero and one NaN, which all rows of a view have."""
+        while self._nodes.kind(key) in ("KnownFloatingPointNormalized", "NormalizeNaNAndZero"):
+            key = key.child()
+        return key
+
     def _ordered(self, node: Node) -> Node:
         """Return the row numbers of a subquery's LIMIT in the subquery's order.
 
@@ -174,7 +180,8 @@ class _Forming:
             InvalidError: `[NOT_INCREMENTAL]` there is no order, and rows of a partition may differ.
         """
         partition, child = items(node.partitionSpec()), node.child()
-        by = {self._nodes.id(each) for each in partition if self._nodes.kind(each) == "AttributeReference"}
+        plain = [self._without_normalising(each) for each in partition]
+        by = {self._nodes.id(each) for each in plain if self._nodes.kind(each) == "AttributeReference"}
         one_row = any(key <= by for key in unique_ids(child, self._nodes, {}))
         if partition and (one_row or set(map(self._nodes.id, self._nodes.output(child))) <= by):
             return self._nodes.window_in_order(node, list(map(self._nodes.ascending, partition)), child)
