@@ -54,8 +54,11 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @contextmanager
 def pushed(flow: bl.Dataflow, spark: SparkSession) -> Iterator[Callable[..., None]]:
-    """Runs a dataflow; gives what pushes a row, and returns when it has gone all the way."""
-    running = bl.start(flow, "store", spark=spark)
+    """Runs a dataflow; gives what pushes a row, and returns when it has gone all the way.
+
+    Without a long-running job, whose plan the steps of all units share: these tests count the plans of single steps.
+    """
+    running = bl.start(flow, "store", spark=spark, long_running=False)
 
     def push(*ids: int) -> None:
         flow.push("rows", [{"id": each} for each in ids])
