@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from confluent_kafka import KafkaException, Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from boatlift.connectors.kafka import sink, source
 from boatlift.dataflow.contracts import Committed, Json, Sink, SinkCapabilities, SinkContext, Source
@@ -19,7 +19,7 @@ from boatlift.errors import Finding
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import Row, SinkCase, ordered
 from connectors.source_laws import SourceCase
-from support.kafka import PATIENCE, Broker, messages_of, new_topic, plain
+from support.kafka import PATIENCE, Broker, make_topic, messages_of, new_topic, plain
 
 
 def topic_of(folder: Path) -> str:
@@ -36,9 +36,8 @@ class KafkaCase(SourceCase):
     @classmethod
     def make(cls, folder: Path) -> Source:  # type: ignore[override]
         topic = topic_of(folder)
-        admin = AdminClient(plain(cls.broker))
         try:
-            admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE)
+            make_topic(cls.broker, topic, 2)
         except KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
                 raise
@@ -125,7 +124,7 @@ class KafkaSinkCase(SinkCase):
             admin.delete_topics([topic])[topic].result(PATIENCE)
             while topic in admin.list_topics(timeout=PATIENCE).topics:
                 pass
-            admin.create_topics([NewTopic(topic, 2, 1)])[topic].result(PATIENCE)
+            make_topic(self, topic, 2)
 
         step_9 = b'{"writer":0,"writers":1,"step":9,"rows":1,"digest":"d","token":1}'
         nested, no_text = b"[" * 200_000, step_9.replace(b'"d"', b'"\xff"')

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 import boatlift as bl
 from boatlift.connectors.kafka import sink, source, writer
@@ -26,7 +25,7 @@ from boatlift.spark.jobs.inputs import Readings
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import context, put, rows_of
 from connectors.source_laws import drain
-from support.kafka import PATIENCE, messages_of, new_topic, plain, values_of
+from support.kafka import PATIENCE, make_topic, messages_of, new_topic, plain, values_of
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -68,9 +67,7 @@ def compacted(kafka_broker: KafkaBroker) -> str:
         "min.cleanable.dirty.ratio": "0.001",
         "max.compaction.lag.ms": "200",
     }
-    admin = AdminClient(plain(kafka_broker))
-    admin.create_topics([NewTopic(topic, 1, 1, config=config)])[topic].result(PATIENCE)
-    return topic
+    return make_topic(kafka_broker, topic, config=config)
 
 
 def keep_sending(broker: KafkaBroker, topic: str, first: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions, NewTopic
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewPartitions
 
 import boatlift as bl
 from boatlift.connectors.kafka import source
@@ -25,7 +25,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
 from support.crash.dying import DiesError, dying_at
-from support.kafka import PATIENCE, new_topic, plain, secured, send, transactional
+from support.kafka import PATIENCE, make_topic, new_topic, plain, secured, send, transactional
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def make_again(broker: KafkaBroker, topic: str) -> None:
     admin.delete_topics([topic])[topic].result(PATIENCE)
     while topic in admin.list_topics(timeout=PATIENCE).topics:
         pass
-    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(PATIENCE)
+    make_topic(broker, topic)
 
 
 def test_offsets_deleted_before_they_were_taken_are_an_error_or_recorded_as_skipped(
@@ -435,8 +435,7 @@ def test_topics_that_match_are_found_as_they_come(kafka_broker: KafkaBroker) -> 
     made = source(kafka_broker.bootstrap, pattern=f"{first}.*", starting_offsets="latest")
     positions, cursor = drain(made, made.start())
     assert [(r["topic"], r["start"], r["end"]) for p in positions for r in p["ranges"]] == [(first, 1, 1)]
-    admin = AdminClient(plain(kafka_broker))
-    admin.create_topics([NewTopic(f"{first}-2", 1, 1)])[f"{first}-2"].result(PATIENCE)
+    make_topic(kafka_broker, f"{first}-2")
     send(kafka_broker, f"{first}-2", [b"2"])
     while (position := made.next(cursor)) is None:
         pass

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPa
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from boatlift.testing.kafka_broker import KafkaBroker
+from support.waiting import until
 
 USERS = {"writer": 'a "strange" pass\\word: ü#=!'}
 """Those of the broker that the tests share; they may do nothing that a test has not allowed."""
@@ -44,9 +45,14 @@ def secured(broker: KafkaBroker, user: str, password: str) -> dict[str, Any]:
 
 def new_topic(broker: Broker, partitions: int = 1) -> str:
     """Makes a topic that no other test has."""
-    name = f"topic-{uuid.uuid4().hex[:8]}"
+    return make_topic(broker, f"topic-{uuid.uuid4().hex[:8]}", partitions)
+
+
+def make_topic(broker: Broker, name: str, partitions: int = 1, config: dict[str, str] | None = None) -> str:
+    """Makes a topic; the broker knows it at return (the controller's answer alone does not say so)."""
     admin = AdminClient(plain(broker))
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(PATIENCE)
+    admin.create_topics([NewTopic(name, partitions, 1, config=config or {})])[name].result(PATIENCE)
+    until(lambda: name in admin.list_topics(timeout=PATIENCE).topics)
     return name
 
 

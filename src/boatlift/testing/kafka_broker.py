@@ -32,6 +32,9 @@ _T = TypeVar("_T")
 _TIMEOUT = 120.0
 """Seconds after which a missing event is an error; a busy machine starts a broker in twenty."""
 
+_KNOWN_SECONDS = 10.0
+"""Seconds after which a missing topic is an error: a broker learns of a new topic with a delay."""
+
 
 class KafkaBroker:
     """An Apache Kafka broker as a process of its own (a context manager; Linux).
@@ -208,13 +211,18 @@ class KafkaBroker:
             LookupError: there is no such topic (the console consumer itself would find no row in it).
             UnavailableError: `[BROKER_FAILED]` the broker does not answer, or the consumer failed.
         """
-        known = _metadata(self.bootstrap, _TIMEOUT)
-        if known is None:
-            raise UnavailableError(
-                "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
-            )
-        if topic not in known.topics:
-            raise LookupError(f"the broker has no topic {topic}: create it first")
+        deadline = time.monotonic() + _KNOWN_SECONDS
+        while True:
+            known = _metadata(self.bootstrap, _TIMEOUT)
+            if known is None:
+                raise UnavailableError(
+                    "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
+                )
+            if topic in known.topics:
+                break
+            if time.monotonic() > deadline:
+                raise LookupError(f"the broker has no topic {topic}: create it first")
+            time.sleep(0.02)
         return read_by_console(self._java, self.bootstrap, topic, isolation, max_messages, timeout)
 
     def _format(self) -> None:

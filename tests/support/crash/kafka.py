@@ -14,10 +14,8 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka.admin import AdminClient, NewTopic
-
 import boatlift as bl
-from support.kafka import PATIENCE, messages_of, plain, transactional
+from support.kafka import PATIENCE, make_topic, messages_of, transactional
 
 __all__ = ["SERVERS", "Servers", "make_topics", "sees_each_once"]
 
@@ -50,17 +48,14 @@ def rows() -> list[dict[str, Any]]:
 def make_topics(folder: Path) -> None:
     """Make a folder's topics, and produce rows in transactions; an aborted one comes before each."""
     broker = Servers()
-    admin = AdminClient(plain(broker))
-    topics = [NewTopic(topic_of(folder, name), 3, 1) for name in ("given", "cleaned", "sums")]
-    for made in admin.create_topics(topics).values():
-        made.result(PATIENCE)
+    topics = [make_topic(broker, topic_of(folder, name), 3) for name in ("given", "cleaned", "sums")]
     producer = transactional(broker, topic_of(folder, "producer"))
     given = rows()
     for begin in range(0, ROWS, 40):
         for kept in (False, True):
             producer.begin_transaction()
             for row in given[begin : begin + 40]:
-                producer.produce(topics[0].topic, json.dumps(row), row["k"])
+                producer.produce(topics[0], json.dumps(row), row["k"])
             producer.flush(PATIENCE)
             producer.commit_transaction(PATIENCE) if kept else producer.abort_transaction(PATIENCE)
 
