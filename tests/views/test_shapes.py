@@ -85,6 +85,7 @@ OTHERS = [
     "SELECT k, v FROM a UNION ALL SELECT k, v FROM b",
     "SELECT k, v FROM a EXCEPT SELECT k, v FROM b",
     "SELECT k, v FROM a EXCEPT ALL SELECT k, v FROM b",
+    "SELECT count(*) n, count(DISTINCT v) + 1 m FROM a EXCEPT ALL SELECT count(*) n, count(DISTINCT v) + 1 m FROM a",
     "SELECT k, v FROM a INTERSECT SELECT k, v FROM b",
     "SELECT k, v FROM a INTERSECT ALL SELECT k, v FROM b",
     "SELECT * FROM a ORDER BY v DESC, k, x, d, t LIMIT 3",

@@ -30,6 +30,7 @@ VALUES = {
     "map in a map": "map(k, map('a', v))",
     "map in an array": "array(map(array(k), v))",
     "no type": "array()",
+    "fields of one name": "array(named_struct('p', k, 'p', v, 'the p', k))",
 }
 APPENDED = "SELECT k, {x} AS x FROM a"
 JOINED = "SELECT b.k, l.x FROM (SELECT k, {x} AS x FROM a) l JOIN a b ON b.k = l.k"

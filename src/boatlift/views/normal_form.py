@@ -50,6 +50,21 @@ class NodeRewriting(CatalystPlan):
         below = zip(self.children(node), more, strict=True)
         return self.over(made, [self.project([*self.output(each), *new], each) if new else each for each, new in below])
 
+    def with_distinct_fields(self, plan: Node) -> Node:
+        """Return a subquery with a name for each field of its struct.
+
+        The optimiser merges subqueries into one with a struct, which has a name twice if two of their columns have it.
+        Fields are read by position.
+        """
+        columns = items(plan.projectList()) if self.kind(plan) == "Project" else []
+        if len(columns) != 1 or self.kind(value := self.unnamed(columns[0])) != "CreateNamedStruct":
+            return plan
+        names = [str(each) for each in items(value.names())]
+        if len(set(names)) == len(names):
+            return plan
+        made = self.struct([f"f{place}" for place in range(len(names))], items(value.valExprs()))
+        return self.project([self.alias(made, columns[0].name(), columns[0].exprId())], plan.child())
+
     def window(
         self, columns: Iterable[Expression], partition: Iterable[Expression], order: Iterable[Expression], child: Node
     ) -> Node:
@@ -132,7 +147,7 @@ class _Forming:
         if any(new is not old for new, old in zip(formed, children, strict=True)):
             node = self._nodes.over(node, formed)
         if not node.subqueries().isEmpty():
-            node = self._nodes.with_plans(node, self.of)
+            node = self._nodes.with_plans(node, lambda plan: self._nodes.with_distinct_fields(self.of(plan)))
             if kind in ("Sort", "Join"):
                 node = self._scalars_below(node)
         match self._nodes.kind(node):

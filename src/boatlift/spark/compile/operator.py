@@ -100,7 +100,9 @@ class Kit:
         fields: list[pa.Field] = []
         for column in schema.fields:
             try:
-                fields += to_arrow_schema(StructType([column]), timezone=zone)
+                fields += to_arrow_schema(
+                    StructType([column]), error_on_duplicated_field_names_in_struct=True, timezone=zone
+                )
             except (PySparkException, ValueError) as error:  # Arrow's own error is of values without a type
                 raise type_refused(in_sql(column.name), column.dataType, "its rows") from error
         return pa.schema(fields)

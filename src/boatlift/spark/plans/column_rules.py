@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain, count
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -83,6 +84,12 @@ def type_refused(expression: str, kind: DataType, processor: str) -> InvalidErro
     Args:
         expression: The value in SQL.
     """
+    if _has_name_twice(kind):
+        return InvalidError(
+            "TYPE_REFUSED",
+            f"column {expression} of {processor} holds a struct with two fields of one name: write "
+            f"CAST({expression} AS {_renamed(kind)}) in its place",
+        )
     found = next((what for each, (what, _) in _REFUSED.items() if holds(kind, (each,))), f"a {kind.simpleString()}")
     instead = _plain(expression, kind) if holds(kind, tuple(_REFUSED)) else f"CAST({expression} AS STRING)"
     return InvalidError(
@@ -128,6 +135,29 @@ def _parts(kind: DataType) -> list[DataType]:
             return [kind.keyType, kind.valueType]
         case _:
             return []
+
+
+def _has_name_twice(kind: DataType) -> bool:
+    twice = isinstance(kind, StructType) and len(set(kind.names)) < len(kind.names)
+    return twice or any(map(_has_name_twice, _parts(kind)))
+
+
+def _renamed(kind: DataType) -> str:
+    """Return the SQL of a type in which the fields of each struct have different names."""
+    match kind:
+        case StructType():
+            names: list[str] = []
+            for field in kind.fields:
+                numbered = (f"{field.name}_{number}" for number in count(2))
+                names.append(next(name for name in chain([field.name], numbered) if name not in names))
+            fields = zip(names, kind.fields, strict=True)
+            return f"STRUCT<{', '.join(f'{in_sql(name)}: {_renamed(field.dataType)}' for name, field in fields)}>"
+        case ArrayType():
+            return f"ARRAY<{_renamed(kind.elementType)}>"
+        case MapType():
+            return f"MAP<{_renamed(kind.keyType)}, {_renamed(kind.valueType)}>"
+        case _:
+            return kind.simpleString().upper()
 
 
 def _plain(value: str, kind: DataType, depth: int = 0) -> str:
