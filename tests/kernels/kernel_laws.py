@@ -1,4 +1,4 @@
-"""The laws of kernels, one test each: what `boatlift.kernels.kernel.KeyedKernel` promises.
+"""The laws of kernels, one test each: what `boatlift.kernels.kernel.Kernel` promises.
 
 A kernel takes part by a `KernelCase` and a class that derives from `KernelLaws`.
 """
@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import InternalError
-from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.kernel import Kernel
 from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import OpenRun
@@ -52,7 +52,7 @@ class KernelCase:
         now: The recorded clock of each step, and the bound of event time after it, in milliseconds.
     """
 
-    kernel: KeyedKernel
+    kernel: Kernel
     steps: st.SearchStrategy[list[Step]]
     oracle: Callable[[], StepOracle]
     batch_of: Callable[[str, Sequence[Fields]], pa.RecordBatch]
@@ -87,7 +87,7 @@ class NoRuns(Sequence[OpenRun[Any]]):
         raise AssertionError("a run was opened")
 
 
-def empty_state(kernel: KeyedKernel, folder: Path, share: Share | None = None) -> StepState:
+def empty_state(kernel: Kernel, folder: Path, share: Share | None = None) -> StepState:
     """Return the state before the first step; without a share, one whose runs nobody may open."""
     runs: Sequence[OpenRun[Any]] = NoRuns() if share is None else []
     return StepState(dict.fromkeys(kernel.parts, runs), lambda part: folder / f"run-{part}", 0, share or Share())

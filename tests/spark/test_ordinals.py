@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.spark.tasks.keyed_task import by_ordinal
+from boatlift.spark.tasks.kernel_task import by_ordinal
 
 
 @given(st.lists(st.lists(st.integers(0, 3), max_size=9), max_size=4))

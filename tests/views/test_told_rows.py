@@ -15,7 +15,6 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.spark.jobs.planner import StepPlanner
 from boatlift.spark.jobs.told_rows import ToldInputs, ToldRows
-from boatlift.views.template import Template
 from support.rows.event_time import BEGIN
 from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 from views.judge import judge
@@ -80,13 +79,9 @@ def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Law: the same rows, in the same order, step by step."""
-    filled, told, asked = list[object](), list[ToldInputs](), Counter[str]()
+    told, asked = list[ToldInputs](), Counter[str]()
     made = Counter[str]()
-    fill, of, staged, keyed = Template.filled, ToldRows.of, StepPlanner.staged, StepPlanner.keyed
-
-    def noted(self: Template, frames: Any) -> Any:
-        filled.append(frames)
-        return fill(self, frames)
+    of, staged, keyed = ToldRows.of, StepPlanner.staged, StepPlanner.keyed
 
     def noted_told(self: ToldRows, sent: Any) -> ToldInputs | None:
         asked[self._unit.name] += 1
@@ -103,23 +98,23 @@ def test_the_plan_of_a_small_step_stands_and_gives_what_a_plan_of_its_own_gives(
         return noted
 
     with monkeypatch.context() as patched:
-        patched.setattr(Template, "filled", noted)
         patched.setattr(ToldRows, "of", noted_told)
         patched.setattr(StepPlanner, "staged", planned(staged))
         patched.setattr(StepPlanner, "keyed", planned(keyed))
         standing = _run(spark, tmp_path / "standing", patched)
-    assert not filled, "no step was planned again"
     assert len(told) >= len(QUERIES) * (STEPS - 2)
     assert any(each.channels for each in told)
     assert max(asked.values()) <= STEPS, "a step is told once, for all of its jobs"
     # The first step of a view has a plan of its own; then there is one for both senders, and one for the first alone.
     most = {"timely": 1, "twice": 1, "sums": 1, "both": 2, "counts": 2, "two_jobs": 4}
     assert {name: made[name] for name in most if made[name] > most[name]} == {}, made
+    made.clear()
     with monkeypatch.context() as patched:
         patched.setattr(ToldRows, "of", lambda _self, _sent: None)
-        patched.setattr(Template, "filled", noted)
+        patched.setattr(StepPlanner, "staged", planned(staged))
+        patched.setattr(StepPlanner, "keyed", planned(keyed))
         apart = _run(spark, tmp_path / "apart", patched)
-    assert filled, "each step was planned again"
+    assert all(made[name] > times for name, times in most.items()), "each step was planned anew"
     assert standing == apart
     assert all(any(steps) for steps in standing.values())
 

@@ -1,14 +1,15 @@
-"""The contract of kernels: computations in the tasks of an operator with keyed state.
+"""The contract of kernels: computations in the tasks of an operator with state by key.
 
-Around a kernel, `spark/tasks/divide.py` divides rows among tasks, `spark/tasks/keyed_task.py` runs steps, and
+Around a kernel, `spark/tasks/divide.py` divides rows among tasks, `spark/tasks/kernel_task.py` runs steps, and
 `boatlift.state` reads, writes, searches and merges runs. None of them knows an operator.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +36,7 @@ class StepOutput:
         replaced: Old rows (weight −1) of keys that get another row. Outputs that keep one row per key do not need them.
         rows: The number of rows in `replaced` and `batches`.
         digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
+        channels: Channel to its rows, for later jobs of the step; a channel without rows may be absent.
         report: Counts of the operator's own. The state has their sums over all tasks and steps; `Operator.status` shows
             them.
     """
@@ -44,11 +46,14 @@ class StepOutput:
     replaced: tuple[pa.RecordBatch, ...] = ()
     rows: int = 0
     digest: int = 0
+    channels: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
     report: Mapping[str, int] = field(default_factory=dict)
 
 
-class KeyedKernel(Protocol):
-    """The computation of a processor with keyed state, in a task. Immutable, and pickled into tasks.
+class Kernel(ABC):
+    """The computation of a processor's steps in a task. Immutable, and pickled into tasks.
+
+    A `Network` is a kernel whose parts are nodes; most other kernels are one computation.
 
     Laws, each held by `tests/kernels/kernel_laws.py`:
         - Replay: a step over equal rows and equal state has equal rows, digest and runs, bit for bit.
@@ -56,42 +61,47 @@ class KeyedKernel(Protocol):
           and of all steps before it: not on their order, their division into batches, or the number of tasks.
         - Merging: they do not depend on merges of runs either.
         - Rest: a step without rows and without due timers has no output and no run. A kernel without timers opens no
-          run in it.
+          run in it. (The first step of a network may have a row for no rows.)
         - A step adds new runs; a run is never changed.
     """
 
-    @property
-    def processor(self) -> str:
-        """The processor, for runs and messages."""
+    processor: str
+    """The processor, for runs and messages."""
 
     @property
-    def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Name and type of each key column, in order; none: all rows are one group."""
-
-    @property
+    @abstractmethod
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The named parts of its state, each with its codec; most kernels have the one part `STATE`."""
 
     @property
+    @abstractmethod
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        """For each input by name the columns of its batches, in the order of the inputs.
+
+        They include the hash of the key, `_hash`, unless the kernel hashes rows itself.
+        """
+
+    @property
+    @abstractmethod
+    def output_schema(self) -> pa.Schema:
+        """The schema of a step's output."""
+
+    @property
     def time(self) -> KernelTime:
         """The time that its steps see (`StepState.clock`)."""
+        return KernelTime.NONE
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
         """Part to the column by which its rows expire as that time passes; other parts never expire."""
+        return {}
 
     @property
     def records_answers(self) -> bool:
         """Whether it asks an external system whose answers are recorded (`StepState.answers`)."""
+        return False
 
-    @property
-    def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        """For each input by name the columns of its batches, which include `_hash`; in the order of the inputs."""
-
-    @property
-    def output_schema(self) -> pa.Schema:
-        """The schema of a step's output."""
-
+    @abstractmethod
     def step(
         self,
         inputs: Mapping[str, Sequence[pa.RecordBatch]],
@@ -105,7 +115,7 @@ class KeyedKernel(Protocol):
             inputs: The rows of each input, in any order; every input is present.
             state: The state before the step. Runs are opened on access, and a part to which the step adds nothing has
                 no file.
-            upserts: Whether no output needs replaced rows: they are not emitted, counted or digested.
+            upserts: Whether no output needs replaced rows: they need not be emitted, counted or digested.
 
         Raises:
             DataError: a run is missing, damaged or of another program; or values are impossible, as in `[OVERFLOW]`.

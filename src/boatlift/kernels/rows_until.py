@@ -17,6 +17,7 @@ from boatlift.kernels.aggregate import AggregateColumn, Layout
 from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.kernels.aggregate.step_input import aggregate
+from boatlift.kernels.kernel import Kernel
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered
@@ -28,7 +29,7 @@ LeavingRows = KeyedRows[PartialAggregates]
 
 
 @dataclass(frozen=True, slots=True)
-class RowsUntil:
+class RowsUntil(Kernel):
     """The state of rows that are stored until a time.
 
     Attributes:

@@ -243,7 +243,8 @@ class StepState:
         first: Whether this is the processor's first step.
         clock: The recorded clock of the step.
         exchange: The exchange with the other tasks of the step.
-        iterations: The loop checkpoints of the step.
+        iterations: The loop checkpoints of the step, of a loop.
+        checkpoints_of: Returns them for a node of a network, given its name and the node.
         expiries: Part to the column by which its rows expire; other parts never expire.
         answers: The answers of the external system, for a kernel that records them.
         passed: Part to its time after the step before, in milliseconds since 1970, if known: a view's rows that have
@@ -258,6 +259,7 @@ class StepState:
     clock: StepTime = NO_TIME
     exchange: Exchange = ALONE
     iterations: LoopCheckpoint = NOT_KEPT
+    checkpoints_of: Callable[[str, Any], LoopCheckpoint] = lambda *_: NOT_KEPT
     expiries: Mapping[str, ExpiryColumn] = field(default_factory=dict)
     answers: Answers | None = None
     passed: Mapping[str, int] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """Keyed state as sorted runs: runs on disk, look-ups of keys, merges. Independent of Spark.
 
-An operator's `kernels.kernel.KeyedKernel` reads and adds runs; its `codec.ValueCodec` gives the rows their values.
+An operator's `kernels.kernel.Kernel` reads and adds runs; its `codec.ValueCodec` gives the rows their values.
 
 Read `codec`, `rows`, `group`, `run_file`, `opened`, `segment` (runs and look-ups), then `merge`, `tiers`, `table`
 (compaction). `arrangement` and `newest` are the two codecs that several operators share.

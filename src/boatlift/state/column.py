@@ -246,3 +246,29 @@ def _arrow_differs(left: pa.Array, right: pa.Array) -> Mask:
     if left.null_count and right.null_count:
         equal = equal | pc.and_(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
     return ~equal
+
+
+def as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return a column in its declared type, which may differ in nullability; a column of another type as it is.
+
+    Spark's type of `array(coalesce(v, 0))` excludes NULLs, and its type of the UNION with an `array(v)` includes them,
+    but a step may have rows of the first side only.
+    """
+    if column.type == kind or _nullable_inside(column.type) != _nullable_inside(kind):
+        return column
+    return column.cast(kind)
+
+
+def _nullable_inside(kind: pa.DataType) -> pa.DataType:
+    """Return a type that allows NULL everywhere inside its values."""
+    if pa.types.is_struct(kind):
+        return pa.struct([_nullable(kind.field(place)) for place in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_nullable(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_nullable(kind.key_field).with_nullable(False), _nullable(kind.item_field))
+    return kind
+
+
+def _nullable(field: pa.Field) -> pa.Field:
+    return field.with_type(_nullable_inside(field.type)).with_nullable(True)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout, ReduceKernel
-from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Fields, Hash, Oracle, Row, crowded_hash, record_batch, same_hash, spread_hash
 
@@ -126,7 +126,7 @@ def case(
     layout: Layout,
     steps: st.SearchStrategy[list[Step]],
     hash_of: Hash = spread_hash,
-    kernel_of: Callable[[Layout, str], KeyedKernel] = AggregateKernel,
+    kernel_of: Callable[[Layout, str], Kernel] = AggregateKernel,
     oracle_of: Any = StateOracle,
 ) -> KernelCase:
     def hash_of_key(key: Row) -> int:

@@ -20,7 +20,7 @@ import xxhash
 
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.aggregate.layout import VARIANCES
-from boatlift.kernels.kernel import ROWS_INPUT, KeyedKernel, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput
 from boatlift.kernels.step_state import NO_WATERMARK, STATE, StepState, StepTime
 from boatlift.runtime.machine.instructions import Message, StepInput
 from boatlift.spark.jobs.state_parts import drop_expired, times_of
@@ -195,7 +195,7 @@ def record_batch(layout: Layout, rows: Sequence[dict[str, Any]], hash_of: Hash) 
 
 
 def take_step(
-    kernel: KeyedKernel,
+    kernel: Kernel,
     batches: Sequence[pa.RecordBatch],
     runs: Sequence[RunRef],
     path: Path,
@@ -210,7 +210,7 @@ def take_step(
 
 
 def merge_into(
-    kernel: KeyedKernel,
+    kernel: Kernel,
     runs: Sequence[RunRef],
     path: Path,
     share: Share = ALL_KEY_GROUPS,
@@ -273,7 +273,7 @@ class Execution:
 
     def __init__(
         self,
-        kernel: KeyedKernel,
+        kernel: Kernel,
         batch_of: Callable[[str, Sequence[Fields]], pa.RecordBatch],
         hash_of: Callable[[str, Fields], int],
         folder: Path,
@@ -283,7 +283,7 @@ class Execution:
         now: Callable[[int], int] = lambda step: 100 * step + 99,
     ) -> None:
         self.now = now
-        self.kernel: KeyedKernel = pickle.loads(pickle.dumps(kernel))
+        self.kernel: Kernel = pickle.loads(pickle.dumps(kernel))
         self.batch_of, self.hash_of, self.folder, self.tasks = batch_of, hash_of, folder, tasks
         self.chance = None if seed is None else random.Random(seed)
         self.runs: list[Runs] = [{part: [] for part in self.kernel.parts} for _ in range(tasks)]

@@ -14,7 +14,7 @@ from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.partials import PartialAggregates
 from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered
@@ -22,24 +22,15 @@ from boatlift.state.rows import KeyedRows
 
 
 @dataclass(frozen=True, slots=True)
-class LayoutKernel:
-    """The common part of the kernels of aggregates; see `boatlift.kernels.kernel.KeyedKernel`."""
+class LayoutKernel(Kernel):
+    """The common part of the kernels of aggregates."""
 
     layout: Layout
     processor: str
-    records_answers = False
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
         return self.layout.keys
-
-    @property
-    def time(self) -> KernelTime:
-        return KernelTime.NONE
-
-    @property
-    def expiries(self) -> Mapping[str, ExpiryColumn]:
-        return {}
 
     @property
     def inputs(self) -> Mapping[str, tuple[str, ...]]:
@@ -90,7 +81,7 @@ class AggregateKernel(LayoutKernel):
         *,
         upserts: bool = False,
     ) -> StepOutput:
-        """Execute a step in a task; see `KeyedKernel.step`.
+        """Execute a step in a task; see `Kernel.step`.
 
         Raises:
             DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are retracted that do not

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +11,12 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError, UserCodeError
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
-from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
+from boatlift.kernels.step_state import STATE, StepState
 from boatlift.operators.custom.contract import StatefulOperator
 from boatlift.operators.custom.group_state import Entry, GroupState
 from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.column import Column
-from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.newest.codec import NewestCodec, NewestRows
 from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
 from boatlift.state.rows import KeyedRows
@@ -34,8 +31,8 @@ _CODEC = NewestCodec((("group", pa.int64()), _SEQUENCE), _ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
-class CustomKernel:
-    """A user's operator: see `boatlift.kernels.kernel.KeyedKernel`.
+class CustomKernel(Kernel):
+    """A user's operator.
 
     Attributes:
         processor: The processor's name.
@@ -46,10 +43,6 @@ class CustomKernel:
         operator: The object that a key group begins with.
         identity: Identifies the operator among those whose objects a worker may keep.
     """
-
-    time = KernelTime.NONE
-    expiries: ClassVar[Mapping[str, ExpiryColumn]] = MappingProxyType({})
-    records_answers = False
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -78,7 +71,7 @@ class CustomKernel:
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`."""
+        """Take a task's part of a step; see `Kernel.step`."""
         hashes, rows = rows_and_hashes([batch for batch in inputs[ROWS_INPUT] if batch.num_rows], self.columns)
         if not len(hashes):
             return StepOutput()

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.column import Column
 from boatlift.state.expiry import ExpiryColumn
@@ -26,8 +26,8 @@ _AT = pa.schema([pa.field("at", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
-class DuplicatesKernel:
-    """New rows without duplicates: see `boatlift.kernels.kernel.KeyedKernel`.
+class DuplicatesKernel(Kernel):
+    """New rows without duplicates.
 
     Attributes:
         processor: The processor's name.
@@ -36,8 +36,6 @@ class DuplicatesKernel:
         column: The column with the time of a row; None: duplicates are so for ever.
         within: The time in which they are, in milliseconds.
     """
-
-    records_answers = False
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -72,7 +70,7 @@ class DuplicatesKernel:
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`."""
+        """Take a task's part of a step; see `Kernel.step`."""
         batches = [batch for batch in inputs[ROWS_INPUT] if batch.num_rows]
         if not batches:
             return StepOutput()

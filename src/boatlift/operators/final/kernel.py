@@ -23,14 +23,13 @@ NEVER = 1 << 62
 
 @dataclass(frozen=True, slots=True)
 class FinalKernel(RowsUntil):
-    """Final rows: see `boatlift.kernels.kernel.KeyedKernel`; the time of a row is that after which it stays.
+    """Final rows; the time of a row is that after which it stays.
 
     Attributes:
         column: The column with that time, for errors.
     """
 
     time = KernelTime.WATERMARK
-    records_answers = False
 
     column: str = field(kw_only=True)
 
@@ -49,7 +48,7 @@ class FinalKernel(RowsUntil):
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Take a task's part of a step; see `Kernel.step`.
 
         Raises:
             DataError: `[NOT_FINAL]` a row changes whose time the watermark had passed; `[NEGATIVE_WEIGHT]` a row was

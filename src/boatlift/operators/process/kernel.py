@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,13 +11,12 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
 from boatlift.kernels.step_state import Answers, KernelTime, StepState
 from boatlift.operators.process.batch import Ask, KeyedProgram, Timers, Touched
 from boatlift.operators.process.timers import DUE, DueTimers, due_codec, due_timers, timer_rows
 from boatlift.spark.tasks.parameters import UserRaised
 from boatlift.state.column import Column
-from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.group import group
 from boatlift.state.newest.codec import NewestCodec, NewestRows
 from boatlift.state.newest.held import TouchedKeys, held_rows, written_rows
@@ -34,8 +31,8 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessKernel:
-    """A user's processor: see `boatlift.kernels.kernel.KeyedKernel`.
+class ProcessKernel(Kernel):
+    """A user's processor.
 
     Attributes:
         processor: The processor's name.
@@ -51,8 +48,6 @@ class ProcessKernel:
         initial: The columns of the last input, whose rows are the initial state; None: there is none.
         records_answers: Whether the program asks external systems.
     """
-
-    expiries: ClassVar[Mapping[str, ExpiryColumn]] = MappingProxyType({})
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -95,7 +90,7 @@ class ProcessKernel:
         *,
         upserts: bool = False,
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`."""
+        """Take a task's part of a step; see `Kernel.step`."""
         del upserts
         hashes, rows = rows_and_hashes([batch for batch in inputs[ROWS_INPUT] if batch.num_rows], self.columns)
         state.share.check(hashes)

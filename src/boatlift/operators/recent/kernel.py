@@ -18,14 +18,13 @@ from boatlift.state.merge import merge_rows
 
 @dataclass(frozen=True, slots=True)
 class RecentKernel(RowsUntil):
-    """Rows that leave as time passes: see `boatlift.kernels.kernel.KeyedKernel`.
+    """Rows that leave as time passes.
 
     Attributes:
         ticks: The columns of a second input, whose rows only let time pass; None: there is none.
     """
 
     time = KernelTime.CLOCK
-    records_answers = False
 
     ticks: tuple[str, ...] | None = None
 
@@ -45,7 +44,7 @@ class RecentKernel(RowsUntil):
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Take a task's part of a step; see `Kernel.step`.
 
         Raises:
             DataError: `[NEGATIVE_WEIGHT]` a row that leaves was retracted more often than it came; a run is missing,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,15 +15,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput, output_of
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
 from boatlift.kernels.network.node import refuse_negative
-from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.kernels.step_state import STATE, StepState
 from boatlift.operators.top_n.operator import PUSHED_OUT
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
 from boatlift.state.column import fits_codes
-from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.rows_in_order import rows_and_hashes
 
@@ -33,8 +30,8 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class TopNKernel:
-    """The first rows of each key: see `boatlift.kernels.kernel.KeyedKernel`.
+class TopNKernel(Kernel):
+    """The first rows of each key.
 
     Attributes:
         processor: The processor's name.
@@ -44,10 +41,6 @@ class TopNKernel:
         order: The columns of the order, each with whether it descends.
         weighted: Whether the input is changes.
     """
-
-    time = KernelTime.NONE
-    expiries: ClassVar[Mapping[str, ExpiryColumn]] = MappingProxyType({})
-    records_answers = False
 
     processor: str
     keys: tuple[tuple[str, pa.DataType], ...]
@@ -75,7 +68,7 @@ class TopNKernel:
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Take a task's part of a step; see `Kernel.step`.
 
         Raises:
             DataError: `[NEGATIVE_WEIGHT]` a row is retracted more often than it came; a run is missing, damaged or of

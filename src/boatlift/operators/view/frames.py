@@ -24,9 +24,10 @@ from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import part_name
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
-from boatlift.spark.tasks.network_task import NetTask
+from boatlift.spark.tasks.channels import NetTask
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
@@ -136,20 +137,22 @@ class ViewFrames:
             made[each.number] = each.given, partial(each.tried, nodes=self._nodes, also_coming=empty)
         return made
 
-    def small(self, job: ViewJob, rows: Mapping[str, DataFrame], channel: ReadChannel) -> DataFrame:
-        """Return the input rows of a job of any small step after the first.
-
-        Args:
-            rows: The rows of each source and unit.
+    def small(self, job: ViewJob, step: SmallStep) -> DataFrame | None:
+        """Return the input rows of a job of a small step after the first; None if there are none.
 
         Raises:
-            NotRowByRowError: such a job is executed alone.
+            NotRowByRowError: the job cannot share a plan with other units.
         """
-        if any(isinstance(each.node, LoopNode) for each in job.nodes):
+        if step.channels is None and any(isinstance(each.node, LoopNode) for each in job.nodes):
             raise NotRowByRowError("it has a loop")
-        streams = self.weighted(rows, StepClock(0, 0))
-        frame = self.of(job, streams, self._channels, channel, first=False, divided=False, net=False)
-        if frame is None:
+
+        def read(name: str, columns: StructType) -> DataFrame:
+            return step.channel(name, with_weight(columns))
+
+        there = self._channels if step.channels is None else step.channels
+        streams = self.weighted(step.rows, StepClock(0, 0))
+        frame = self.of(job, streams, there, read, first=False, divided=False, net=False)
+        if frame is None and step.channels is None:
             raise NotRowByRowError("its rows come in its first step alone")
         return frame
 

@@ -3,40 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    LongType,
-    StructField,
     StructType,
 )
 
-from boatlift.dataflow import FrameOfTask
-from boatlift.dataflow.columns import POSITION, WEIGHT
+from boatlift.dataflow.columns import WEIGHT
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.network.network import Feed, Network, OutputCollector, part_name
+from boatlift.kernels.network.network import Channel, Feed, Network, OutputCollector, part_name
 from boatlift.kernels.network.node import Node
 from boatlift.operators.view.frames import NOTHING, TriedInputs, ViewFrames, with_weight
-from boatlift.spark.compile.operator import OWN_POSITION, Columns
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
-from boatlift.spark.jobs.members import needs_own_jobs
+from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
-from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
-from boatlift.spark.plans.catalyst import has_one_stage, one_row, optimised
-from boatlift.spark.tasks.network_task import Channel, ChannelTask, InputHashes, NetworkTask
-from boatlift.spark.tasks.parameters import JobParameters
-from boatlift.spark.tasks.stage import TaskReceipt
+from boatlift.spark.jobs.told_rows import Sent, ToldInputs
+from boatlift.spark.plans.catalyst import one_row
+from boatlift.spark.tasks.channels import ChannelTask, InputHashes
+from boatlift.spark.tasks.stage import Output, TaskReceipt
+from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.query import Query
-from boatlift.views.template import Template
 from boatlift.views.view_job import ViewJob, channel_name
 
 
@@ -52,7 +47,7 @@ class ViewStep:
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the view's first step.
         rows: Returns the frames of its rows, by their source or unit.
-        told: Returns the input parameters that name these rows, the same for all jobs; None if plans hold the rows.
+        named: The input parameters that name these rows, the same for all jobs; None if plans hold the rows.
         channels: Channel to the files of earlier jobs of the step.
         history: The hash of all input up to this step, of a view with loops.
         iterations: The folder of loop checkpoints.
@@ -66,7 +61,7 @@ class ViewStep:
     held: dict[str, list[RunRef]]
     first: bool
     rows: Callable[[], Mapping[str, DataFrame]]
-    told: Callable[[], ToldInputs | None]
+    named: ToldInputs | None
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
     iterations: str = ""
@@ -86,27 +81,8 @@ class ViewStep:
                 self.channels.setdefault(name, []).extend([] if staged is None else [staged])
 
 
-@dataclass(frozen=True, slots=True)
-class _Small:
-    """The cached plan of a job, for steps with messages of the same streams and channels.
-
-    Attributes:
-        template: The plan with gaps for the rows of streams; None: it has no gaps.
-        frame: The plan without gaps.
-        reusable: Whether the planned `frame` may be run again as it is.
-    """
-
-    template: Template | None
-    frame: DataFrame
-    reusable: bool
-
-
 class ViewPlans:
     """Makes the plan of each job of a step.
-
-    The plan of a small step is cached for all steps with messages of the same streams and channels. The job's
-    parameters name channels, and the rows of streams where they can (`ToldRows`): then the plan is reused as it is.
-    Else the rows of streams are put into its gaps, and it is planned again. Planning costs more than running.
 
     The rows of a query that only appends are staged as they come out of Spark. All others are divided by key among the
     tasks of a network.
@@ -131,117 +107,73 @@ class ViewPlans:
     ) -> None:
         self._unit, self._jobs, self._query, self._nodes, self._result = unit, jobs, query, nodes, result
         self._frames = ViewFrames(unit, query, view_jobs, nodes)
-        self._told, self._parameterized = ToldRows(unit, jobs.inputs), True
-        self._cached: dict[tuple[int, frozenset[str], frozenset[str], bool], _Small | None] = {}
-        self._in_round: dict[int, Callable[[JobParameters], bytes | None]] = {}
-        if jobs.long_running is not None and needs_own_jobs(unit, jobs.plan) is None:
-            for job in view_jobs:
-                self._in_round[id(job)] = jobs.long_running.add(unit.name, partial(self._small_frame, job))
+        self._numbers = {id(job): number for number, job in enumerate(view_jobs)}
+        small = [partial(self._small, job) for job in view_jobs]
+        self._cache = None if self._frames.of_step else PlanCache(unit, jobs, small)
 
-    def of(self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs = NOTHING) -> StepPlan | None:
-        """Return the plan of a job; None if nothing comes in.
+    def named(self, sent: Sent, weight: int, *, first: bool) -> ToldInputs | None:
+        """Return the parameters that name a step's rows, as `PlanCache.named`; the first step has plans of its own."""
+        return None if first or self._cache is None else self._cache.named(sent, weight)
+
+    def of(self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs = NOTHING) -> StepPlan:
+        """Return the plan of a job.
 
         Args:
             job: The job.
             step: The step.
             net, tried: As for `ViewFrames.of`.
         """
-        planner = self._jobs.planner
-        one_task = planner.fits_one_task(step.weight) or is_one_task(job)
-        if step.first or self._frames.of_step or not one_task:
-            return self._made_anew(job, step, divided=not one_task, net=net, tried=tried)
-        told = step.told()
-        make = partial(self._made, net=True, tried=tried) if net else self._small
-        kept = make(job, step, told=told is not None)
-        if kept is None:
-            return None
-        frame = kept.frame
-        if not kept.reusable:
-            if job.reads_streams and not net:
-                self._parameterized = False  # from the next step on: the jobs of a step read the same input
-            filled = frame if kept.template is None else kept.template.filled(step.rows())
-            frame = optimised(self._nodes.frame_of(self._nodes.analysed(filled)))
-        sources, channels = (b"", {}) if told is None else (told.sources, told.channels)
-        has_input = bool(channels) or not self._query.only_appends
-        small = told is not None and not net and step.weight <= LONG_RUNNING_BYTES
-        return StepPlan(
-            frame,
-            planner.parameters(step.number, sources, state=has_input),
-            channels=channels,
-            long_running=self._in_round.get(id(job)) if small else None,
-        )
-
-    def told(self, sent: Sent, weight: int) -> ToldInputs | None:
-        """Return the input parameters that name the rows of a step; None if its plans hold the rows.
-
-        Args:
-            sent: Its messages, by the source or unit of each.
-            weight: The approximate bytes of its input.
-        """
-        return self._told.of(sent) if self._parameterized and self._jobs.planner.fits_one_task(weight) else None
-
-    def _small_frame(self, job: ViewJob, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
-        """Hand the frame of a job of any small step to the last stage of a long-running job (`MakeFrame`)."""
-
-        def channel(name: str, columns: StructType) -> DataFrame:
-            return frame_of(ChannelTask(self._unit.name, name, None), with_weight(columns))
-
-        rows = {name: self._told.over(name, frame_of) for name in self._unit.leaves}
-        frame = self._frames.small(job, rows, channel)
-        if self._query.only_appends:
-            return self._jobs.planner.staged(self._unit, self._appended(job, frame), None, last_stage)
-        return self._jobs.planner.keyed(self._keyed_job(job), frame, last_stage)
+        cached = None
+        if step.named is not None and self._cache is not None and not net:
+            cached = self._cache.of(
+                step.number,
+                step.sent,
+                step.named,
+                job=self._numbers[id(job)],
+                channels=step.there,
+                long_running=step.weight <= LONG_RUNNING_BYTES,
+                state=not self._query.only_appends,
+            )
+        return cached or self._made_anew(job, step, net=net, tried=tried)
 
     def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
         """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
         streams, read = self._frames.weighted(step.rows(), step.clock), partial(self._channel, step.channels)
         return self._frames.tried(job, streams, step.there, read, step.held, first=step.first)
 
-    def _made_anew(
-        self, job: ViewJob, step: ViewStep, *, divided: bool, net: bool, tried: TriedInputs
-    ) -> StepPlan | None:
-        """Return the plan of a job for one step alone."""
-        planner = self._jobs.planner
-        streams = self._frames.weighted(step.rows(), step.clock)
-        # The one task of a small step has one partition: several, one after the other, hold memory until its end.
-        read = partial(self._channel, step.channels) if divided else self._parameterized_channel
-        frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)
-        if frame is None:
-            return None
-        if self._query.only_appends:
-            return planner.staging(self._unit, self._appended(job, frame), step.number)
-        return planner.updating(self._keyed_job(job), frame, step.weight if divided else 0, step.number)
-
     def forget(self) -> None:
         """Drop the cached plans after a failure: Spark keeps a failure on the way to the tasks with the plan."""
-        self._cached.clear()
+        if self._cache is not None:
+            self._cache.forget()
 
-    def _small(self, job: ViewJob, step: ViewStep, *, told: bool) -> _Small | None:
-        key = (id(job), frozenset(step.sent), step.there, told)
-        if key not in self._cached:
-            self._cached[key] = self._made(job, step, told=told)
-        return self._cached[key]
-
-    def _made(
-        self, job: ViewJob, step: ViewStep, *, told: bool, net: bool = False, tried: TriedInputs = NOTHING
-    ) -> _Small | None:
-        gaps = {} if told else {name: self._gap(self._unit.leaves[name]) for name in step.sent}
-        rows = self._told.frames(step.sent) if told else gaps
-        streams = self._frames.weighted(rows, step.clock)
-        frame = self._frames.of(
-            job, streams, step.there, self._parameterized_channel, first=False, divided=False, net=net, tried=tried
-        )
+    def _small(self, job: ViewJob, step: SmallStep, last_stage: LastStage | None) -> DataFrame | None:
+        frame = self._frames.small(job, step)
         if frame is None:
             return None
-        planner = self._jobs.planner
         if self._query.only_appends:
-            planned = planner.staged(self._unit, self._appended(job, frame))
+            return self._jobs.planner.staged(self._unit, self._appended(job, frame), None, last_stage)
+        return self._jobs.planner.keyed(self._keyed_job(job), frame, last_stage)
+
+    def _made_anew(self, job: ViewJob, step: ViewStep, *, net: bool, tried: TriedInputs) -> StepPlan:
+        """Return the plan of a job for one step alone."""
+        planner = self._jobs.planner
+        divided = not (planner.fits_one_task(step.weight) or is_one_task(job))
+        told = None if step.named is None or self._cache is None else self._cache.frames(step.sent)
+        streams = self._frames.weighted(step.rows() if told is None else told, step.clock)
+        # The one task of a small step has one partition: several, one after the other, hold memory until its end.
+        read = partial(self._channel, step.channels) if divided else self._channel_of_parameters
+        frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)
+        sources, channels = (b"", {}) if step.named is None else (step.named.sources, step.named.channels)
+        if frame is None:
+            return StepPlan(None, planner.parameters(step.number, state=False))
+        if self._query.only_appends:
+            made = planner.staging(self._unit, self._appended(job, frame), step.number)
         else:
-            planned = planner.keyed(self._keyed_job(job), frame)
-        template = Template(planned, {self._nodes.rdd_of(gap): name for name, gap in gaps.items()}, self._nodes)
-        if template.has_gaps:
-            return _Small(template, planned, reusable=False)
-        return _Small(None, planned, has_one_stage(planned))
+            made = planner.updating(self._keyed_job(job), frame, step.weight if divided else 0, step.number)
+        if step.named is None:
+            return made
+        has_input = bool(channels) or not self._query.only_appends
+        return replace(made, parameters=planner.parameters(step.number, sources, state=has_input), channels=channels)
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
         """Return the output rows of a view that only appends: no rows cancel out."""
@@ -256,7 +188,14 @@ class ViewPlans:
         def feed(each: Feed) -> Feed:
             return each if each.source >= 0 else Feed(places - 1 - each.source, each.columns)
 
+        starts = _starts(job)
+        channels = tuple(
+            Channel(channel_name(stage, place), starts[stage] + place, _named(schema))
+            for stage in job.leaves
+            for place, schema in enumerate(_node_of(job, stage).schemas)
+        )
         network = Network(
+            name,
             tuple(given.schema for given in job.inputs),
             tuple(str(each.stage) for each in job.nodes),
             tuple(each.node for each in job.nodes),
@@ -266,24 +205,12 @@ class ViewPlans:
                 for each in job.nodes
                 for part, (column, _) in each.expiries.items()
             },
+            channels,
+            None if job.result is None else OutputCollector((feed(job.result),), self._result),
         )
-        starts = _starts(job)
-        channels = tuple(
-            Channel(channel_name(stage, place), starts[stage] + place, _named(schema))
-            for stage in job.leaves
-            for place, schema in enumerate(_node_of(job, stage).schemas)
-        )
-        output_collector = None if job.result is None else OutputCollector((feed(job.result),), self._result)
-        outputs = planner.outlets(self._unit) if output_collector else ()
-
-        def task(tasks: int) -> NetworkTask:
-            return NetworkTask(
-                name, network, channels, output_collector, outputs, planner.token, tasks, str(planner.scratch)
-            )
-
-        columns = {str(at): (*given.schema.names, WEIGHT) for at, given in enumerate(job.inputs)}
         exchanges = any(isinstance(each.node, LoopNode) for each in job.nodes)
-        return KeyedJob(name, columns, task, InputHashes(_keys(job)), exchanges)
+        left = tuple(Output(each.name, ArrowStager(each.schema), upserts=False) for each in channels)
+        return planner.keyed_job(self._unit, network, left, InputHashes(_keys(job)), exchanges=exchanges)
 
     def _channel(self, channels: Mapping[str, Sequence[RunRef]], name: str, columns: StructType) -> DataFrame:
         """Return the rows of a channel."""
@@ -291,7 +218,7 @@ class ViewPlans:
         slots = self._jobs.spark.range(0, len(files), 1, len(files))
         return slots.mapInArrow(ChannelTask(self._unit.name, name, files), with_weight(columns))
 
-    def _parameterized_channel(self, name: str, columns: StructType) -> DataFrame:
+    def _channel_of_parameters(self, name: str, columns: StructType) -> DataFrame:
         """Return the rows of the channel whose files the job's parameters name."""
         task = ChannelTask(self._unit.name, name, None)
         return one_row(self._nodes.spark).mapInArrow(task, with_weight(columns)).coalesce(1)
@@ -299,11 +226,6 @@ class ViewPlans:
     def files(self, runs: Iterable[RunRef]) -> tuple[str, ...]:
         """Return the files of a channel."""
         return tuple(str(self._jobs.inputs.path(run)) for run in runs)
-
-    def _gap(self, columns: Columns) -> DataFrame:
-        """Return an empty frame in the place of the rows of a source or unit."""
-        position = [StructField(POSITION, LongType(), metadata=OWN_POSITION)] if columns.positioned else []
-        return self._nodes.empty(StructType([*columns.weighted_schema.fields, *position]))
 
 
 def is_one_task(job: ViewJob) -> bool:

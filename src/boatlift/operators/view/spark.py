@@ -15,7 +15,7 @@ from pyspark.sql.types import MapType, StringType, StructField, StructType, Time
 
 from boatlift.errors import InvalidError
 from boatlift.operators.view.cuts import CutQuery, CutsFound
-from boatlift.operators.view.frames import ViewFrames, with_weight
+from boatlift.operators.view.frames import ViewFrames
 from boatlift.operators.view.mutual import OF, check_columns, column_of
 from boatlift.operators.view.operator import View
 from boatlift.operators.view.queried import queried
@@ -25,6 +25,7 @@ from boatlift.spark.compile.keyed import declared_columns
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import analysed
@@ -70,9 +71,11 @@ class CompiledView(Compiled, HasSteps):
         frames = ViewFrames(unit, self.query, self.jobs, self.nodes)
         for number, job in enumerate(self.jobs, 1):
             try:
-                yield frames.small(job, rows, lambda _, columns: empty(with_weight(columns)))
+                frame = frames.small(job, SmallStep(rows, None, lambda _, columns: empty(columns)))
             except NotRowByRowError as error:
                 raise NotRowByRowError(f"of its job {number}: {error}" if len(self.jobs) > 1 else str(error)) from error
+            if frame is not None:
+                yield frame
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> ViewSteps:
         return ViewSteps(unit, jobs, self.query, self.jobs, self.nodes, self.result)

@@ -144,8 +144,9 @@ class ViewSteps(Steps):
         sent = jobs.inputs.sent(take)
         weight = jobs.inputs.weight(sent)
         rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
-        told = cache(partial(self._plans.told, sent, weight))
-        step = ViewStep(take.number, sent, weight, clock_of(take), self._state.held(state), state is None, rows, told)
+        first = state is None
+        named = self._plans.named(sent, weight, first=first)
+        step = ViewStep(take.number, sent, weight, clock_of(take), self._state.held(state), first, rows, named)
         step.passed = self._times.passed(self._times.watermarks_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
@@ -199,8 +200,6 @@ class ViewSteps(Steps):
         self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs | None = None
     ) -> list[TaskReceipt]:
         plan = self._plans.of(job, step, net=net, tried=tried or {})
-        if plan is None:
-            return []
         stages = {str(each.stage) for each in job.nodes}
         held = self._state.located({name: runs for name, runs in step.held.items() if name.partition("/")[0] in stages})
         channels = {name: list(self._plans.files(runs)) for name, runs in step.channels.items()}

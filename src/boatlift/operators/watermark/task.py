@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.spark.tasks.keyed_task import task_input
+from boatlift.spark.tasks.kernel_task import task_input
 from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
 

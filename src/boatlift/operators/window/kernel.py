@@ -25,7 +25,7 @@ _LATEST = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class FinalWindowKernel(LayoutKernel):
-    """Aggregates by window, each emitted once: see `boatlift.kernels.kernel.KeyedKernel`.
+    """Aggregates by window, each emitted once.
 
     A step adds a run and looks nothing up. Runs are read only when the watermark reaches the end of a window: then the
     partial aggregates of the windows that have ended are merged. A run expires with the last of its windows
@@ -65,7 +65,7 @@ class FinalWindowKernel(LayoutKernel):
         *,
         upserts: bool = False,  # noqa: ARG002
     ) -> StepOutput:
-        """Take a task's part of a step; see `KeyedKernel.step`.
+        """Take a task's part of a step; see `Kernel.step`.
 
         Raises:
             DataError: `[OVERFLOW]` a result does not fit its type; a run is missing, damaged or of another program.

@@ -12,7 +12,7 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 from boatlift.dataflow.columns import LEAVES, WEIGHT, quoted
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateColumn, Layout
-from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.kernel import Kernel
 from boatlift.spark.aggregates.columns import ParsedAggregates, parse_aggregates
 from boatlift.spark.compile.keyed import CompiledKeyed, KeyedInput, RowsByKey, require_columns, rows_by_key
 from boatlift.spark.compile.operator import Columns, Kit, without_position
@@ -27,7 +27,7 @@ def compile_aggregates(
     columns: Sequence[Column],
     takes: Columns,
     kit: Kit,
-    kernel: Callable[[Layout], KeyedKernel],
+    kernel: Callable[[Layout], Kernel],
     *,
     changes: bool,
 ) -> CompiledKeyed:

@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructField, StructType, _parse_datatype
 
 from boatlift.dataflow.columns import HASH, quoted
 from boatlift.errors import InvalidError
-from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.kernel import Kernel
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
 from boatlift.spark.plans.catalyst import INPUT as MARKED
 from boatlift.spark.plans.clock import dated
@@ -147,7 +147,7 @@ class CompiledKeyed(Compiled):
 
     selects: ClassVar[bool] = True
 
-    kernel: KeyedKernel
+    kernel: Kernel
     inputs: tuple[KeyedInput, ...]
     begin: DataFrame | None = None
 

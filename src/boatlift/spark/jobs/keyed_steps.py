@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 
-from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.kernel import Kernel
 from boatlift.kernels.step_state import KernelTime
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
@@ -33,7 +33,7 @@ class KeyedSteps(JobSteps):
 
     reads_runs: ClassVar[bool] = True
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: KeyedKernel) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, kernel: Kernel) -> None:
         super().__init__(unit, jobs)
         self._kernel = kernel
         top = unit.top

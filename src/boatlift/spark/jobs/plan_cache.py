@@ -7,85 +7,149 @@ name the input rows (`ToldRows`), and if the unit's functions use no value of a 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from boatlift.dataflow import FrameOfTask
-from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import LastStage, StepPlan
-from boatlift.spark.jobs.told_rows import ToldRows
+from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
-from boatlift.storage.records.payloads import StepClock
+from boatlift.spark.tasks.channels import ChannelTask
 
-MOST_PLANS = 16
+MOST_PLANS = 64
 """The number of cached plans of a unit; a unit that reads many others may take rows of other ones at each step."""
 
-_UNKNOWN = object()
 
-Small = Callable[[DataFrame, LastStage | None], DataFrame]
-"""Makes the planned frame of a small step from the frame of its rows and its last stage; None: the usual one."""
+@dataclass(frozen=True, slots=True)
+class SmallStep:
+    """A small step, for the frame that a plan is made of.
+
+    Attributes:
+        rows: The rows of the sources and units that have some.
+        channels: The channels of the step's earlier jobs that have rows; None: any may have some.
+        channel: Returns the rows of a channel, with given columns.
+    """
+
+    rows: Mapping[str, DataFrame]
+    channels: frozenset[str] | None
+    channel: Callable[[str, StructType], DataFrame]
+
+
+Small = Callable[[SmallStep, LastStage | None], DataFrame | None]
+"""Makes the planned frame of a job of a small step; None if the job has no rows.
+
+It takes the last stage of the frame; None: the usual one. If any channel may have rows, it returns a frame, or raises
+`NotRowByRowError` if the job cannot share a plan with other units.
+"""
 
 
 class PlanCache:
-    """The cached plans of one unit, one for each set of senders.
+    """The cached plans of one unit, for each job of a step, and for each set of senders and channels.
 
     Args:
         unit: A unit whose plan has no values of a step.
+        small: Makes the frame of each job of a step.
     """
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, small: Small) -> None:
+    def __init__(self, unit: CompiledUnit, jobs: Jobs, small: Sequence[Small]) -> None:
         self._unit, self._inputs, self._planner, self._small = unit, jobs.inputs, jobs.planner, small
         self._told = ToldRows(unit, jobs.inputs)
-        self._frames: dict[frozenset[str], DataFrame | None] = {}
+        self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
+        self._planned_anew: set[frozenset[str]] = set()
         self._making = threading.Lock()
         self._job = None if needs_own_jobs(unit, jobs.plan) else jobs.long_running
-        self._in_round = None if self._job is None else self._job.add(unit.name, self._long_running_frame)
+        self._in_round = [
+            None if self._job is None else self._job.add(unit.name, partial(self._long_running_frame, each))
+            for each in small
+        ]
 
-    def of(self, take: StepInput, *, state: bool) -> StepPlan | None:
-        """Return the cached plan of a step; None if none serves it.
+    def named(self, sent: Sent, weight: int) -> ToldInputs | None:
+        """Return the input parameters that name the rows of a step, the same for all of its jobs.
+
+        It is called once for each step.
 
         Args:
-            state: Whether the step's tasks read runs of the state.
+            sent: The step's messages.
+            weight: The approximate bytes of its input.
+
+        Returns:
+            None if no cached plan serves the step, so that its plans hold the rows.
         """
-        sent = self._inputs.sent(take)
-        weight = self._inputs.weight(sent)
         if not self._planner.fits_one_task(weight):
             if self._job is not None:
                 self._job.make_room()
             return None
+        return None if frozenset(sent) in self._planned_anew else self._told.of(sent)
+
+    def frames(self, sent: Sent) -> Mapping[str, DataFrame]:
+        """Return the frames of the rows that `named` parameters name."""
+        return self._told.frames(sent)
+
+    def of(
+        self,
+        number: int,
+        sent: Sent,
+        named: ToldInputs,
+        *,
+        job: int = 0,
+        channels: frozenset[str] = frozenset(),
+        long_running: bool = False,
+        state: bool,
+    ) -> StepPlan | None:
+        """Return the cached plan of a job of a step; None if Spark cannot run such a plan a second time.
+
+        Args:
+            number: The step's number.
+            sent: Its messages.
+            named: Its parameters.
+            job: The number of the job within the step.
+            channels: The channels of the step's earlier jobs that have rows.
+            long_running: Whether the step is small enough for the long-running job.
+            state: Whether the tasks read runs of the state, or channels.
+        """
         names = frozenset(sent)
-        if self._frames.get(names, _UNKNOWN) is None:
+        frame = self._kept(job, names, channels)
+        if names in self._planned_anew:
             return None
-        named = self._told.of(sent)
-        frame = None if named is None else self._kept(names)
-        if named is None or frame is None:
-            return None
-        long_running = self._in_round if weight <= LONG_RUNNING_BYTES else None
-        parameters = self._planner.parameters(take.number, named.sources, state=state or bool(named.channels))
-        return StepPlan(frame, parameters, channels=named.channels, long_running=long_running)
+        parameters = self._planner.parameters(number, named.sources, state=state or bool(named.channels))
+        in_round = self._in_round[job] if long_running else None
+        return StepPlan(frame, parameters, channels=named.channels, long_running=in_round)
 
     def forget(self) -> None:
         """Drop all plans after a failed run, because Spark keeps some failures with a plan."""
         with self._making:
             self._frames.clear()
 
-    def _kept(self, names: frozenset[str]) -> DataFrame | None:
-        """Return the plan for a set of senders; None if Spark cannot run it a second time."""
+    def _kept(self, job: int, names: frozenset[str], channels: frozenset[str]) -> DataFrame | None:
+        """Return the plan of a job for steps of these senders and channels; None if it has no rows."""
+        key = (job, names, channels)
         with self._making:
-            if names not in self._frames:
+            if key not in self._frames:
                 if len(self._frames) == MOST_PLANS:
                     self._frames.clear()
-                made = self._frame_over(self._told.frames(names), None)
-                self._frames[names] = made if has_one_stage(made) else None
-            return self._frames[names]
+                made = self._small[job](SmallStep(self._told.frames(names), channels, self._channel), None)
+                if made is not None and not has_one_stage(made):
+                    self._planned_anew.add(names)
+                    return None
+                self._frames[key] = made
+            return self._frames[key]
 
-    def _long_running_frame(self, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
-        return self._frame_over({leaf: self._told.over(leaf, frame_of) for leaf in self._unit.leaves}, last_stage)
+    def _channel(self, name: str, columns: StructType) -> DataFrame:
+        return self._told.in_one_task(ChannelTask(self._unit.name, name, None), columns)
 
-    def _frame_over(self, rows: Mapping[str, DataFrame], last_stage: LastStage | None) -> DataFrame:
-        return self._small(self._unit.frame(rows, StepClock(0, 0)), last_stage)
+    def _long_running_frame(self, small: Small, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
+        rows = {leaf: self._told.over(leaf, frame_of) for leaf in self._unit.leaves}
+
+        def channel(name: str, columns: StructType) -> DataFrame:
+            return frame_of(ChannelTask(self._unit.name, name, None), columns)
+
+        frame = small(SmallStep(rows, None, channel), last_stage)
+        assert frame is not None
+        return frame

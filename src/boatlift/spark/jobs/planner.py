@@ -19,14 +19,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from boatlift.dataflow.columns import ORDINAL, ROW_HASH, quoted
 from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError, UnavailableError
-from boatlift.kernels.kernel import KeyedKernel
+from boatlift.kernels.kernel import Kernel
 from boatlift.kernels.step_state import StepTime
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
@@ -35,7 +34,7 @@ from boatlift.spark.jobs.inputs import EDGE
 from boatlift.spark.plans.catalyst import map_in_arrow, optimised, thread
 from boatlift.spark.tasks.divide import DividedBatches, DivideTask, Division, hashes_of_column, pieces_of
 from boatlift.spark.tasks.inputs import columns_of
-from boatlift.spark.tasks.keyed_task import KeyedTask, TaskInput
+from boatlift.spark.tasks.kernel_task import KernelTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.spark.tasks.stage import Output, Report, StageTask, TaskReceipt
@@ -59,6 +58,9 @@ RECEIPTS = StructType([StructField("receipt", BinaryType())])
 ArrowTask = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """A task of a last stage, as a function of its rows."""
 
+Hashes = Callable[[pa.RecordBatch], npt.NDArray[np.uint64]]
+"""Returns the key hashes of rows."""
+
 LastStage = Callable[[DataFrame, Sequence[str], ArrowTask], DataFrame]
 """Makes the planned frame whose rows are the receipts of a task over some columns of a frame."""
 
@@ -75,7 +77,7 @@ class StepPlan:
     """The plan of one step, or of several, ready to run.
 
     Attributes:
-        frame: The frame whose rows are the receipts of the tasks.
+        frame: The frame whose rows are the receipts of the tasks; None: the job has no rows, and no task.
         pieces: For each task the places of its rows, if they are divided already.
         barrier: The number of barrier tasks; else 0.
         channels: The files of each channel with rows of other units, if the plan does not hold them.
@@ -83,7 +85,7 @@ class StepPlan:
             that job is not available.
     """
 
-    frame: DataFrame
+    frame: DataFrame | None
     parameters: JobParameters
     pieces: list[list[DividedBatches]] | None = None
     barrier: int = 0
@@ -118,6 +120,9 @@ class StepPlan:
             UnavailableError: `[STORE_FAILED]` scratch cannot be written.
             InternalError: a task read the parameters of another step.
         """
+        if self.frame is None:
+            self.discard()
+            return [[] for _ in self.parameters.times]
         context = self.frame.sparkSession.sparkContext
         with ExitStack() as running:
             barrier = running.enter_context(BarrierTasks(self.barrier, context).running()) if self.barrier else None
@@ -132,17 +137,18 @@ class StepPlan:
                 except OSError as error:
                     raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
             running.callback(self.discard)
-            reports = [_REPORTS.decode(each) for each in self._reports(context)]
+            reports = [_REPORTS.decode(each) for each in self._reports(self.frame)]
         if any(report.parameters != self.parameters for report in reports):
             raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
         receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.parameters.times]
 
-    def _reports(self, context: SparkContext) -> list[bytes]:
+    def _reports(self, frame: DataFrame) -> list[bytes]:
         if self.long_running is not None and (report := self.long_running(self.parameters)) is not None:
             return [report]
+        context = frame.sparkSession.sparkContext
         with self.parameters.to_tasks(context), unsealing(context):
-            return [bytes(row[0]) for row in self.frame.collect()]
+            return [bytes(row[0]) for row in frame.collect()]
 
     def discard(self) -> None:
         """Delete the files of the plan."""
@@ -165,7 +171,7 @@ class KeyedJob:
     name: str
     inputs: Mapping[str, Sequence[str]]
     task: Callable[[int], ArrowTask]
-    hashes: Callable[[pa.RecordBatch], npt.NDArray[np.uint64]] = hashes_of_column
+    hashes: Hashes = hashes_of_column
     exchanges: bool = False
 
 
@@ -221,14 +227,29 @@ class StepPlanner:
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
         return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
-    def keyed_job(self, unit: CompiledUnit, kernel: KeyedKernel) -> KeyedJob:
-        """Return the job of a unit's steps; its output goes to the unit's sinks and readers."""
-        outlets = self.outlets(unit)
+    def keyed_job(
+        self,
+        unit: CompiledUnit,
+        kernel: Kernel,
+        channels: tuple[Output, ...] = (),
+        hashes: Hashes = hashes_of_column,
+        *,
+        exchanges: bool = False,
+    ) -> KeyedJob:
+        """Return the job of a unit's steps. The last job of a step hands the output to the unit's sinks and readers.
 
-        def task(tasks: int) -> KeyedTask:
-            return KeyedTask(kernel, unit.output, self.token, tasks, outlets, str(self.scratch))
+        Args:
+            kernel: The kernel of the job's tasks.
+            channels: The channels to which the kernel leaves rows for later jobs of the step.
+            hashes: As for `KeyedJob`.
+            exchanges: As for `KeyedJob`.
+        """
+        outlets = self.outlets(unit) if kernel.output_schema.names else ()
 
-        return KeyedJob(unit.name, kernel.inputs, task)
+        def task(tasks: int) -> KernelTask:
+            return KernelTask(kernel, unit.output, self.token, tasks, outlets, str(self.scratch), channels)
+
+        return KeyedJob(unit.name, kernel.inputs, task, hashes, exchanges)
 
     def updating(self, job: KeyedJob, frame: DataFrame, weight: int, number: int) -> StepPlan:
         """Return the plan of a step that updates keyed state; an earlier job divides the rows of a large step.

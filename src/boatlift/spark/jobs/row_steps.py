@@ -17,11 +17,13 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.plan_cache import PlanCache
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
+from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import LastStage, PlansAhead, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.state.opened import LocatedRun
+from boatlift.storage.records.payloads import StepClock
 
 
 class JobSteps(Steps):
@@ -38,7 +40,7 @@ class JobSteps(Steps):
         self._ahead = PlansAhead(jobs.background)
         again = unit.unit.timing is not Timing.BATCH  # the plan of a step depends on its rows alone
         cacheable = again and unit.unit.deterministic and not unit.of_step
-        self._cache = PlanCache(unit, jobs, self._small) if cacheable else None
+        self._cache = PlanCache(unit, jobs, [self._small_step]) if cacheable else None
         self._plans_ahead = again and all(read in jobs.plan.sources for read in unit.unit.reads)
 
     def prepare(self, takes: Sequence[StepInput]) -> None:
@@ -84,10 +86,22 @@ class JobSteps(Steps):
         if len(takes) > 1:
             return self._planned_together(takes)
         (take,) = takes
-        if self._cache is not None and (cached := self._cache.of(take, state=self.reads_runs)):
+        if self._cache is not None and (cached := self._cached(self._cache, take)):
             return cached
         rows, weight = self._jobs.inputs.rows(self._jobs.spark, self._unit, take)
         return self._planned(self._unit.frame(rows, clock_of(take)), weight, take.number)
+
+    def _cached(self, cache: PlanCache, take: StepInput) -> StepPlan | None:
+        sent = self._jobs.inputs.sent(take)
+        weight = self._jobs.inputs.weight(sent)
+        named = cache.named(sent, weight)
+        if named is None:
+            return None
+        quick = weight <= LONG_RUNNING_BYTES
+        return cache.of(take.number, sent, named, long_running=quick, state=self.reads_runs)
+
+    def _small_step(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
+        return self._small(self._unit.frame(step.rows, StepClock(0, 0)), last_stage)
 
     @abstractmethod
     def _small(self, frame: DataFrame, last_stage: LastStage | None = None) -> DataFrame:

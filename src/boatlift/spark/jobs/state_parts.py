@@ -16,7 +16,7 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.jobs.diagnosis import explain
 from boatlift.spark.jobs.jobs import Jobs, clock_of, watermarks_of
 from boatlift.spark.jobs.planner import RECEIPTS, power_of_two
-from boatlift.spark.tasks.keyed_task import MergeTask
+from boatlift.spark.tasks.kernel_task import MergeTask
 from boatlift.spark.tasks.sealed_errors import unsealing
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn

@@ -14,7 +14,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import Inputs
 from boatlift.spark.jobs.planner import ArrowTask
 from boatlift.spark.plans.catalyst import one_row
-from boatlift.spark.tasks.network_task import ChannelTask
+from boatlift.spark.tasks.channels import ChannelTask
 from boatlift.spark.tasks.parameters import ReadsToldSource, told_sources
 
 MOST_PARAMETERS = 1 << 16
@@ -87,10 +87,11 @@ class ToldRows:
 
     def _frame(self, name: str) -> DataFrame:
         if name not in self._frames:
-            self._frames[name] = self.over(name, self._in_one_task)
+            self._frames[name] = self.over(name, self.in_one_task)
         return self._frames[name]
 
-    def _in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:
+    def in_one_task(self, task: ArrowTask, columns: StructType) -> DataFrame:
+        """Return the rows of a task, as one partition."""
         return one_row(self._inputs.spark).mapInArrow(task, columns).coalesce(1)
 
 

@@ -38,6 +38,8 @@ class ArrowStager:
         """
         import pyarrow as pa
 
+        from boatlift.state.column import as_declared
+
         rows = 0
         place = str(Path(folder) / name)
         writer: pa.RecordBatchFileWriter | None = None
@@ -100,31 +102,3 @@ def _check_columns(names: list[str], columns: Sequence[pa.Array[Any]], expected:
 
 def _show(names: Sequence[str], types: Sequence[pa.DataType]) -> str:
     return "(" + ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=False)) + ")"
-
-
-def as_declared(column: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Return a column in its declared type, which may differ in nullability; a column of another type as it is.
-
-    Spark's type of `array(coalesce(v, 0))` excludes NULLs, and its type of the UNION with an `array(v)` includes them,
-    but a step may have rows of the first side only.
-    """
-    if column.type == kind or _nullable_inside(column.type) != _nullable_inside(kind):
-        return column
-    return column.cast(kind)
-
-
-def _nullable_inside(kind: pa.DataType) -> pa.DataType:
-    """Return a type that allows NULL everywhere inside its values."""
-    import pyarrow as pa
-
-    if pa.types.is_struct(kind):
-        return pa.struct([_nullable(kind.field(place)) for place in range(kind.num_fields)])
-    if pa.types.is_list(kind):
-        return pa.list_(_nullable(kind.value_field))
-    if pa.types.is_map(kind):
-        return pa.map_(_nullable(kind.key_field).with_nullable(False), _nullable(kind.item_field))
-    return kind
-
-
-def _nullable(field: pa.Field[Any]) -> pa.Field[Any]:
-    return field.with_type(_nullable_inside(field.type)).with_nullable(True)

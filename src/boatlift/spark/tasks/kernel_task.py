@@ -1,9 +1,11 @@
-"""Tasks of a unit with keyed state: they execute steps over one partition, and merge runs."""
+"""The tasks of a unit with a kernel: they execute steps over one partition, and merge runs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +15,24 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
-from boatlift.kernels.kernel import KeyedKernel
-from boatlift.kernels.step_state import NO_TIME, Answers, StepState, StepTime
-from boatlift.spark.tasks.barrier import RelayAddress
+from boatlift.kernels.kernel import Kernel
+from boatlift.kernels.loop.node import LoopNode
+from boatlift.kernels.network.node import Node
+from boatlift.kernels.step_state import (
+    ALONE,
+    NO_TIME,
+    NOT_KEPT,
+    Answers,
+    Exchange,
+    LoopCheckpoint,
+    StepState,
+    StepTime,
+)
+from boatlift.spark.tasks.barrier import RelayAddress, joined
 from boatlift.spark.tasks.divide import DividedBatches, read_pieces
 from boatlift.spark.tasks.inputs import by_input
-from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters, partition
+from boatlift.spark.tasks.loop_checkpoint_files import LoopCheckpointFiles
+from boatlift.spark.tasks.parameters import JobParameters, attempt, guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Output, Report, TaskReceipt, fresh_run, packed, stage_all
 from boatlift.state.codec import ValueCodec
 from boatlift.state.expiry import ExpiryColumn
@@ -64,20 +78,22 @@ def task_input(parameters: JobParameters) -> TaskInput:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyedTask:
-    """Executes consecutive steps of a unit with keyed state: runs the kernel over a step's rows and stages its output.
+class KernelTask:
+    """Executes consecutive steps of a unit: runs a kernel over a partition's rows, and stages its output.
 
     Attributes:
         output: The declared schema of the output.
         tasks: The number of partitions; partition i has the key groups g with g % tasks == i.
+        channels: The channels of the kernel, for later jobs of the step.
     """
 
-    kernel: KeyedKernel
+    kernel: Kernel
     output: pa.Schema
     token: int
     tasks: int
     outputs: tuple[Output, ...]
     folder: str
+    channels: tuple[Output, ...] = ()
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step, number = job_parameters(), partition()
@@ -102,12 +118,26 @@ class KeyedTask:
         clocks = given.clocks or [NO_TIME] * len(rows)
         answers = given.answers or [None] * len(rows)
         receipts = []
-        for time, clock, recorded, inputs in zip(step.times, clocks, answers, rows, strict=True):
-            asked = Answers(self.kernel.processor, recorded) if self.kernel.records_answers else None
-            receipt = self._step(time, clock, share, inputs, runs, asked)
-            for part, run in receipt.runs.items():
-                runs[part].append((run, str(Path(self.folder) / Path(run.name).name)))
-            receipts.append(receipt)
+        with self._exchange(given.barrier, share) as exchange:
+            for time, clock, recorded, inputs in zip(step.times, clocks, answers, rows, strict=True):
+                files: dict[str, str] = {}
+                asked = Answers(self.kernel.processor, recorded) if self.kernel.records_answers else None
+                state = StepState(
+                    {part: RunsOnDemand(runs[part], codec) for part, codec in self.kernel.parts.items()},
+                    partial(self._fresh_file, files),
+                    time,
+                    share,
+                    given.first and time == step.first,
+                    clock,
+                    exchange,
+                    checkpoints_of=partial(self._checkpoints, given.iterations, time, share),
+                    expiries=self.kernel.expiries,
+                    answers=asked,
+                    passed=given.passed,
+                )
+                receipts.append(receipt := self._step(inputs, state, files))
+                for part, run in receipt.runs.items():
+                    runs[part].append((run, str(Path(self.folder) / files[part])))
         return receipts
 
     def _rows_by_step(
@@ -117,31 +147,37 @@ class KeyedTask:
         return [by_input(each, tuple(self.kernel.inputs)) for each in by_step]
 
     def _step(
-        self,
-        time: int,
-        clock: StepTime,
-        share: Share,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        runs: Mapping[str, Sequence[LocatedRun]],
-        answers: Answers | None,
+        self, inputs: Mapping[str, Sequence[pa.RecordBatch]], state: StepState, files: Mapping[str, str]
     ) -> TaskReceipt:
-        files: dict[str, str] = {}
-
-        def write_to(part: str) -> Path:
-            files[part] = fresh_run(self.token)
-            return Path(self.folder) / files[part]
-
-        opened = {part: RunsOnDemand(runs[part], codec) for part, codec in self.kernel.parts.items()}
-        state = StepState(opened, write_to, time, share, clock=clock, expiries=self.kernel.expiries, answers=answers)
         made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
-        batches = [_declared(batch, self.output) for batch in made.batches]
-        replaced = [_declared(batch, self.output) for batch in made.replaced]
-        staged = stage_all(self.outputs, self.folder, self.token, time, share.residue, batches, replaced)
+        stage = partial(stage_all, folder=self.folder, token=self.token, time=state.time, partition=state.share.residue)
+        batches, replaced = ([_declared(each, self.output) for each in rows] for rows in (made.batches, made.replaced))
+        staged = stage(self.outputs, batches=batches, replaced=replaced)
+        left: dict[str, RunRef | None] = {}
+        for channel in self.channels:
+            rows = made.channels.get(channel.name)
+            left |= stage((channel,), batches=[] if rows is None else [rows])
         added = {part: msgspec.structs.replace(run, name=f"runs/{files[part]}") for part, run in made.runs.items()}
         rows_in = sum(batch.num_rows for batches in inputs.values() for batch in batches)
-        given = None if answers is None else answers.given
+        given = None if state.answers is None else state.answers.given
         return TaskReceipt(
-            share.residue, rows_in, made.rows, made.digest, staged, added, report=dict(made.report), answers=given
+            state.share.residue, rows_in, made.rows, made.digest, staged, added, left, dict(made.report), given
+        )
+
+    def _fresh_file(self, files: dict[str, str], part: str) -> Path:
+        files[part] = fresh_run(self.token)
+        return Path(self.folder) / files[part]
+
+    def _exchange(self, barrier: RelayAddress | None, share: Share) -> AbstractContextManager[Exchange]:
+        if barrier is None:
+            return nullcontext(ALONE)
+        return joined(barrier, share, Path(self.folder), self.token, attempt())
+
+    def _checkpoints(self, folder: str, time: int, share: Share, name: str, node: Node) -> LoopCheckpoint:
+        if not folder or not isinstance(node, LoopNode):
+            return NOT_KEPT
+        return LoopCheckpointFiles(
+            Path(folder), name, node.keep_every, self.kernel.processor, node.kept_codecs, time, share, self.token
         )
 
 

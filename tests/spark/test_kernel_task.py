@@ -13,7 +13,7 @@ from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.spark.tasks.divide import DivideTask, pieces_of
-from boatlift.spark.tasks.keyed_task import KeyedTask, LocatedRun, MergeTask, TaskInput
+from boatlift.spark.tasks.kernel_task import KernelTask, LocatedRun, MergeTask, TaskInput
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import Output, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
@@ -103,7 +103,7 @@ class Owner:
     def __init__(self, folder: Path, tasks: int) -> None:
         self.folder, self.tasks = folder, tasks
         outputs = tuple(Output(name, ArrowStager(LAYOUT.output_schema), name == "keyed") for name in ("all", "keyed"))
-        self.task = KeyedTask(KERNEL, LAYOUT.output_schema, 1, tasks, outputs, str(folder))
+        self.task = KernelTask(KERNEL, LAYOUT.output_schema, 1, tasks, outputs, str(folder))
         self.runs: list[LocatedRun] = []
 
     def run(self, times: range, rows: list[list[pa.RecordBatch]], pieces: Any) -> list[list[TaskReceipt]]:
