@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -23,11 +23,11 @@ from boatlift.kernels.network.join import JoinNode, OuterJoinNode
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
 from boatlift.kernels.network.not_in import NotInNode
 from boatlift.kernels.network.semi import Gives, SemiJoinNode
-from boatlift.kernels.network.top_n import TopNNode
+from boatlift.kernels.network.top_n import NumberedNode, Numbering, TopNNode
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
-from boatlift.state.arrangement.ordered import FirstRows, Order
+from boatlift.state.arrangement.ordered import FirstRows, Order, exact_codes
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import RunsOnDemand
 from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks
@@ -467,6 +467,50 @@ class TestFirstTwoPlaces(NodeLaws):
         (some_word,),
         lambda rows: of_each_key(rows, descending, 2, different=True),
     )
+
+
+def numbered(rows: Rows, after: int, last: int) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """Yield the rows of each key from a number on, by text ascending, then by number descending, NULL last."""
+
+    def place(row: tuple[Any, ...]) -> Any:
+        _, x, s = row[:3]
+        by_number = (2, 0.0) if x is None else (0, 0.0) if x == "NaN" else (1, -x)
+        return (s is not None, s or "", by_number)
+
+    for key in {row[0] for row in rows}:
+        mine = sorted((row for row in rows.elements() if row[0] == key), key=place)
+        yield from ((number, row[:3]) for number, row in enumerate(mine, 1) if after < number <= last)
+
+
+BY_TEXT = ((2, Order()), (1, Order(descending=True, nulls_first=False)))
+
+
+class TestNumbers(NodeLaws):
+    case = NodeCase(
+        NumberedNode(
+            "p", "OVER", SCORES, 1, Order(), FirstRows(3, ahead=0), numbering=Numbering(BY_TEXT, 0, (0, 1, 2), True)
+        ),
+        (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())]),),
+        (some_word,),
+        lambda rows: Counter((*row, number) for number, row in numbered(rows, 0, 3)),
+    )
+
+
+class TestLimitWithOffset(NodeLaws):
+    case = NodeCase(
+        NumberedNode("p", "LIMIT", SCORES, 1, Order(), FirstRows(3), numbering=Numbering(BY_TEXT, 1, (2, 1), False)),
+        (pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())]),),
+        (some_word,),
+        lambda rows: Counter((s, x) for _, (_, x, s) in numbered(rows, 1, 3)),
+    )
+
+
+def test_the_least_number_and_null_have_places_of_their_own() -> None:
+    column = pa.array([None, -(2**63), 2**63 - 1, None])
+    flags, codes = exact_codes(column, Order())
+    assert np.lexsort((codes, flags)).tolist() == [0, 3, 1, 2]
+    flags, codes = exact_codes(column, Order(descending=True, nulls_first=False))
+    assert np.lexsort((codes, flags)).tolist() == [2, 1, 0, 3]
 
 
 def test_of_rows_that_only_come_the_first_of_each_key_are_kept(tmp_path: Path) -> None:

@@ -33,6 +33,10 @@ FRAMES: dict[str, Frame] = {
     "filter behind": lambda df: df.selectExpr("k", "coalesce(v, -1) AS v").where("v <> 0").where("k < 4"),
     "explode": lambda df: df.select("k", F.explode("l").alias("e")).where("e IS NOT NULL OR k > 1"),
     "explode outer": lambda df: df.select("k", F.posexplode_outer("l")),
+    "windows": lambda df: df.select(
+        F.window(F.expr("timestamp_seconds(600 * k)"), "30 minutes", "10 minutes"), "s", "v"
+    ),
+    "windows of none": lambda df: df.select("k", F.window(F.expr("timestamp_seconds(v)"), "2 hours", "1 hour").start),
     "union": lambda df: df.select("k", "s").unionAll(df.where("v > 0").selectExpr("k + 10", "upper(s)")),
     "union of unions": lambda df: df.select("k").unionAll(df.select("k").unionAll(df.select("k"))).where("k > 1"),
     "struct": lambda df: df.selectExpr("1 AS _input", "struct(k, s) AS _input_1", "CAST(NULL AS STRUCT<a: INT>) AS z"),

@@ -37,3 +37,18 @@ def test_windows_of_processing_time_are_refused(
     write(case)
     with pytest.raises(bl.InvalidError, match=r"\[NOT_INCREMENTAL\] v0 uses current_timestamp\(\)"):
         bl.run(flow_of(case), "store", available_now=True, spark=spark)
+
+
+def test_small_steps_of_all_queries_but_two_go_round(
+    interpreting: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interpreting.sql(SIDE_INPUT)
+    case = Generated(tables(50, 1), list(QUERIES.values()))
+    monkeypatch.chdir(tmp_path)
+    write(case)
+    own_jobs = bl.plan(flow_of(case), spark=interpreting).own_jobs
+    names = dict(zip((f"v{number}" for number in range(len(QUERIES))), QUERIES, strict=True))
+    assert {names[view]: why for view, why in own_jobs.items()} == {
+        "q6": "rows do not pass Window one by one",
+        "q11": "rows do not pass Aggregate one by one",
+    }

@@ -393,6 +393,16 @@ class CatalystPlan:
             return None
         return int(below.limit()), self.kind(below.rankLikeFunction()) == "DenseRank"
 
+    def numbers_rows(self, window: Node) -> bool:
+        """Return whether a window has one column, `row_number()`."""
+        columns = items(window.windowExpressions())
+        functions = [each.child().windowFunction() for each in columns if self.kind(each) == "Alias"]
+        return len(columns) == 1 and [self.kind(each) for each in functions] == ["RowNumber"]
+
+    def rows_left_out(self, limits: Sequence[Node]) -> int:
+        """Return the number of rows that OFFSET leaves out."""
+        return sum(int(each.offsetExpr().eval(None)) for each in limits if self.kind(each) == "Offset")
+
     def row_limit(self, limits: Sequence[Node]) -> int | None:
         """Return the number of rows that LIMIT and OFFSET nodes take, given the uppermost first; None: all."""
         most: int | None = None

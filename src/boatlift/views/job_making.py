@@ -29,7 +29,7 @@ from boatlift.kernels.network.not_in import NotInNode
 from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.kernels.network.semi import KEYS, ROWS, SemiJoinNode
 from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode
-from boatlift.kernels.network.top_n import FIRST_ROWS, TopNNode
+from boatlift.kernels.network.top_n import FIRST_ROWS, NumberedNode, TopNNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.state.expiry import ExpiryColumn
@@ -310,7 +310,9 @@ class _JobMaking:
         column, order = stage.first.order
         feed = self._feed(job, flow, [*own, *keys, column])
         rows = self._named(own)
-        node = TopNNode(self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows)
+        given = self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows
+        numbering = stage.first.numbering
+        node = TopNNode(*given) if numbering is None else NumberedNode(*given, numbering=numbering)
         job.place(stage, node, [feed], expiries=_expiries(stage, {FIRST_ROWS: (0, own)}))
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import Layout
+from boatlift.kernels.network.top_n import Numbering
 from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
 from boatlift.views.bounds import Bounds, Expires
@@ -30,10 +31,12 @@ class FirstInOrder:
 
     Attributes:
         order: An expression over the columns of the input, and the order of its values.
+        numbering: The numbers of the rows, if they choose the result; None: Spark computes it from the first rows.
     """
 
     rows: FirstRows
     order: tuple[Expression, Order]
+    numbering: Numbering | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,8 +215,10 @@ class _Cutting:
                 limit = self._nodes.rank_limit(node)
                 if limit is None:
                     return self._stage((node,), (keys,), place)
-                order = self._nodes.sort_key(items(node.orderSpec())[0])
-                return self._first((node,), keys, place, FirstInOrder(FirstRows(*limit), order))
+                orders = items(node.orderSpec())
+                numbering = self._numbering(orders, node) if self._nodes.numbers_rows(node) else None
+                first = FirstInOrder(FirstRows(*limit), self._nodes.sort_key(orders[0]), numbering)
+                return self._first((node,), keys, place, first)
             case "GlobalLimit" | "Offset":
                 return self._limit(node)
             case "UnionLoop":
@@ -295,8 +300,26 @@ class _Cutting:
         place = "ORDER BY … LIMIT"
         if most is None or most > _MOST_FIRST:
             return self._stage(tuple(nodes), ((),), place)
-        order = self._nodes.sort_key(items(nodes[-1].order())[0])
-        return self._first(tuple(nodes), (), place, FirstInOrder(FirstRows(most), order))
+        orders = items(nodes[-1].order())
+        first = FirstInOrder(FirstRows(most), self._nodes.sort_key(orders[0]), self._numbering(orders, *nodes))
+        return self._first(tuple(nodes), (), place, first)
+
+    def _numbering(self, orders: Sequence[Expression], *nodes: Node) -> Numbering | None:
+        """Return the numbering of a window or a limit; None if the kernel cannot compare the rows."""
+        rows = self._nodes.output(nodes[-1].child())
+        places = {self._nodes.id(each): place for place, each in enumerate(rows)}
+        keys = [self._nodes.sort_key(each) for each in orders]
+        emits = self._nodes.kind(nodes[0]) == "Window"
+        wanted = rows if emits else self._nodes.output(nodes[0])
+        columns = [*(key for key, _ in keys), *wanted]
+        known = all(
+            self._nodes.kind(each) == "AttributeReference" and self._nodes.id(each) in places for each in columns
+        )
+        if not known or not all(map(self._nodes.has_place, rows)):
+            return None
+        order = tuple((places[self._nodes.id(key)], direction) for key, direction in keys)
+        after = 0 if emits else self._nodes.rows_left_out(nodes)
+        return Numbering(order, after, tuple(places[self._nodes.id(each)] for each in wanted), emits)
 
     def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:
         """Add a stage that needs only the first rows of a key, if the kernel supports their order."""

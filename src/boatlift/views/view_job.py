@@ -173,6 +173,7 @@ def layout_lines(job: ViewJob) -> Iterator[str]:
 
 _IN_IDENTITIES = {
     "RecomputeKeysNode(": "TouchedNode(",
+    "NumberedNode(": "FirstNode(",
     "TopNNode(": "FirstNode(",
     "most_iterations=": "most_rounds=",
     "Result.ALL_ITERATIONS": "Result.ALL_ROUNDS",

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from boatlift.kernels.loop.by_iteration import taken
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
+from boatlift.state.arrangement.arranged import Arranged, arranged
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.group import ranges
@@ -22,15 +22,6 @@ from boatlift.state.rows import KeyedRows
 V = TypeVar("V")
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-
-
-def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
-    """Return a change without duplicates and without weights of 0, in an order of its content; None if it is empty."""
-    if change is None or not len(change):
-        return None
-    codec = ArrangementCodec(schema)
-    rows = arranged(codec, change.columns, change.weights, key_hashes(change.columns, len(change)))
-    return ZSet(rows.values.rows, rows.values.weights) if len(rows) else None
 
 
 def negated(change: ZSet) -> ZSet:

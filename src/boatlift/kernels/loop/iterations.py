@@ -26,11 +26,11 @@ from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.node import AggregateNode
 from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
 from boatlift.kernels.loop.by_iteration import HeldRows, IterationCodec, as_run, at_iteration
-from boatlift.kernels.loop.changes import KeyedSum, StepChanges, consolidated, negated
+from boatlift.kernels.loop.changes import KeyedSum, StepChanges, negated
 from boatlift.kernels.loop.in_order import RowsInOrder
 from boatlift.kernels.network.distinct import DistinctNode
 from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
-from boatlift.kernels.network.node import Node, ZSet, concat
+from boatlift.kernels.network.node import Node, ZSet, concat, consolidated
 from boatlift.kernels.network.sides import arranged_side, by_nullity
 from boatlift.kernels.step_state import NamedRows, Runs, SavedIterations, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import Arranged, key_hashes

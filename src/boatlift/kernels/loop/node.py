@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from boatlift.errors import DataError
 from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
-from boatlift.kernels.loop.changes import consolidated, negated
+from boatlift.kernels.loop.changes import negated
 from boatlift.kernels.loop.circuit import Circuit, KeyedOperation
 from boatlift.kernels.loop.iterations import Iterations, iteration_parts, iterations_of
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, consolidated
 from boatlift.kernels.step_state import StepState, rows_of_share
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec

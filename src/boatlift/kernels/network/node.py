@@ -12,6 +12,8 @@ import pyarrow as pa
 
 from boatlift.errors import DataError
 from boatlift.kernels.step_state import StepState
+from boatlift.state.arrangement.arranged import arranged, key_hashes
+from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import shown
 from boatlift.storage.records.records import RunRef
@@ -45,6 +47,15 @@ def concat(changes: Sequence[ZSet]) -> ZSet | None:
         return there[0] if there else None
     columns = (pa.concat_arrays(columns) for columns in zip(*(change.columns for change in there), strict=True))
     return ZSet(tuple(columns), np.concatenate([change.weights for change in there]))
+
+
+def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
+    """Return a change without duplicates and without weights of 0, in an order of its content; None if it is empty."""
+    if change is None or not len(change):
+        return None
+    codec = ArrangementCodec(schema)
+    rows = arranged(codec, change.columns, change.weights, key_hashes(change.columns, len(change)))
+    return ZSet(rows.values.rows, rows.values.weights) if len(rows) else None
 
 
 @dataclass(frozen=True, slots=True)

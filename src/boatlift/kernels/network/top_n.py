@@ -1,25 +1,28 @@
-"""The node of the first rows of a key, for the general form of a result that depends only on these.
+"""Nodes of the first rows of a key, for a result that depends only on these.
 
-Examples are `row_number() <= 3` and ORDER BY … LIMIT. Spark computes the result from the first rows of the affected
-keys, before and after the step. So a step costs what it changes, and not all rows of a key.
+Examples are `rank() <= 3`, `row_number() <= 3` and ORDER BY … LIMIT. A step costs what it changes, and not all rows of
+a key. Rows that have numbers or a LIMIT are chosen by the node (`NumberedNode`). Other results are computed by Spark
+from the first rows of the affected keys, before and after the step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
+from boatlift.kernels.network.node import NodeOutput, ZSet, concat, consolidated, refuse_negative
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, exact_codes, order_codes, weights_held
 from boatlift.state.merge import filtered, merge_rows
 
 FIRST_ROWS = "rows"
+
+_NUMBER = pa.field("number", pa.int32(), nullable=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +112,59 @@ class TopNNode:
             pieces = [filtered(self._codec, rows, changed[keys.numbers(rows)]) for rows in found]
             results.append(concat([ZSet(rows.values.rows, rows.values.weights) for rows in pieces]))
         return tuple(results)
+
+
+@dataclass(frozen=True, slots=True)
+class Numbering:
+    """The numbers of the rows of a key, from 1 on.
+
+    Attributes:
+        order: The places of the columns of the order among those of the rows, each with its order. Rows with equal
+            values there are in the order of their content.
+        after: The rows up to this number are left out, as OFFSET says.
+        columns: The places of the emitted columns.
+        emitted: Whether the number is emitted, as the last column.
+    """
+
+    order: tuple[tuple[int, Order], ...]
+    after: int
+    columns: tuple[int, ...]
+    emitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedNode(TopNNode):
+    """The first rows of each key in the order of several columns, with their numbers or without."""
+
+    numbering: Numbering = field(kw_only=True, repr=False)
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        schema = pa.schema([self.rows.field(place) for place in self.numbering.columns])
+        return (schema.append(_NUMBER) if self.numbering.emitted else schema,)
+
+    def _of_changed_keys(
+        self, keys: KeyWords, sides: tuple[list[Arranged], list[Arranged]], differ: Arranged
+    ) -> tuple[ZSet | None, ...]:
+        del differ
+        pieces = [self._numbered(keys, rows, sign) for sign, side in zip((-1, 1), sides, strict=True) for rows in side]
+        return (consolidated(concat(pieces), *self.schemas),)
+
+    def _numbered(self, keys: KeyWords, rows: Arranged, sign: int) -> ZSet:
+        """Return the rows that a query takes of the first rows of some keys, each with a weight of 1 or −1."""
+        own, columns = keys.numbers(rows), rows.values.rows
+        content = [code for column in columns for code in exact_codes(column, Order())]
+        codes = [code for place, order in self.numbering.order for code in exact_codes(columns[place], order)]
+        order = np.lexsort((*reversed(content), *reversed(codes), own))
+        order = np.repeat(order, rows.values.weights[order])
+        starts = np.flatnonzero(np.diff(own[order], prepend=-1))
+        numbers = np.arange(1, len(order) + 1) - np.repeat(starts, np.diff(starts, append=len(order)))
+        taken = (numbers > self.numbering.after) & (numbers <= self.first.count)
+        at = pa.array(order[taken])
+        emitted = [columns[place].take(at) for place in self.numbering.columns]
+        if self.numbering.emitted:
+            emitted.append(pa.array(numbers[taken], pa.int32()))
+        return ZSet(tuple(emitted), np.full(len(at), sign, np.int64))
 
 
 def _taken_back(rows: Arranged) -> Arranged:

@@ -277,7 +277,15 @@ def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
         (values,) = items(node.generator().children())
         if _kind(values.dataType()) == "ArrayType":
             return [way.then(lambda *at, node=node: _generate(node, *at)) for way in _ways(node.child(), leaves)]
+    if kind == "Expand":
+        return [_expanded(node, way) for way in _ways(node.child(), leaves)]
     raise NotRowByRowError(f"rows do not pass {node.nodeName()} one by one")
+
+
+def _expanded(node: Any, way: _Way) -> _Way:
+    output = items(node.output())
+    nulls = way.nulls.difference(map(_id, output))
+    return _Way(way.leaf, (*way.layers, lambda *at: _expand(node, *at)), nulls)
 
 
 def _renamed(union: Any, child: Any, leaves: Collection[int]) -> list[_Way]:
@@ -310,13 +318,35 @@ def _project(columns: Sequence[Any], common: _Common, number: int, plan: Any) ->
     return common.logical.Project(_seq([*common.base, *(each for each in made if _id(each) not in base)]), plan)
 
 
+def _expand(node: Any, common: _Common, number: int, plan: Any) -> Any:
+    """Return a generator over an array with a struct for each of the rows that a row becomes."""
+    output = items(node.output())
+    names = [common.literal.apply(f"c{place}") for place in range(len(output))]
+    structs = [
+        common.expressions.CreateNamedStruct(_seq([part for pair in zip(names, each, strict=True) for part in pair]))
+        for each in map(items, items(node.projections()))
+    ]
+    row = common.alias(structs[0], "row").toAttribute()
+    explode = common.expressions.Explode(_one_for_others(common, number, common.expressions.CreateArray(_seq(structs))))
+    rows = common.logical.Generate(explode, _seq([]), False, common.none, _seq([row]), plan)
+    fields = [
+        common.alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())
+        for place, each in enumerate(output)
+    ]
+    return common.logical.Project(_seq([*common.base, *fields]), rows)
+
+
+def _one_for_others(common: _Common, number: int, values: Any) -> Any:
+    """Return an array that has one value for each row of other branches."""
+    default = common.literal.default(values.dataType().elementType())
+    one = common.expressions.CreateArray(_seq([default]), False)
+    return common.expressions.If(common.is_of(number), values, one)
+
+
 def _generate(node: Any, common: _Common, number: int, plan: Any) -> Any:
     """Return a generator over an array that yields one row for each row of other branches."""
     (values,) = items(node.generator().children())
-    default = common.literal.default(values.dataType().elementType())
-    one = common.expressions.CreateArray(_seq([default]), False)
-    chosen = common.expressions.If(common.is_of(number), values, one)
-    generator = node.generator().withNewChildren(_seq([chosen]))
+    generator = node.generator().withNewChildren(_seq([_one_for_others(common, number, values)]))
     return common.logical.Generate(generator, _seq([]), node.outer(), node.qualifier(), node.generatorOutput(), plan)
 
 

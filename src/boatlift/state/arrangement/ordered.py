@@ -12,10 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.column import Column, canonical_bits
+from boatlift.state.column import Column, canonical_bits, fits_codes
 from boatlift.state.group import grouped_sum, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.segment import Segment
@@ -48,6 +49,17 @@ def order_codes(column: pa.Array, order: Order) -> Ints:
         null = column.is_null().to_numpy(zero_copy_only=False)
         codes = np.where(null, _LEAST if order.nulls_first else _MOST, codes)
     return codes
+
+
+def exact_codes(column: pa.Array, order: Order) -> list[Ints]:
+    """Return two codes for each value, which together keep the order and distinguish different values of the column."""
+    null = column.is_null().to_numpy(zero_copy_only=False)
+    if fits_codes(column.type):
+        codes = order_codes(column, order)
+    else:
+        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+        codes = np.where(null, 0, -ranks if order.descending else ranks)
+    return [np.where(null, -1 if order.nulls_first else 1, 0), codes]
 
 
 def _ascending(column: pa.Array) -> Ints:
