@@ -105,10 +105,10 @@ VIEWS = {
     "hopping windows": "SELECT id, window(at, '2 minutes', '1 minute').start AS begins FROM rows WHERE id > 0",
 }
 
-OF_TWO_JOBS = ("view of two jobs", "two distinct", "numbered", "limit")
+OF_TWO_JOBS = ("view of two jobs", "two distinct", "numbered", "limit", "lookup")
 
 
-@pytest.mark.parametrize("kind", ["rows", "many", "keyed", "process", "window", "union", *VIEWS])
+@pytest.mark.parametrize("kind", ["rows", "many", "keyed", "process", "window", "union", "lookup", *VIEWS])
 def test_the_bits_are_those_of_a_job_a_step(
     spark: SparkSession, answered: list[int], bits: list[Any], kind: str
 ) -> None:
@@ -131,12 +131,21 @@ def test_the_bits_are_those_of_a_job_a_step(
         elif kind == "union":
             both = rows.union("both", rows.transform("odd", lambda df: df.where("id % 2 = 1")))
             both.group_by("item").agg("per", F.count("*").alias("n")).sink("out", bl.parquet(f"{folder}/out"))
+        elif kind == "lookup":
+            prices = flow.source("prices", bl.push("item STRING NOT NULL, price LONG", ack="stable"))
+            latest = prices.group_by("item").agg("latest", F.max("price").alias("price"))
+            odd = rows.transform("odd", lambda df: df.where("id % 3 <> 1"))
+            priced = odd.lookup("priced", of=latest.by("item"))
+            doubled = priced.transform("doubled", lambda df: df.selectExpr("id", "item", "of_price * 2 AS price"))
+            doubled.sink("out", bl.parquet(f"{folder}/out"))
         elif kind in VIEWS:
             flow.sql("view", VIEWS[kind]).sink("out", bl.parquet(f"{folder}/out"))
         else:
             rows.drop_duplicates("once", ["item"]).sink("out", bl.parquet(f"{folder}/out"))
         before = len(bits)
         with pushed(flow, spark, f"{folder}/store", long_running=long_running) as push:
+            if kind == "lookup":
+                flow.push("prices", [{"item": rows_of(0)[0]["item"], "price": 7}])
             for step in range(STEPS):
                 push(*rows_of(step))
                 if long_running and step == 2:
@@ -146,9 +155,10 @@ def test_the_bits_are_those_of_a_job_a_step(
     alone = run(long_running=False)
     assert not answered
     together = run(long_running=True)
-    assert set(answered) >= set(range(3, STEPS))
+    tables = int(kind == "lookup")  # a table's message is a step, too
+    assert set(answered) >= set(range(3 + tables, STEPS))
     assert sorted(together, key=str) == sorted(alone, key=str)
-    assert len({number for _, number, *_ in together}) == STEPS
+    assert len({number for _, number, *_ in together}) == STEPS + tables
     assert answered.count(STEPS - 1) == len({name for name, *_ in together}) or kind in OF_TWO_JOBS
 
 

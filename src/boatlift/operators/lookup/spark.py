@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -12,14 +13,15 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, MapType, StructF
 
 from boatlift.errors import InvalidError
 from boatlift.operators.lookup.operator import Lookup, Table
-from boatlift.operators.lookup.steps import LookupSteps
-from boatlift.operators.lookup.task import LookupTable, LookupTask
+from boatlift.operators.lookup.steps import LOOKS_UP, LookupSteps
+from boatlift.operators.lookup.task import ChannelLookupTask, LookupTable, LookupTask
 from boatlift.spark.compile.operator import Columns, Compiled, Kit
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
-from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
+from boatlift.spark.tasks.channels import ChannelTask
 from boatlift.storage.records.payloads import StepClock
 
 _NO_KEYS = ArrayType | StructType | MapType | FloatType | DoubleType
@@ -33,39 +35,40 @@ class CompiledLookup(Compiled, HasSteps):
     Attributes:
         lookup: The lookup.
         takes: The columns of the rows that it looks up for.
-        tables: The columns of each table's rows, by the lookup's name for it.
+        arrow: The same in tasks.
+        task: Looks up.
     """
 
     opaque: ClassVar[bool] = True
 
     lookup: Lookup
     takes: Columns
-    tables: dict[str, pa.Schema]
+    arrow: pa.Schema
+    task: LookupTask
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the rows with the columns of the tables; see `Compiled.frame`.
 
         Args:
             inputs: The rows, without the tables.
-            clock: Not used.
-            state: The files of each table's messages, by the lookup's name for the table.
+            clock, state: Not used.
         """
-        del clock
+        del clock, state
         rows = inputs[0]
         assert rows is not None
-        files = {} if state is None else state
-        tables = tuple(
-            LookupTable(table.name, table.keys, self.tables[table.name], files.get(table.name, ()))
-            for table in self.lookup.tables
-        )
-        return map_in_arrow(rows, self.takes.names, LookupTask(self.lookup.name, tables), self.columns.schema)
+        return map_in_arrow(rows, self.takes.names, self.task, self.columns.schema)
+
+    def looked_up(self, unit: CompiledUnit, step: SmallStep) -> DataFrame:
+        """Return the unit's rows from those that an earlier job of the step has left for the lookup."""
+        task = ChannelLookupTask(ChannelTask(unit.name, LOOKS_UP, None), self.task)
+        return unit.frame({self.lookup.name: step.frame_of(task, self.columns.schema)}, StepClock(0, 0))
 
     def small_frames(self, unit: CompiledUnit, rows: Mapping[str, DataFrame], empty: Empty) -> Iterator[DataFrame]:
-        del unit, rows, empty
-        raise NotRowByRowError("it looks rows up in a task of its own")
+        yield unit.below(rows, StepClock(0, 0))
+        yield self.looked_up(unit, SmallStep(rows, None, lambda _, columns: empty(columns)))
 
     def steps(self, unit: CompiledUnit, jobs: Jobs) -> LookupSteps:
-        return LookupSteps(unit, jobs, self.lookup)
+        return LookupSteps(unit, jobs, self.lookup, self.arrow, partial(self.looked_up, unit))
 
 
 def compile_lookup(operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> CompiledLookup:
@@ -95,7 +98,14 @@ def compile_lookup(operator: Lookup, inputs: Sequence[Columns], kit: Kit) -> Com
         columns=Columns(operator.name, StructType(fields)),
         lookup=operator,
         takes=takes,
-        tables={table.name: kit.arrow(there) for table, there in zip(operator.tables, others, strict=True)},
+        arrow=kit.arrow_of(takes.schema),
+        task=LookupTask(
+            operator.name,
+            tuple(
+                LookupTable(table.name, table.keys, kit.arrow(there))
+                for table, there in zip(operator.tables, others, strict=True)
+            ),
+        ),
     )
 
 

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import takewhile
+from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from boatlift.dataflow import RowKind
 from boatlift.operators.lookup.operator import Lookup, Table
-from boatlift.operators.lookup.task import put_together
+from boatlift.operators.lookup.task import message_channel, put_together
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
+from boatlift.spark.jobs.members import needed_by_expressions
+from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
+from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.steps import Steps
-from boatlift.spark.tasks.stage import TaskReceipt
-from boatlift.storage.records.payloads import RunsPayload, payload_of, runs_of, to_json
+from boatlift.spark.jobs.told_rows import ToldInputs
+from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
+from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 from boatlift.storage.records.records import RunRef
 
 PutTogether = Callable[[Sequence[Sequence[RunRef]], bool], RunRef]
@@ -72,18 +82,41 @@ def _rows(message: Sequence[RunRef]) -> int:
     return sum(run.rows for run in message)
 
 
+LOOKS_UP = "looks up"
+"""The channel from the job below a lookup to the one that looks up, in rounds of the long-running job."""
+
+_BELOW, _ABOVE = 0, 1
+
+
 class LookupSteps(Steps):
     """Steps of a lookup, each of one message, in the order in which messages arrive.
+
+    A step has one job. In rounds it has two: the rows of the first are looked up as the second one reads them.
 
     Args:
         unit: The unit.
         jobs: The dataflow's jobs.
         lookup: The operator.
+        takes: The columns of the rows that are looked up, in tasks.
+        looked_up: Makes the frame of the second job of a small step.
     """
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, lookup: Lookup) -> None:
+    def __init__(
+        self,
+        unit: CompiledUnit,
+        jobs: Jobs,
+        lookup: Lookup,
+        takes: pa.Schema,
+        looked_up: Callable[[SmallStep], DataFrame],
+    ) -> None:
         self._unit, self._jobs = unit, jobs
         self._tables = {edge_name(table.upstream, unit.name): table for table in lookup.tables}
+        self._takes, self._looked_up = takes, looked_up
+        cacheable = unit.unit.deterministic and not unit.of_step
+        # A step goes round with both of its jobs or with none.
+        self._goes_round = jobs.long_running is not None and needed_by_expressions(unit, jobs.spark) is None
+        in_rounds = [self._below, self._above] if self._goes_round else []
+        self._cache = PlanCache(unit, jobs, [self._whole], in_rounds) if cacheable else None
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many messages of tables come first: these need no job."""
@@ -120,13 +153,62 @@ class LookupSteps(Steps):
         """Run the job of a step: the lookup, and the transforms around it."""
         jobs, unit = self._jobs, self._unit
         jobs.inputs.verify_recorded((take,))
-        rows, _ = jobs.inputs.rows(jobs.spark, unit, take)
-        files = {table.name: self._files(state, table.name) for table in self._tables.values()}
-        frame = unit.frame(rows, clock_of(take), files)
-        (receipts,) = jobs.planner.staging(unit, frame, take.number).run()
+        messages = {
+            message_channel(table.name, number): [str(jobs.inputs.path(run)) for run in message]
+            for table in self._tables.values()
+            for number, message in enumerate(runs_of_table(state, table.name))
+        }
+        try:
+            receipts = self._planned(take, messages)
+        except BaseException:
+            if self._cache is not None:
+                self._cache.forget()
+            raise
         jobs.inputs.verify(unit.name, (take,))
         return receipts
 
-    def _files(self, state: Any, table: str) -> tuple[tuple[str, ...], ...]:
-        messages = runs_of_table(state, table)
-        return tuple(tuple(str(self._jobs.inputs.path(run)) for run in message) for message in messages if message)
+    def _planned(self, take: StepInput, messages: Mapping[str, Sequence[str]]) -> Sequence[TaskReceipt]:
+        jobs, unit, cache = self._jobs, self._unit, self._cache
+        sent = jobs.inputs.sent(take)
+        weight = jobs.inputs.weight(sent)
+        named = None if cache is None else cache.named(sent, weight)
+        plan = None
+        if cache is not None and named is not None:
+            small = self._goes_round and weight <= LONG_RUNNING_BYTES
+            if small and (made := self._in_rounds(cache, take.number, named, messages)) is not None:
+                return made
+            plan = cache.of(take.number, sent, named, state=True)
+        if plan is None:
+            rows, _ = jobs.inputs.rows(jobs.spark, unit, take)
+            frame = jobs.planner.staged(unit, unit.frame(rows, clock_of(take)))
+            plan = StepPlan(frame, jobs.planner.parameters(take.number, state=True))
+        (receipts,) = plan.run(channels=messages)
+        return receipts
+
+    def _in_rounds(
+        self, cache: PlanCache, number: int, named: ToldInputs, messages: Mapping[str, Sequence[str]]
+    ) -> list[TaskReceipt] | None:
+        """Run both jobs in rounds; return None if a round does not take one of them."""
+        below = cache.in_round(number, named, job=_BELOW).in_round({})
+        if below is None:
+            return None
+        files = [str(self._jobs.inputs.path(run)) for each in below if (run := each.staged[LOOKS_UP]) is not None]
+        try:
+            above = cache.in_round(number, ToldInputs(b"", {}), job=_ABOVE)
+            return above.in_round({**messages, LOOKS_UP: files} if files else messages)
+        finally:
+            for file in files:
+                Path(file).unlink(missing_ok=True)
+
+    def _whole(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
+        frame = self._unit.frame(step.rows, StepClock(0, 0))
+        return self._jobs.planner.staged(self._unit, frame, None, last_stage)
+
+    def _below(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
+        planner, unit = self._jobs.planner, self._unit
+        outputs = (Output(LOOKS_UP, ArrowStager(self._takes), upserts=False),)
+        task = StageTask(unit.name, planner.token, outputs, str(planner.scratch))
+        return planner.staged(unit, unit.below(step.rows, StepClock(0, 0)), task, last_stage, self._takes)
+
+    def _above(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
+        return self._jobs.planner.staged(self._unit, self._looked_up(step), None, last_stage)

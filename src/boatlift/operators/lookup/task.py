@@ -6,9 +6,10 @@ table must fit into a worker's memory, like a table that Spark broadcasts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ import pyarrow as pa
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.errors import DataError, UnavailableError
 from boatlift.operators.lookup.operator import Table
-from boatlift.spark.tasks.parameters import guarded
+from boatlift.spark.tasks.channels import ChannelTask
+from boatlift.spark.tasks.kernel_task import task_input
+from boatlift.spark.tasks.parameters import JobParameters, guarded, job_parameters
 from boatlift.spark.tasks.stage import fresh_run, measured
 from boatlift.storage.records.records import RunRef
 
@@ -93,19 +96,28 @@ TABLES_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A table at the arrival of a message.
+    """A table, whose messages the job's input file names.
 
     Attributes:
         name: The lookup's name for the table, and the prefix of its columns in the result.
         keys: The columns by which rows are found.
         columns: The table's columns, the keys among them.
-        messages: The files of each message of the table, in order of arrival.
     """
 
     name: str
     keys: tuple[str, ...]
     columns: pa.Schema
-    messages: Messages
+
+    def newest(self, channels: Mapping[str, Sequence[str]]) -> pa.Table:
+        """Return the rows that hold at the arrival of the step's message."""
+        named = (channels.get(message_channel(self.name, number)) for number in count())
+        messages = tuple(tuple(files) for files in takewhile(lambda files: files is not None, named) if files)
+        return _newest_of(messages, self.keys, self.name) if messages else self.columns.empty_table()
+
+
+def message_channel(table: str, number: int) -> str:
+    """Return the name by which a job's input file has the files of a message of a table, in order of arrival."""
+    return f"message {number} of {table}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +136,25 @@ class LookupTask:
         came = [batch for batch in batches if batch.num_rows]
         if not came:
             return []
-        rows = pa.Table.from_batches(came)
+        rows, channels = pa.Table.from_batches(came), task_input(job_parameters()).channels
         for table in self.tables:
-            rows = looked_up(rows, _newest(table), table.keys, f"{table.name}_")
+            rows = looked_up(rows, table.newest(channels), table.keys, f"{table.name}_")
         return list(rows.combine_chunks().to_batches())
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelLookupTask:
+    """Adds the columns of tables to the rows of a channel (a `ParameterizedTask`)."""
+
+    channel: ChannelTask
+    lookup: LookupTask
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from guarded(self.lookup.processor, lambda: self.lookup.run(self.channel(batches)))
+
+    def is_named(self, parameters: JobParameters) -> bool:
+        """Return whether the input file of a step's job names files of the channel."""
+        return self.channel.is_named(parameters)
 
 
 def put_together(
@@ -182,8 +209,3 @@ def _read(place: str) -> pa.Table:
 def _newest_of(messages: Messages, keys: tuple[str, ...], name: str) -> pa.Table:
     # Run names are never used twice, so the merged rows of some runs stay the same.
     return newest_rows([_message(files) for files in messages], keys, name, all_known=True)
-
-
-def _newest(table: LookupTable) -> pa.Table:
-    messages = tuple(files for files in table.messages if files)
-    return _newest_of(messages, table.keys, table.name) if messages else table.columns.empty_table()

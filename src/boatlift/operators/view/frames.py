@@ -27,7 +27,7 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
-from boatlift.spark.tasks.channels import NetTask
+from boatlift.spark.tasks.channels import ChannelTask, NetTask
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef
 from boatlift.views.catalyst_plan import CatalystPlan
@@ -147,7 +147,7 @@ class ViewFrames:
             raise NotRowByRowError("it has a loop")
 
         def read(name: str, columns: StructType) -> DataFrame:
-            return step.channel(name, with_weight(columns))
+            return step.frame_of(ChannelTask(self._unit.name, name, None), with_weight(columns))
 
         there = self._channels if step.channels is None else step.channels
         streams = self.weighted(step.rows, StepClock(0, 0))

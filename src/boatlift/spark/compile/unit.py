@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -105,7 +105,8 @@ class CompiledUnit:
         """Return the frame of the unit's rows at a step; with keyed state, of the kernel's input.
 
         Args:
-            rows: The rows of each source and unit with a message at the step.
+            rows: The rows of each source and unit with a message at the step; or the rows of an operator of the unit,
+                instead of those below it.
             clock, state: As for `Compiled.frame`.
 
         Raises:
@@ -123,6 +124,16 @@ class CompiledUnit:
             each if isinstance(each, str) else each.operator.name: _columns(each, self.leaves, self.operators)
             for each in self.unit.body.inputs
         }
+
+    def below(self, rows: Mapping[str, DataFrame], clock: StepClock) -> DataFrame:
+        """Return the rows of the first input of the operator with the unit's state; arguments as for `frame`."""
+        keeper, compiled = self.unit.keeper, self.decisive
+        assert keeper is not None
+        assert compiled is not None
+        part = next(each for each in _parts(self.unit.body) if each.operator.name == keeper.name)
+        frame = self._input(part.inputs[0], compiled, rows, clock, None, {})
+        assert frame is not None
+        return frame
 
     def taken(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
         """Return the rows of each input of the unit's top operator, by name; inputs without a message are left out.
@@ -147,6 +158,8 @@ class CompiledUnit:
         """Return the rows of a part; None if it has no message at the step."""
         if isinstance(part, str):
             return rows.get(part)
+        if part.operator.name in rows:
+            return rows[part.operator.name]
         compiled = self.operators[part.operator.name]
         if compiled.row_wise:
             return self._run(part, rows, clock, state, shapes)
@@ -200,6 +213,13 @@ class CompiledUnit:
                 f"{name} builds another plan now than when this process began, so a replay would differ: let its "
                 "functions depend on nothing that changes while it runs",
             )
+
+
+def _parts(body: Part | str) -> Iterator[Part]:
+    if isinstance(body, Part):
+        yield body
+        for each in body.inputs:
+            yield from _parts(each)
 
 
 def _columns(part: Part | str, leaves: Mapping[str, Columns], operators: Mapping[str, Compiled]) -> Columns:

@@ -47,10 +47,11 @@ def needs_own_jobs(unit: CompiledUnit, plan: Plan) -> str | None:
 
 def long_running(units: Mapping[str, CompiledUnit], plan: Plan, spark: SparkSession) -> dict[str, str | None]:
     """Return for each unit why steps of it have jobs of their own, whatever the number of slots; None if none have."""
-    return {name: needs_own_jobs(unit, plan) or _needed_by_expressions(unit, spark) for name, unit in units.items()}
+    return {name: needs_own_jobs(unit, plan) or needed_by_expressions(unit, spark) for name, unit in units.items()}
 
 
-def _needed_by_expressions(unit: CompiledUnit, spark: SparkSession) -> str | None:
+def needed_by_expressions(unit: CompiledUnit, spark: SparkSession) -> str | None:
+    """Return why a unit's expressions cannot be computed in the long-running job; None if they can."""
     leaves: set[int] = set()
 
     def empty(schema: StructType) -> DataFrame:
@@ -104,7 +105,9 @@ class Members:
             return frame
 
         make(frame_of, last_stage)
-        self.sources.append(tuple(self._rows(task, schema, leaf, branches) for leaf, (task, schema) in leaves.items()))
+        read = {each.leaf for each in branches}
+        rows = (self._rows(*leaves[leaf], leaf, branches) for leaf in leaves if leaf in read)
+        self.sources.append(tuple(rows))
 
     def _rows(self, task: ParameterizedTask, schema: StructType, leaf: int, branches: Sequence[Branch]) -> LeafRows:
         readers = tuple((each.rows.number, each.registers) for each in branches if each.leaf == leaf)

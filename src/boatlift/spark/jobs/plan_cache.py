@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from boatlift.dataflow import FrameOfTask
 from boatlift.spark.compile.unit import CompiledUnit
@@ -21,7 +20,6 @@ from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
 from boatlift.spark.plans.catalyst import has_one_stage
-from boatlift.spark.tasks.channels import ChannelTask
 
 MOST_PLANS = 64
 """The number of cached plans of a unit; a unit that reads many others may take rows of other ones at each step."""
@@ -34,12 +32,12 @@ class SmallStep:
     Attributes:
         rows: The rows of the sources and units that have some.
         channels: The channels of the step's earlier jobs that have rows; None: any may have some.
-        channel: Returns the rows of a channel, with given columns.
+        frame_of: Returns the rows of a task, such as `ChannelTask`, with given columns.
     """
 
     rows: Mapping[str, DataFrame]
     channels: frozenset[str] | None
-    channel: Callable[[str, StructType], DataFrame]
+    frame_of: FrameOfTask
 
 
 Small = Callable[[SmallStep, LastStage | None], DataFrame | None]
@@ -56,9 +54,12 @@ class PlanCache:
     Args:
         unit: A unit whose plan has no values of a step.
         small: Makes the frame of each job of a step.
+        in_rounds: The same for the jobs of a step in the long-running job, if these are others.
     """
 
-    def __init__(self, unit: CompiledUnit, jobs: Jobs, small: Sequence[Small]) -> None:
+    def __init__(
+        self, unit: CompiledUnit, jobs: Jobs, small: Sequence[Small], in_rounds: Sequence[Small] | None = None
+    ) -> None:
         self._unit, self._inputs, self._planner, self._small = unit, jobs.inputs, jobs.planner, small
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
@@ -67,7 +68,7 @@ class PlanCache:
         self._job = None if needs_own_jobs(unit, jobs.plan) else jobs.long_running
         self._in_round = [
             None if self._job is None else self._job.add(unit.name, partial(self._long_running_frame, each))
-            for each in small
+            for each in (small if in_rounds is None else in_rounds)
         ]
 
     def named(self, sent: Sent, weight: int) -> ToldInputs | None:
@@ -122,6 +123,11 @@ class PlanCache:
         in_round = self._in_round[job] if long_running else None
         return StepPlan(frame, parameters, channels=named.channels, long_running=in_round)
 
+    def in_round(self, number: int, named: ToldInputs, *, job: int) -> StepPlan:
+        """Return the plan of a job of a step that only a round of the long-running job executes."""
+        parameters = self._planner.parameters(number, named.sources, state=True)
+        return StepPlan(None, parameters, channels=named.channels, long_running=self._in_round[job])
+
     def forget(self) -> None:
         """Drop all plans after a failed run, because Spark keeps some failures with a plan."""
         with self._making:
@@ -134,22 +140,15 @@ class PlanCache:
             if key not in self._frames:
                 if len(self._frames) == MOST_PLANS:
                     self._frames.clear()
-                made = self._small[job](SmallStep(self._told.frames(names), channels, self._channel), None)
+                made = self._small[job](SmallStep(self._told.frames(names), channels, self._told.in_one_task), None)
                 if made is not None and not has_one_stage(made):
                     self._planned_anew.add(names)
                     return None
                 self._frames[key] = made
             return self._frames[key]
 
-    def _channel(self, name: str, columns: StructType) -> DataFrame:
-        return self._told.in_one_task(ChannelTask(self._unit.name, name, None), columns)
-
     def _long_running_frame(self, small: Small, frame_of: FrameOfTask, last_stage: LastStage) -> DataFrame:
         rows = {leaf: self._told.over(leaf, frame_of) for leaf in self._unit.leaves}
-
-        def channel(name: str, columns: StructType) -> DataFrame:
-            return frame_of(ChannelTask(self._unit.name, name, None), columns)
-
-        frame = small(SmallStep(rows, None, channel), last_stage)
+        frame = small(SmallStep(rows, None, frame_of), last_stage)
         assert frame is not None
         return frame

@@ -126,22 +126,52 @@ class StepPlan:
         context = self.frame.sparkSession.sparkContext
         with ExitStack() as running:
             barrier = running.enter_context(BarrierTasks(self.barrier, context).running()) if self.barrier else None
-            if input_file := self.parameters.input_file:
-                runs = {part: list(runs) for part, runs in held.items()}
-                left = {name: list(files) for each in (self.channels, channels) for name, files in each.items()}
-                task_input = TaskInput(
-                    runs, self.pieces, first, left, list(clocks), barrier, iterations, list(answers), dict(passed)
+            self._write_input(
+                TaskInput(
+                    {part: list(runs) for part, runs in held.items()},
+                    self.pieces,
+                    first,
+                    {name: list(files) for each in (self.channels, channels) for name, files in each.items()},
+                    list(clocks),
+                    barrier,
+                    iterations,
+                    list(answers),
+                    dict(passed),
                 )
-                try:
-                    Path(input_file).write_bytes(msgspec.msgpack.encode(task_input))
-                except OSError as error:
-                    raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
+            )
             running.callback(self.discard)
-            reports = [_REPORTS.decode(each) for each in self._reports(self.frame)]
-        if any(report.parameters != self.parameters for report in reports):
-            raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
+            reports = [self._checked(each) for each in self._reports(self.frame)]
         receipts = sorted((report.receipts for report in reports), key=lambda made: made[0].partition)
         return [list(made) for made in zip(*receipts, strict=True)] if receipts else [[] for _ in self.parameters.times]
+
+    def in_round(self, channels: Mapping[str, Sequence[str]]) -> list[TaskReceipt] | None:
+        """Run the job in a round of the long-running job; return None if no round takes it.
+
+        Args:
+            channels: The files of each further channel that its task reads.
+        """
+        if self.long_running is None:
+            return None
+        every = {name: list(files) for each in (self.channels, channels) for name, files in each.items()}
+        self._write_input(TaskInput({}, None, channels=every))
+        try:
+            report = self.long_running(self.parameters)
+        finally:
+            self.discard()
+        return None if report is None else self._checked(report).receipts
+
+    def _write_input(self, given: TaskInput) -> None:
+        if input_file := self.parameters.input_file:
+            try:
+                Path(input_file).write_bytes(msgspec.msgpack.encode(given))
+            except OSError as error:
+                raise UnavailableError("STORE_FAILED", f"cannot write {input_file}: {error}") from error
+
+    def _checked(self, packed: bytes) -> Report:
+        report: Report = _REPORTS.decode(packed)
+        if report.parameters != self.parameters:
+            raise InternalError("INTERNAL", f"tasks of step {self.parameters.first} ran another one: please report it")
+        return report
 
     def _reports(self, frame: DataFrame) -> list[bytes]:
         if self.long_running is not None and (report := self.long_running(self.parameters)) is not None:
@@ -215,15 +245,18 @@ class StepPlanner:
         frame: DataFrame,
         task: ArrowTask | None = None,
         last_stage: LastStage | None = None,
+        output: pa.Schema | None = None,
     ) -> DataFrame:
         """Return the planned frame of a step that stages its rows.
 
         Args:
             task: Processes the rows and their hashes; by default it stages them.
+            output: The columns of the frame; by default those of the unit's output.
             last_stage: Makes the last stage; by default that of a job for one step.
         """
-        columns = unit.output.names
-        parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in unit.output)
+        output = unit.output if output is None else output
+        columns = output.names
+        parts = ", ".join(f"isnull({quoted(each.name)}), {_hashable(each)}" for each in output)
         frame = frame.selectExpr("*", f"xxhash64({parts}) AS {ROW_HASH}")
         return (last_stage or one_job)(frame, [*columns, ROW_HASH], task or self.stage_task(unit))
 
