@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from support.rows.event_time import drawn_steps
 
-__all__ = ["make_events", "sees_the_same_steps"]
+__all__ = ["STEPS", "make_events", "sees_the_same_steps", "steps_of_files"]
 
 SINKS = ("late", "windows", "first", "silent", "counts", "walks", "kept", "sessions")
 STEPS = 10
@@ -25,11 +25,11 @@ def make_events(folder: Path) -> None:
 def sees_the_same_steps(folder: Path, undisturbed: Path) -> None:
     """Every step of every sink has the rows that it has in an undisturbed run, in the same order."""
     for sink in SINKS:
-        expected = _steps(undisturbed / sink)
+        expected = steps_of_files(undisturbed / sink)
         assert len(expected) == STEPS
         assert sum(map(len, expected.values())) >= 4, f"{sink} has rows"
-        assert _steps(folder / sink) == expected
+        assert steps_of_files(folder / sink) == expected
 
 
-def _steps(folder: Path) -> dict[str, list[dict[str, Any]]]:
+def steps_of_files(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return {path.name: pq.read_table(path).to_pylist() for path in sorted(folder.glob("*.parquet"))}
