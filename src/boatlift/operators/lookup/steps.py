@@ -19,10 +19,9 @@ from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.members import needed_by_expressions
 from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
-from boatlift.spark.jobs.planner import LastStage, StepPlan
+from boatlift.spark.jobs.planner import LastStage
 from boatlift.spark.jobs.steps import Steps
 from boatlift.spark.jobs.told_rows import ToldInputs
 from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
@@ -170,18 +169,16 @@ class LookupSteps(Steps):
     def _planned(self, take: StepInput, messages: Mapping[str, Sequence[str]]) -> Sequence[TaskReceipt]:
         jobs, unit, cache = self._jobs, self._unit, self._cache
         sent = jobs.inputs.sent(take)
-        weight = jobs.inputs.weight(sent)
-        named = None if cache is None else cache.named(sent, weight)
+        named = None if cache is None else cache.named(sent, jobs.inputs.weight(sent))
         plan = None
         if cache is not None and named is not None:
-            small = self._goes_round and weight <= LONG_RUNNING_BYTES
-            if small and (made := self._in_rounds(cache, take.number, named, messages)) is not None:
+            goes_round = named.small and self._goes_round
+            if goes_round and (made := self._in_rounds(cache, take.number, named, messages)) is not None:
                 return made
-            plan = cache.of(take.number, sent, named, state=True)
+            plan = cache.of(take.number, named, state=True)
         if plan is None:
             rows, _ = jobs.inputs.rows(jobs.spark, unit, take)
-            frame = jobs.planner.staged(unit, unit.frame(rows, clock_of(take)))
-            plan = StepPlan(frame, jobs.planner.parameters(take.number, state=True))
+            plan = jobs.planner.staging(unit, unit.frame(rows, clock_of(take)), take.number, state=True)
         (receipts,) = plan.run(channels=messages)
         return receipts
 
@@ -194,7 +191,7 @@ class LookupSteps(Steps):
             return None
         files = [str(self._jobs.inputs.path(run)) for each in below if (run := each.staged[LOOKS_UP]) is not None]
         try:
-            above = cache.in_round(number, ToldInputs(b"", {}), job=_ABOVE)
+            above = cache.in_round(number, ToldInputs(named.senders, b"", {}), job=_ABOVE)
             return above.in_round({**messages, LOOKS_UP: files} if files else messages)
         finally:
             for file in files:

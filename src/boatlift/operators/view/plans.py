@@ -20,7 +20,6 @@ from boatlift.kernels.network.node import Node
 from boatlift.operators.view.frames import NOTHING, TriedInputs, ViewFrames, with_weight
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import KeyedJob, LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs
@@ -41,7 +40,6 @@ class ViewStep:
 
     Attributes:
         number: Its number.
-        sent: Its messages, by the source or unit of each; one without a message is left out.
         weight: The approximate bytes of its input.
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
@@ -55,7 +53,6 @@ class ViewStep:
     """
 
     number: int
-    sent: Sent
     weight: int
     clock: StepClock
     held: dict[str, list[RunRef]]
@@ -127,11 +124,9 @@ class ViewPlans:
         if step.named is not None and self._cache is not None and not net:
             cached = self._cache.of(
                 step.number,
-                step.sent,
                 step.named,
                 job=self._numbers[id(job)],
                 channels=step.there,
-                long_running=step.weight <= LONG_RUNNING_BYTES,
                 state=not self._query.only_appends,
             )
         return cached or self._made_anew(job, step, net=net, tried=tried)
@@ -158,7 +153,7 @@ class ViewPlans:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
         divided = not (planner.fits_one_task(step.weight) or is_one_task(job))
-        told = None if step.named is None or self._cache is None else self._cache.frames(step.sent)
+        told = None if step.named is None or self._cache is None else self._cache.frames(step.named)
         streams = self._frames.weighted(step.rows() if told is None else told, step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._channel_of_parameters

@@ -146,7 +146,7 @@ class ViewSteps(Steps):
         rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
         first = state is None
         named = self._plans.named(sent, weight, first=first)
-        step = ViewStep(take.number, sent, weight, clock_of(take), self._state.held(state), first, rows, named)
+        step = ViewStep(take.number, weight, clock_of(take), self._state.held(state), first, rows, named)
         step.passed = self._times.passed(self._times.watermarks_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)

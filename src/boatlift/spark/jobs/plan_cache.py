@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from boatlift.dataflow import FrameOfTask
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.members import needs_own_jobs
 from boatlift.spark.jobs.planner import LastStage, StepPlan
 from boatlift.spark.jobs.told_rows import Sent, ToldInputs, ToldRows
@@ -61,6 +62,7 @@ class PlanCache:
         self, unit: CompiledUnit, jobs: Jobs, small: Sequence[Small], in_rounds: Sequence[Small] | None = None
     ) -> None:
         self._unit, self._inputs, self._planner, self._small = unit, jobs.inputs, jobs.planner, small
+        self._goes_round_alike = in_rounds is None
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
         self._planned_anew: set[frozenset[str]] = set()
@@ -87,40 +89,36 @@ class PlanCache:
             if self._job is not None:
                 self._job.make_room()
             return None
-        return None if frozenset(sent) in self._planned_anew else self._told.of(sent)
+        told = None if frozenset(sent) in self._planned_anew else self._told.of(sent)
+        return None if told is None else replace(told, small=weight <= LONG_RUNNING_BYTES)
 
-    def frames(self, sent: Sent) -> Mapping[str, DataFrame]:
-        """Return the frames of the rows that `named` parameters name."""
-        return self._told.frames(sent)
+    def frames(self, named: ToldInputs) -> Mapping[str, DataFrame]:
+        """Return the frames of the rows that parameters name."""
+        return self._told.frames(named.senders)
 
     def of(
         self,
         number: int,
-        sent: Sent,
         named: ToldInputs,
         *,
         job: int = 0,
         channels: frozenset[str] = frozenset(),
-        long_running: bool = False,
         state: bool,
     ) -> StepPlan | None:
         """Return the cached plan of a job of a step; None if Spark cannot run such a plan a second time.
 
         Args:
             number: The step's number.
-            sent: Its messages.
             named: Its parameters.
             job: The number of the job within the step.
             channels: The channels of the step's earlier jobs that have rows.
-            long_running: Whether the step is small enough for the long-running job.
             state: Whether the tasks read runs of the state, or channels.
         """
-        names = frozenset(sent)
-        frame = self._kept(job, names, channels)
-        if names in self._planned_anew:
+        frame = self._kept(job, named.senders, channels)
+        if named.senders in self._planned_anew:
             return None
         parameters = self._planner.parameters(number, named.sources, state=state or bool(named.channels))
-        in_round = self._in_round[job] if long_running else None
+        in_round = self._in_round[job] if named.small and self._goes_round_alike else None
         return StepPlan(frame, parameters, channels=named.channels, long_running=in_round)
 
     def in_round(self, number: int, named: ToldInputs, *, job: int) -> StepPlan:

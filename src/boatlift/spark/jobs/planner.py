@@ -231,9 +231,13 @@ class StepPlanner:
         """
         return JobParameters(number, number, self._given() if state else "", source)
 
-    def staging(self, unit: CompiledUnit, frame: DataFrame, number: int) -> StepPlan:
-        """Return the plan of a step that stages its rows."""
-        return StepPlan(self.staged(unit, frame), self.parameters(number, state=False))
+    def staging(self, unit: CompiledUnit, frame: DataFrame, number: int, *, state: bool = False) -> StepPlan:
+        """Return the plan of a step that stages its rows.
+
+        Args:
+            state: Whether the tasks read the job's input file.
+        """
+        return StepPlan(self.staged(unit, frame), self.parameters(number, state=state))
 
     def stage_task(self, unit: CompiledUnit) -> StageTask:
         """Return the task that stages the rows of a unit."""

@@ -17,7 +17,6 @@ from boatlift.runtime.engine import StepResult
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs, clock_of
-from boatlift.spark.jobs.long_running import LONG_RUNNING_BYTES
 from boatlift.spark.jobs.plan_cache import PlanCache, SmallStep
 from boatlift.spark.jobs.planner import LastStage, PlansAhead, RecordedAnswers, StepPlan
 from boatlift.spark.jobs.steps import Steps
@@ -93,12 +92,8 @@ class JobSteps(Steps):
 
     def _cached(self, cache: PlanCache, take: StepInput) -> StepPlan | None:
         sent = self._jobs.inputs.sent(take)
-        weight = self._jobs.inputs.weight(sent)
-        named = cache.named(sent, weight)
-        if named is None:
-            return None
-        quick = weight <= LONG_RUNNING_BYTES
-        return cache.of(take.number, sent, named, long_running=quick, state=self.reads_runs)
+        named = cache.named(sent, self._jobs.inputs.weight(sent))
+        return None if named is None else cache.of(take.number, named, state=self.reads_runs)
 
     def _small_step(self, step: SmallStep, last_stage: LastStage | None) -> DataFrame:
         return self._small(self._unit.frame(step.rows, StepClock(0, 0)), last_stage)

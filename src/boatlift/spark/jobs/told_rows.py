@@ -29,12 +29,16 @@ class ToldInputs:
     """The input rows of a step, as job parameters name them.
 
     Attributes:
+        senders: The sources and units with a message.
         sources: The positions of the sources (`told_sources`), in the job parameters.
         channels: The files of each unit that is read, by channel, in the job's input file.
+        small: Whether the step is small enough for the long-running job.
     """
 
+    senders: frozenset[str]
     sources: bytes
     channels: Mapping[str, Sequence[str]]
+    small: bool = False
 
 
 class ToldRows:
@@ -66,7 +70,8 @@ class ToldRows:
         if len(sources) > MOST_PARAMETERS:
             return None
         units = (name for name in sent if name not in positions)
-        return ToldInputs(sources, {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units})
+        channels = {_channel_of(unit): self._inputs.files_of(sent[unit]) for unit in units}
+        return ToldInputs(frozenset(sent), sources, channels)
 
     def over(self, name: str, frame_of: FrameOfTask) -> DataFrame:
         """Return the frame of the rows of a unit, or of a source with a parameterized read.
