@@ -103,35 +103,40 @@ def test_a_source_is_advised_as_it_is_written() -> None:
     ("make", "code"),
     [
         (lambda: F.col("kind"), 'rows.group_by("kind")'),
-        (
-            lambda: F.window("t", "1 hour"),
-            (
-                'rows.transform("keyed", lambda df: df.withColumn("start", F.window("t", "1 hour").start))'
-                '.group_by("start")'
-            ),
-        ),
+        (lambda: F.window("t", "1 hour"), 'rows.group_by(bl.window("t", "1 hour"))'),
+        (lambda: F.window("t", "1 hour", "20 minutes"), 'rows.group_by(bl.window("t", "1 hour", "20 minutes"))'),
         (
             lambda: F.upper("kind").alias("big"),
             'rows.transform("keyed", lambda df: df.withColumn("big", …)).group_by("big")',
         ),
     ],
 )
-def test_a_column_as_a_key_is_answered_with_a_transform(spark: SparkSession, make: Any, code: str) -> None:
+def test_a_column_as_a_key_is_answered_with_what_to_write(spark: SparkSession, make: Any, code: str) -> None:
     _, rows, _ = flow_of()
     key: Column = make()
-    with pytest.raises(bl.InvalidError, match=r"\[NOT_ON_A_STREAM\] group_by takes names of columns") as caught:
+    with pytest.raises(
+        bl.InvalidError, match=r"\[NOT_ON_A_STREAM\] (group_by takes names of col|windows are made by)"
+    ) as caught:
         rows.group_by("k", key)
     assert code_of(caught.value.message) == [code]
     counted = code.replace("…", 'F.upper("kind")') + '.agg("name", F.count("*").alias("n"))'
     try_out(spark, f"`{counted}`")
 
 
-@pytest.mark.parametrize("aggregate", [lambda: F.count_distinct("x"), lambda: F.approx_count_distinct("x")])
-def test_what_is_advised_for_distinct_values_compiles(spark: SparkSession, aggregate: Any) -> None:
+@pytest.mark.parametrize(
+    ("aggregate", "says"),
+    [
+        (lambda: F.count_distinct("x"), "distinct values are not kept as state: a view keeps them"),
+        (lambda: F.approx_count_distinct("x"), "distinct values are not kept as state: a view keeps them"),
+        (lambda: F.max_by("kind", "x"), "max_by is not kept as state: .* write a view, which has all of"),
+        (lambda: F.collect_list("x"), "collect_list is not kept as state: .* write a view, which has all of"),
+    ],
+)
+def test_an_aggregate_that_is_not_kept_is_answered_with_a_view(spark: SparkSession, aggregate: Any, says: str) -> None:
     flow, rows, other = flow_of()
     other.sink("other-sunk", bl.parquet("other"))
     rows.group_by("k").agg("counts", aggregate().alias("n")).sink("out", bl.parquet("out"))
-    with pytest.raises(bl.InvalidError, match=r"\[UNSUPPORTED_AGGREGATE\] n: distinct values are not kept") as caught:
+    with pytest.raises(bl.InvalidError, match=rf"\[UNSUPPORTED_AGGREGATE\] n: {says}") as caught:
         compile_program(spark, plan(flow), ON_SPARK)
     try_out(spark, caught.value.message)
 

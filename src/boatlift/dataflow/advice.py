@@ -252,6 +252,12 @@ def column_advice(call: str, key: object, here: str) -> InvalidError:
     if re.fullmatch(r"[\w.]+", text):
         return InvalidError("NOT_ON_A_STREAM", f'{call} takes names of columns: write `{variable}.{call}("{text}")`')
     window = re.match(r"window\((\w+), '([^']+)', '([^']+)', ", text)
+    if window is not None and call == "group_by":
+        column, length, slide = window.groups()
+        made = ", ".join(f'"{each}"' for each in (column, length, *([] if slide == length else [slide])))
+        return InvalidError(
+            "NOT_ON_A_STREAM", f"windows are made by bl.window: write `{variable}.{call}(bl.window({made}))`"
+        )
     if window is not None and window[2] == window[3]:
         name, made = "start", f'F.window("{window[1]}", "{window[2]}").start'
         why = "a window is no key, its start is"

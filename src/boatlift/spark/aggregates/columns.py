@@ -47,13 +47,14 @@ _INSTEAD = {
     "bool_or": "max(…)",
     "every": "min(…)",
     "some": "max(…)",
-    "collect_list": "a sink with the rows themselves",
-    "collect_set": "group_by with the column as another key",
 }
 _DISTINCT = (
-    "distinct values are not kept as state: count them anew now and then, "
-    '`stream.recompute("name", lambda df: df.groupBy("k").agg(F.count_distinct("x").alias("n")), '
-    "policy=bl.Batch(epochs=10))`, or group_by with the column as another key, and count the rows that the sink holds"
+    "distinct values are not kept as state: a view keeps them, "
+    '`flow.sql("name", "SELECT k, count(DISTINCT x) AS n FROM rows GROUP BY k")`'
+)
+_VIEW = (
+    "compute with the result in a transform, or write a view, which has all of Spark's aggregates: "
+    '`flow.sql("name", "SELECT k, max_by(kind, x) AS last, array_sort(collect_list(x)) AS xs FROM rows GROUP BY k")`'
 )
 
 
@@ -165,8 +166,7 @@ def _read(frame: DataFrame, column: Column) -> tuple[Function, _Argument | None]
         raise _unsupported(output, _DISTINCT)
     instead = next((use for name, use in _INSTEAD.items() if function.startswith(name)), None)
     if instead is None:
-        known = "use one of these, and compute with the result in a transform"
-        raise _unsupported(output, f"{function} is not kept as state: {known}")
+        raise _unsupported(output, f"{function} is not kept as state: {_VIEW}")
     raise _unsupported(output, f"{function} is not kept as state: use {instead}")
 
 
