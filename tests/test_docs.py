@@ -175,6 +175,14 @@ def test_every_citation_of_the_design_names_one_of_its_sections() -> None:
             assert set(re.findall(r"\d+", cited)) <= sections, f"{path}: design, section {cited}"
 
 
+def test_the_design_says_what_of_its_sources_is_not_built_and_why() -> None:
+    _, _, after = DESIGN.read_text(encoding="utf-8").partition("### What is not built, and why\n")
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|$", after.partition("\n## ")[0], re.MULTILINE)
+    reasons = {what: why for what, why in rows if set(what) != {"-"}}
+    for what in ("at least once (Falkirk Wheel", "vector clocks (Clonos", "(FLIP-76)", "(dist-design)"):
+        assert [why for row, why in reasons.items() if what in row and len(why) > 40], what
+
+
 def test_sources_are_cited_by_their_names() -> None:
     files = [*(ROOT / "tests").rglob("*.py"), *PAGES]
     assert [short(path) for path in files if re.search(r"\bseed \d{3}\b", path.read_text("utf-8"), re.IGNORECASE)] == []

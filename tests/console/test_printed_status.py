@@ -61,6 +61,16 @@ def test_status_prints_equal_numbers_of_processors_once(
     ]
 
 
+def test_status_of_a_source_of_which_no_step_is_recorded_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claimed(open_store(tmp_path), Claim("host", 1, 1_700_000_000_000, PROGRAM, {}))
+    show_status(tmp_path, as_json=False)
+    text = capsys.readouterr().out
+    assert "\nrows: no step is recorded\n" in text
+    assert " -1 " not in text, "-1 stands for no step in the JSON alone"
+
+
 def test_status_after_a_clean_stop(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(MemoryEngine(World(rows=20)), open_store(tmp_path))
     show_status(tmp_path, as_json=False)

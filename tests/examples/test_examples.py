@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sqlite3
 import sys
@@ -58,7 +59,7 @@ def test_the_flights_come_out_as_a_plain_query_over_them_does(weeks: list[Path],
 
 
 def test_four_regimes_answer_every_question_from_what_was_known(
-    weeks: list[Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+    weeks: list[Path], spark: SparkSession, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     import demo
 
@@ -70,7 +71,12 @@ def test_four_regimes_answer_every_question_from_what_was_known(
         demo.come_in(weeks[:some], Path("flights"))
         demo.come_in(queries[: 2 * some], Path("queries"))
         run("answers", spark)
+    capsys.readouterr()
     demo.verdict(weeks, queries)
+    told = [line for line in capsys.readouterr().out.splitlines() if "mean delay" in line]
+    bits = [re.findall(r"\b[0-9a-f]{16}\b", line) for line in told]
+    assert bits, "bits stand side by side"
+    assert all(ours == plain for ours, plain in bits)
 
 
 @pytest.mark.kafka
