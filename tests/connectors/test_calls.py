@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.dataflow import Sink
+from boatlift.dataflow import Sink, Source
 
 CALLS: dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = {
     "no table": (bl.sqlite, ("a.db",), {"key": ["k"]}, "bl.sqlite lacks table: write table=…"),
@@ -49,6 +49,20 @@ def test_help_shows_the_options_as_they_are() -> None:
 @pytest.mark.parametrize("sink", [bl.parquet("out"), bl.sqlite("a.db", table="t", key=["k"])])
 def test_sinks_say_beforehand_what_they_refuse(sink: Sink) -> None:
     assert sink.capabilities.preflight is not None
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        bl.files("in/*.csv", schema="k STRING"),
+        bl.files("in/*.csv", schema="k STRING", tail=True),
+        bl.kafka.source("127.0.0.1:9", topic="t"),
+    ],
+    ids=["files", "tail", "kafka"],
+)
+def test_sources_say_beforehand_what_they_refuse_and_how_much_waits(source: Source) -> None:
+    assert source.capabilities.preflight is not None
+    assert source.capabilities.waiting is not None
 
 
 def test_a_type_error_inside_a_connector_stays_one() -> None:

@@ -255,6 +255,20 @@ def test_the_advice_of_the_command_works(spark: SparkSession) -> None:
     assert exported[0]["letter"]["text"] == "b,many"
 
 
+def test_a_file_that_was_corrected_in_place_is_put_back_as_advised_and_its_row_set_aside(spark: SparkSession) -> None:
+    write_all("csv")
+    with pytest.raises(bl.DataError, match=r"\[BAD_ROW\].*corrected, the file needs a new name"):
+        run(spark, sums("csv"))
+    bad = Path("rows/001.csv")
+    original = bad.read_text()
+    bad.write_text(original.replace("many", "1"))
+    with pytest.raises(bl.DataError, match=r"\[INPUT_CHANGED\].*001\.csv.*put the original back"):
+        run(spark, sums("csv"), set_aside=["rows"])
+    bad.write_text(original)
+    run(spark, sums("csv"), set_aside=["rows"])
+    right("csv")
+
+
 @pytest.mark.parametrize(
     ("made", "said"),
     [
