@@ -298,3 +298,14 @@ def test_the_host_refuses_what_it_was_not_made_for(here: Path, spark: SparkSessi
     )
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\]"):
         host.run()
+
+
+def test_a_folder_that_is_not_there_is_told_before_the_first_effect(here: Path, spark: SparkSession) -> None:
+    made = bl.Dataflow("missing")
+    for name, folder in (("rows", "data"), ("others", "nowhere")):
+        rows = made.source(name, bl.files(f"{folder}/*.csv", schema=SCHEMA, null_value="NA"))
+        rows.sink(f"{name}_out", bl.parquet(f"{name}_out"))
+    with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\] there is no folder .*nowhere"):
+        bl.run(made, "missing", available_now=True, spark=spark)
+    assert not (here / "rows_out").exists()
+    assert Log.open(LocalStore.open(here / "missing", create=True), "missing").last_claim() is None
