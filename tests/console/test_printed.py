@@ -18,6 +18,7 @@ import boatlift as bl
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.console import tables
 from boatlift.console.contents import (
+    LINE,
     show_bad_rows,
     show_checkpoints,
     show_explanation,
@@ -153,6 +154,22 @@ def test_the_log_is_printed_record_by_record(tmp_path: Path, capsys: pytest.Capt
     assert records[1]["outcome"]["position"] == {"start": 20, "end": 30}
     assert {record["written_at"] for record in records} == {None}, "by a writer without a clock"
     assert (records[3]["processor"], records[3]["time"], records[3]["digest"]) == ("sums", 1, f"{1:032x}")
+
+
+def test_a_long_record_is_cut_on_a_terminal_and_whole_elsewhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_store(tmp_path, stopped=True)
+    show_log(tmp_path, as_json=False)
+    whole = capsys.readouterr().out.splitlines()
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    show_log(tmp_path, as_json=False)
+    cut = capsys.readouterr().out.splitlines()
+    assert len(whole[0]) > 2 * LINE, "a snapshot has the program"
+    assert all(len(line) < LINE + 50 for line in cut)
+    assert cut[0].endswith("…")
+    assert whole[0].startswith(cut[0][:-1])
+    assert cut[1:] == whole[1:]
 
 
 def cells_of(text: str) -> list[list[str]]:
