@@ -1,4 +1,4 @@
-"""The keyed task, for a kernel with two inputs: rows come from Spark or from files, of one step or several."""
+"""The task of a kernel with two inputs: rows come from Spark or from files, of one step or several."""
 
 from __future__ import annotations
 
@@ -172,3 +172,19 @@ def test_replaced_rows_are_only_for_outputs_that_want_them(tmp_path: Path) -> No
     assert owner.staged(receipts, "all") == {(6, 1, -1), (6, 2, 1), (7, 1, -1)}
     assert owner.staged(receipts, "keyed") == {(6, 2, 1), (7, 1, -1)}
     assert receipts[0].rows == 3
+
+
+def test_a_task_opens_no_run_of_other_key_groups(tmp_path: Path) -> None:
+    owner = Owner(tmp_path, 2)
+
+    def pieces(step: int) -> Any:
+        return pieces_of([DivideTask("b", 2, str(tmp_path)).run(iter([side])) for side in together(*sides(step))], 2)
+
+    owner.run(range(1), [[SLOT], [SLOT]], pieces(0))
+    for run, path in owner.runs:
+        if run.residue == 0:
+            Path(path).unlink()
+    given = tmp_path / "given"
+    given.write_bytes(msgspec.msgpack.encode(TaskInput({STATE: owner.runs}, pieces(1))))
+    (receipt,) = owner.task.run(JobParameters(1, 1, str(given)), 1, iter([SLOT]))
+    assert owner.staged([receipt], "all") == {(1, 1, -1), (3, 1, 1)}
