@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.errors import UserCodeError
+from boatlift.errors import InternalError, UserCodeError
+from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.clock import dated
 from boatlift.spark.plans.fingerprint import fingerprint
 from boatlift.spark.plans.row_wise import check_expressions, check_row_wise
@@ -127,6 +128,12 @@ def test_a_constant_without_a_value_is_a_fault_of_the_query(spark: SparkSession,
     for query in ("SELECT k, 1 / 0 AS x FROM t", "SELECT k, CAST(CAST('x' AS INT) AS STRING) AS x FROM t"):
         with pytest.raises(UserCodeError, match=r"^\[USER_CODE\] Spark cannot compute a constant of view: \["):
             check_deterministic(spark.sql(query), "view", deterministic=None)
+
+
+def test_an_error_of_sparks_optimiser_is_no_traceback(rows: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boatlift.spark.plans.clock.kinds_of_optimised", lambda _: jvm().java.util.ArrayList().get(7))
+    with pytest.raises(InternalError, match=r"^\[PLAN_REFUSED\] Spark cannot optimise view: Index 7 out of bounds"):
+        check_deterministic(rows, "view", deterministic=None)
 
 
 def test_a_python_function_in_a_subquery_is_seen(spark: SparkSession, rows: DataFrame) -> None:

@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     _parse_datatype_json_string,
 )
 
-from boatlift.errors import UserCodeError
+from boatlift.errors import InternalError, UserCodeError
 from boatlift.spark.plans.allowed import NONDETERMINISTIC
 from boatlift.spark.plans.catalyst import (
     Tree,
@@ -39,6 +39,7 @@ from boatlift.spark.plans.catalyst import (
     values_of,
     written,
 )
+from boatlift.spark.session.jvm import cause_in_java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -89,6 +90,7 @@ def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]
 
     Raises:
         UserCodeError: `[USER_CODE]` a constant of the plan has no value, such as `1 / 0`.
+        InternalError: `[PLAN_REFUSED]` Spark's optimiser fails otherwise.
     """
     yield from _texts_of_the_day(frame, plan)
     written = {part.kind for part in plan.parts()}
@@ -97,6 +99,8 @@ def unseen(frame: DataFrame, plan: Tree, name: str) -> Iterator[tuple[str, str]]
     except PySparkException as error:
         said = str(error).partition("\n")[0]
         raise UserCodeError("USER_CODE", f"Spark cannot compute a constant of {name}: {said}") from error
+    except Py4JJavaError as error:
+        raise InternalError("PLAN_REFUSED", f"Spark cannot optimise {name}: {cause_in_java(error)}") from error
     for kind in sorted(computed & NONDETERMINISTIC.keys() - written):
         yield (
             f"an operator that Spark computes with {kind.lower()}()",
