@@ -179,6 +179,16 @@ def test_what_neither_reads_is_refused_by_name(spark: SparkSession, tmp_path: Pa
         assert "is not a whole Parquet file" in refusal(spark, path)
 
 
+def test_a_geometry_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    """Arrow takes its type for that of plain bytes."""
+    point = "X'0101000000000000000000F03F0000000000000040'"
+    spark.sql(f"SELECT st_geomfromwkb({point}) AS c").coalesce(1).write.parquet(str(tmp_path / "out"))
+    (path,) = (tmp_path / "out").glob("*.parquet")
+    assert pq.read_schema(path).field("c").type == pa.binary()
+    assert "[BAD_HEADER]" in refusal(spark, path)
+    assert "column c, BYTE_ARRAY (GEOMETRY)" in refusal(spark, path)
+
+
 def test_times_of_96_bits_before_the_first_day_are_sparks(spark: SparkSession, tmp_path: Path) -> None:
     """Arrow takes the number of such a day for that of a day far in the future."""
     moments = ", ".join(f"({number}, timestamp_micros({micros}))" for number, micros in enumerate((-(2**62), 0, 2**62)))
