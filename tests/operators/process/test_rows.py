@@ -1,4 +1,4 @@
-"""Rows that a user's function gives: what does not fit is named by its column and value."""
+"""Rows that a user's function gives, and moments that it gets: what does not fit is named."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.types import ArrayType, LongType, StringType, StructType, TimestampType
 
-from boatlift.operators.process.rows import table_of
+from boatlift.errors import DataError
+from boatlift.operators.process.by_key import Context
+from boatlift.operators.process.rows import rows_of, table_of
 
 SCHEMA = StructType().add("customer", LongType()).add("at", TimestampType()).add("names", ArrayType(StringType()))
 AT = datetime(2024, 1, 1)  # noqa: DTZ001 - in UTC, as all times of rows
@@ -38,3 +41,17 @@ def test_a_value_that_does_not_fit_is_named_with_its_column(case: str) -> None:
 
 def test_rows_that_fit() -> None:
     assert table_of([(1, AT, ["a"]), {"customer": 2}], SCHEMA).column("customer").to_pylist() == [1, 2]
+
+
+def test_a_watermark_beyond_pythons_years_is_none_or_the_last_moment() -> None:
+    begin, end = -62_135_596_800_000, 253_402_300_800_000
+    bounds = [Context(0, each, 0).bound for each in (begin - 1, begin, end - 1000, end, 1_700_000_000_000_000)]
+    assert bounds == [None, datetime.min, datetime(9999, 12, 31, 23, 59, 59), datetime.max, datetime.max]  # noqa: DTZ001, DTZ901
+
+
+def test_a_row_with_a_year_that_python_has_not_is_a_bad_row() -> None:
+    for micros in (1_700_000_000_000_000_000, -62_135_596_800_000_001):
+        times = pa.array([micros], pa.timestamp("us", "UTC"))
+        table = pa.table({"customer": [1], "at": times, "names": pa.array([["a"]])})
+        with pytest.raises(DataError, match=r"^\[BAD_ROW\] p calls .* with a row that Python cannot hold"):
+            rows_of(table, SCHEMA, "p")
