@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import boatlift as bl
@@ -53,6 +53,7 @@ def bomb(tmp_path_factory: pytest.TempPathFactory) -> Path:
     most=st.integers(1, 20),
     chunk=st.integers(1, 8),
 )
+@example(text=b"\naa\n", most=1, chunk=8)
 def test_a_line_is_long_by_its_bytes_alone(path: Path, text: bytes, most: int, chunk: int) -> None:
     path.write_bytes(text)
     with pytest.MonkeyPatch.context() as patched:
