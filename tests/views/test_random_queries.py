@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 from pathlib import Path
 
@@ -13,6 +14,25 @@ from views.judge import WrongError, compare, judge
 from views.random_queries import Generated, Table, random_case
 
 QUERIES, STEPS = 15, 2
+
+REWRITTEN = {
+    "a window in a LATERAL subquery": r"LATERAL \(SELECT \w+\(.*?\) OVER",
+    "a window in a correlated subquery": r"\(SELECT max\(\w+\) FROM \(SELECT .*? OVER",
+    "EXISTS with a LIMIT": r"EXISTS \(SELECT [^()]* LIMIT",
+    "LATERAL with a LIMIT": r"LATERAL \(SELECT [^()]* LIMIT",
+    "the first row of a correlated subquery": r"< \(SELECT [^()]* ORDER BY [^()]* LIMIT 1\)",
+    "an order by a subquery": r"ORDER BY abs\(\w+ - \(SELECT .* LIMIT",
+    "IN of a constant": r"\d (NOT )?IN \(SELECT",
+    "a semi join without equality": r"LEFT (SEMI|ANTI) JOIN .* ON true",
+    "a subquery in the condition of an outer join": r"(LEFT|RIGHT|FULL) JOIN \w+ \w+ ON [^()]* \(SELECT",
+}
+"""Queries that Spark's optimiser rewrites in ways of their own."""
+
+
+def test_the_queries_have_every_shape_in_them() -> None:
+    queries = [query for seed in range(60) for query in random_case(seed, queries=QUERIES, steps=1, rows=1).queries]
+    drawn = {shape: sum(re.search(form, query) is not None for query in queries) for shape, form in REWRITTEN.items()}
+    assert min(drawn.values()) > 5, drawn
 
 
 @pytest.mark.parametrize("seed", [1001, 1002])
