@@ -44,6 +44,11 @@ BAD_JSON = {
     '{"a": 1': "it is no single JSON value (Expecting ',' delimiter at column 8): '{\"a\": 1'",
     "[1]": "it is no object: '[1]'",
     "null": "it is no object: 'null'",
+    '{"a": 1, "a": 2}': "the key 'a' is given twice: '{\"a\": 1, \"a\": 2}'",
+    **{
+        text: f"it has half of a surrogate pair, or U+FFFF, which is no character: {text!r}"
+        for text in (r'{"a": 1, "c": "\ud800"}', r'{"a": 1, "c": "\uffff"}', '{"a": 1, "c": "\uffff"}')
+    },
 }
 KINDS = {
     "csv": ("a.csv", ["a,b,c"], GOOD_CSV, BAD_CSV),

@@ -306,6 +306,18 @@ def test_json_lines_are_read_as_objects(tmp_path: Path, spark: SparkSession) -> 
 
 
 @pytest.mark.spark
+def test_a_number_in_a_text_of_json_keeps_its_digits(tmp_path: Path, spark: SparkSession) -> None:
+    """Spark reads a number with a fraction or an exponent as the nearest DOUBLE, and gives that as text."""
+    numbers = ["12345678901234567890123.10", "1e2", "-0", "9007199254740993"]
+    texts = [*numbers, '{"k":[1.10,"2.50"]}', '"1.10"']
+    objects = [f'{{"c": {text}, "d": [{text}]}}' for text in texts]
+    expected = [(text.strip('"'), [text.strip('"')]) for text in texts]
+    for options, content in (({}, "\n".join(objects)), ({"multi_line": True}, f"[{','.join(objects)}]")):
+        source = source_of(tmp_path, "a.json", content, "c STRING, d ARRAY<STRING>", **options)
+        assert rows_of(spark, source) == expected
+
+
+@pytest.mark.spark
 def test_nested_types_of_json(tmp_path: Path, spark: SparkSession) -> None:
     schema = "`a b.c` ARRAY<INT>, m MAP<STRING, DOUBLE>, s STRUCT<x: INT, y: ARRAY<STRING>>, z DECIMAL(5, 2), w BINARY"
     content = '{"a b.c": [1, 2], "m": {"k": 0.5}, "s": {"x": 1, "y": ["p"]}, "z": 1.25, "w": "eHl6"}\n'
