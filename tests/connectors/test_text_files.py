@@ -217,6 +217,18 @@ def test_quotes_and_escapes(tmp_path: Path, spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.parametrize("null_value", ["", "NA"])
+@pytest.mark.parametrize("escape", ['"', "\\"])
+@pytest.mark.parametrize("multi_line", [False, True])
+def test_two_quotes_are_the_empty_text_whatever_other_options_say(
+    tmp_path: Path, spark: SparkSession, multi_line: bool, escape: str, null_value: str
+) -> None:
+    options: Any = {"multi_line": multi_line, "escape": escape, "null_value": null_value}
+    source = source_of(tmp_path, "a.csv", 'a,b,c\n1,"",""\n2,3,\n', **options)
+    assert rows_of(spark, source) == [(1, None, ""), (2, 3, None)]
+
+
+@pytest.mark.spark
 @pytest.mark.parametrize(
     ("encoding", "python"), [("utf-8", "utf-8"), ("utf-8", "utf-8-sig"), ("iso-8859-1", "latin-1")]
 )
