@@ -226,7 +226,7 @@ def columns_of_footer(path: Path) -> Columns:
     """Return the columns of a Parquet file, as Spark would read them.
 
     Raises:
-        DataError: `[BAD_HEADER]` the file is not Parquet, or has a type that Spark does not read.
+        DataError: `[BAD_HEADER]` the file is not Parquet, or has a type that cannot be read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -241,7 +241,7 @@ def columns_of_footer(path: Path) -> Columns:
     try:
         columns = columns_in(footer)
     except TypeError as error:
-        message = f"{path}: Spark cannot read column {error}; write it as another type"
+        message = f"{path} has column {error}, which cannot be read; write it as another type"
         raise DataError("BAD_HEADER", message) from error
     names = [name.lower() for name, _ in columns]
     if not columns or len(set(names)) < len(names):
