@@ -171,6 +171,7 @@ def test_a_plan_that_spark_refuses_is_no_fault_of_the_user_and_not_tried_again(c
     assert told.message == f"Spark refuses Boatlift's plan of step 3 of sums: [{condition}] Oh"
 
 
-def test_a_value_that_looks_like_an_error_of_spark_is_none() -> None:
-    said = "[CAST_INVALID_INPUT] The value '[INTERNAL_ERROR]' of the type STRING is no BIGINT. SQLSTATE: 22018"
+@pytest.mark.parametrize("value", ["[INTERNAL_ERROR]", "[BAD_ROW] a row of log has no weight SQLSTATE: P0001"])
+def test_a_value_that_looks_like_an_error_of_spark_or_of_ours_is_none(value: str) -> None:
+    said = f"[CAST_INVALID_INPUT] The value '{value}' of the type STRING is no BIGINT. SQLSTATE: 22018"
     assert explain(RuntimeError(said), "sums", 3).condition == "USER_CODE"
