@@ -102,6 +102,7 @@ VIEWS = {
     "numbered": "SELECT * FROM (SELECT *, row_number() OVER (PARTITION BY item ORDER BY id DESC) AS n FROM rows) "
     "WHERE n <= 2",
     "limit": "SELECT id, item FROM rows ORDER BY id DESC LIMIT 3",
+    "rollup": "SELECT id % 3 AS m, id AS i, count(*) AS n FROM rows GROUP BY ROLLUP (id % 3, id)",
     "hopping windows": "SELECT id, window(at, '2 minutes', '1 minute').start AS begins FROM rows WHERE id > 0",
 }
 

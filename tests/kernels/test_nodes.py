@@ -513,6 +513,31 @@ def test_the_least_number_and_null_have_places_of_their_own() -> None:
     assert np.lexsort((codes, flags)).tolist() == [2, 1, 0, 3]
 
 
+@pytest.mark.parametrize(
+    ("kind", "ascending_values"),
+    [
+        (pa.string(), [None, "", "eight or more", "eight or more and", "z"]),
+        (pa.binary(), [None, b"", b"\x00", b"\xff"]),
+        (pa.decimal128(30, 2), [None, Decimal(-(10**27)), Decimal("0.01"), Decimal(10**27)]),
+        (pa.float64(), [None, float("-inf"), 0.0, 1.5, float("inf"), float("nan")]),
+    ],
+)
+def test_codes_keep_the_order_of_values_of_each_type(kind: pa.DataType, ascending_values: list[Any]) -> None:
+    mixed = ascending_values[::2] + ascending_values[1::2]
+    for descending in (False, True):
+        flags, codes = exact_codes(pa.array(mixed, kind), Order(descending, nulls_first=not descending))
+        found = [mixed[place] for place in np.lexsort((codes, flags))]
+        assert list(map(repr, found)) == list(map(repr, ascending_values[:: -1 if descending else 1]))
+
+
+def test_a_row_that_is_there_very_often_is_repeated_as_often_as_it_is_taken(tmp_path: Path) -> None:
+    numbering = Numbering(BY_TEXT, 1, (2, 1), False)
+    node = NumberedNode("p", "LIMIT", SCORES, 1, Order(), FirstRows(3), numbering=numbering)
+    schema = pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.string())])
+    found = Tasks(node, (schema,), tmp_path).take([Counter({(1, 0.5, "a", 1, "a"): 2**40})])
+    assert found == Counter({("a", 0.5): 2})
+
+
 def test_of_rows_that_only_come_the_first_of_each_key_are_kept(tmp_path: Path) -> None:
     schema = pa.schema([*SCORES, ("key", pa.int64()), ("order", pa.float64())])
     kept = {}

@@ -12,10 +12,19 @@ from pyspark.sql.types import StructType
 
 from boatlift.dataflow.columns import BRANCH, MARK
 from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
-from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
+from boatlift.spark.plans.catalyst import empty_frame, frame_of, map_in_arrow, optimised, plan_of
 from boatlift.spark.tasks.long_running import SlotPlace
 
 Frame = Callable[[DataFrame], DataFrame]
+
+
+def expanded(frame: DataFrame) -> DataFrame:
+    """Return the rows below an aggregate: each row several times, with NULL for keys that a total leaves out."""
+    expand = plan_of(frame).child()
+    assert expand.nodeName() == "Expand"
+    rows = frame_of(frame.sparkSession, expand)
+    return rows.toDF(*(f"c{place}" for place in range(len(rows.columns))))  # keys have the names of columns
+
 
 SCHEMA = "k LONG NOT NULL, v INT, s STRING, l ARRAY<INT>, n STRING NOT NULL"
 ROWS: list[tuple[Any, ...]] = [
@@ -33,6 +42,8 @@ FRAMES: dict[str, Frame] = {
     "filter behind": lambda df: df.selectExpr("k", "coalesce(v, -1) AS v").where("v <> 0").where("k < 4"),
     "explode": lambda df: df.select("k", F.explode("l").alias("e")).where("e IS NOT NULL OR k > 1"),
     "explode outer": lambda df: df.select("k", F.posexplode_outer("l")),
+    "rollup": lambda df: expanded(df.rollup("k", "n").count()),
+    "cube": lambda df: expanded(df.cube("s", "k").count()),
     "windows": lambda df: df.select(
         F.window(F.expr("timestamp_seconds(600 * k)"), "30 minutes", "10 minutes"), "s", "v"
     ),

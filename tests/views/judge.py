@@ -94,11 +94,7 @@ def judge(spark: SparkSession, case: Generated, folder: Path) -> int:
             if error.condition == "JVM_DIED":
                 raise
             raise RaisedError(case, error) from error
-        try:
-            return compare(spark, case)
-        finally:
-            for table in case.tables:
-                spark.catalog.dropTempView(table.name)
+        return compare(spark, case)
 
 
 def write(case: Generated) -> None:
@@ -143,6 +139,14 @@ def compare(spark: SparkSession, case: Generated) -> int:
     Raises:
         WrongError: the changes of some view do not add up to Spark's answer.
     """
+    try:
+        return _compared(spark, case)
+    finally:
+        for table in case.tables:
+            spark.catalog.dropTempView(table.name)
+
+
+def _compared(spark: SparkSession, case: Generated) -> int:
     paths = [sorted(Path(f"out/{number}").glob("*.parquet")) for number in range(len(case.queries))]
     held: list[Rows] = [Counter() for _ in case.queries]
     for step in range(max(map(len, paths))):

@@ -8,7 +8,7 @@ from boatlift.kernels.loop.circuit import Circuit
 from boatlift.kernels.loop.node import LoopNode, Result
 from boatlift.kernels.network.node import Node
 from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
-from boatlift.kernels.network.top_n import TopNNode
+from boatlift.kernels.network.top_n import NumberedNode, Numbering, TopNNode
 from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.views.view_job import PlacedNode, ViewJob, layout_lines
 
@@ -27,7 +27,9 @@ def test_a_recomputation_has_its_recorded_name() -> None:
 
 
 def test_first_rows_have_their_recorded_name() -> None:
+    numbering = Numbering(((0, Order()),), 0, (0,), False)
     text = text_of(TopNNode("view", "LIMIT", ROWS, 0, Order(), FirstRows(1)))
+    assert text == text_of(NumberedNode("view", "LIMIT", ROWS, 0, Order(), FirstRows(1), numbering=numbering))
     assert text.startswith("0 keeps FirstNode(processor='view', place='LIMIT', ")
     assert "first=FirstRows(count=1" in text
 

@@ -243,7 +243,7 @@ class StepState:
         first: Whether this is the processor's first step.
         clock: The recorded clock of the step.
         exchange: The exchange with the other tasks of the step.
-        iterations: The loop checkpoints of the step, of a loop.
+        iterations: The loop checkpoints of the step, in the state of a loop.
         checkpoints_of: Returns them for a node of a network, given its name and the node.
         expiries: Part to the column by which its rows expire; other parts never expire.
         answers: The answers of the external system, for a kernel that records them.

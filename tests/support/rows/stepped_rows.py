@@ -35,6 +35,6 @@ def steps_of(path: str) -> list[list[Fields]]:
     return [pq.read_table(file).to_pylist() for file in sorted(Path(path).glob("*.parquet"))]
 
 
-def run(flow: bl.Dataflow, spark: SparkSession) -> None:
+def run(flow: bl.Dataflow, spark: SparkSession, **options: Any) -> None:
     """Run a dataflow over what is there."""
-    bl.run(flow, "store", available_now=True, spark=spark)
+    bl.run(flow, "store", available_now=True, spark=spark, **options)

@@ -156,7 +156,7 @@ class NumberedNode(TopNNode):
         content = [code for column in columns for code in exact_codes(column, Order())]
         codes = [code for place, order in self.numbering.order for code in exact_codes(columns[place], order)]
         order = np.lexsort((*reversed(content), *reversed(codes), own))
-        order = np.repeat(order, rows.values.weights[order])
+        order = np.repeat(order, np.minimum(rows.values.weights[order], self.first.count))
         starts = np.flatnonzero(np.diff(own[order], prepend=-1))
         numbers = np.arange(1, len(order) + 1) - np.repeat(starts, np.diff(starts, append=len(order)))
         taken = (numbers > self.numbering.after) & (numbers <= self.first.count)

@@ -81,6 +81,9 @@ def _rows(message: Sequence[RunRef]) -> int:
     return sum(run.rows for run in message)
 
 
+MOST_ROWS = 50_000
+"""A step that looks up in more rows has a job of its own: all units of a round would wait for it."""
+
 LOOKS_UP = "looks up"
 """The channel from the job below a lookup to the one that looks up, in rounds of the long-running job."""
 
@@ -113,9 +116,9 @@ class LookupSteps(Steps):
         self._takes, self._looked_up = takes, looked_up
         cacheable = unit.unit.deterministic and not unit.of_step
         # A step goes round with both of its jobs or with none.
-        self._goes_round = jobs.long_running is not None and needed_by_expressions(unit, jobs.spark) is None
-        in_rounds = [self._below, self._above] if self._goes_round else []
-        self._cache = PlanCache(unit, jobs, [self._whole], in_rounds) if cacheable else None
+        both = cacheable and jobs.long_running is not None and needed_by_expressions(unit, jobs.spark) is None
+        self._in_round = [self._below, self._above] if both else []
+        self._cache = PlanCache(unit, jobs, [self._whole], self._in_round) if cacheable else None
 
     def steps_per_job(self, takes: Sequence[StepInput]) -> int:
         """Return how many messages of tables come first: these need no job."""
@@ -158,7 +161,8 @@ class LookupSteps(Steps):
             for number, message in enumerate(runs_of_table(state, table.name))
         }
         try:
-            receipts = self._planned(take, messages)
+            rows = sum(run.rows for run in runs_of(state))
+            receipts = self._planned(take, messages, in_rounds=bool(self._in_round) and rows <= MOST_ROWS)
         except BaseException:
             if self._cache is not None:
                 self._cache.forget()
@@ -166,14 +170,15 @@ class LookupSteps(Steps):
         jobs.inputs.verify(unit.name, (take,))
         return receipts
 
-    def _planned(self, take: StepInput, messages: Mapping[str, Sequence[str]]) -> Sequence[TaskReceipt]:
+    def _planned(
+        self, take: StepInput, messages: Mapping[str, Sequence[str]], *, in_rounds: bool
+    ) -> Sequence[TaskReceipt]:
         jobs, unit, cache = self._jobs, self._unit, self._cache
         sent = jobs.inputs.sent(take)
         named = None if cache is None else cache.named(sent, jobs.inputs.weight(sent))
         plan = None
         if cache is not None and named is not None:
-            goes_round = named.small and self._goes_round
-            if goes_round and (made := self._in_rounds(cache, take.number, named, messages)) is not None:
+            if in_rounds and named.small and (made := self._in_rounds(cache, take.number, named, messages)) is not None:
                 return made
             plan = cache.of(take.number, named, state=True)
         if plan is None:
@@ -186,13 +191,12 @@ class LookupSteps(Steps):
         self, cache: PlanCache, number: int, named: ToldInputs, messages: Mapping[str, Sequence[str]]
     ) -> list[TaskReceipt] | None:
         """Run both jobs in rounds; return None if a round does not take one of them."""
-        below = cache.in_round(number, named, job=_BELOW).in_round({})
+        below = cache.in_round(number, _BELOW, named).in_round({})
         if below is None:
             return None
         files = [str(self._jobs.inputs.path(run)) for each in below if (run := each.staged[LOOKS_UP]) is not None]
         try:
-            above = cache.in_round(number, ToldInputs(named.senders, b"", {}), job=_ABOVE)
-            return above.in_round({**messages, LOOKS_UP: files} if files else messages)
+            return cache.in_round(number, _ABOVE).in_round({**messages, LOOKS_UP: files} if files else messages)
         finally:
             for file in files:
                 Path(file).unlink(missing_ok=True)

@@ -9,9 +9,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.kernels.loop.node import LoopNode
@@ -41,6 +39,7 @@ class ViewStep:
     Attributes:
         number: Its number.
         weight: The approximate bytes of its input.
+        divided: Whether it is the work of several tasks.
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the view's first step.
@@ -54,6 +53,7 @@ class ViewStep:
 
     number: int
     weight: int
+    divided: bool
     clock: StepClock
     held: dict[str, list[RunRef]]
     first: bool
@@ -110,7 +110,9 @@ class ViewPlans:
 
     def named(self, sent: Sent, weight: int, *, first: bool) -> ToldInputs | None:
         """Return the parameters that name a step's rows, as `PlanCache.named`; the first step has plans of its own."""
-        return None if first or self._cache is None else self._cache.named(sent, weight)
+        if self._cache is None or not self._cache.fits(weight) or first:
+            return None
+        return self._cache.named(sent, weight)
 
     def of(self, job: ViewJob, step: ViewStep, *, net: bool = False, tried: TriedInputs = NOTHING) -> StepPlan:
         """Return the plan of a job.
@@ -152,13 +154,12 @@ class ViewPlans:
     def _made_anew(self, job: ViewJob, step: ViewStep, *, net: bool, tried: TriedInputs) -> StepPlan:
         """Return the plan of a job for one step alone."""
         planner = self._jobs.planner
-        divided = not (planner.fits_one_task(step.weight) or is_one_task(job))
+        divided = step.divided and not is_one_task(job)
         told = None if step.named is None or self._cache is None else self._cache.frames(step.named)
         streams = self._frames.weighted(step.rows() if told is None else told, step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._channel_of_parameters
         frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)
-        sources, channels = (b"", {}) if step.named is None else (step.named.sources, step.named.channels)
         if frame is None:
             return StepPlan(None, planner.parameters(step.number, state=False))
         if self._query.only_appends:
@@ -167,8 +168,9 @@ class ViewPlans:
             made = planner.updating(self._keyed_job(job), frame, step.weight if divided else 0, step.number)
         if step.named is None:
             return made
-        has_input = bool(channels) or not self._query.only_appends
-        return replace(made, parameters=planner.parameters(step.number, sources, state=has_input), channels=channels)
+        has_input = bool(step.named.channels) or not self._query.only_appends
+        parameters = planner.parameters(step.number, step.named.sources, state=has_input)
+        return replace(made, parameters=parameters, channels=step.named.channels)
 
     def _appended(self, job: ViewJob, frame: DataFrame) -> DataFrame:
         """Return the output rows of a view that only appends: no rows cancel out."""

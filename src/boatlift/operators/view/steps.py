@@ -146,7 +146,8 @@ class ViewSteps(Steps):
         rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
         first = state is None
         named = self._plans.named(sent, weight, first=first)
-        step = ViewStep(take.number, weight, clock_of(take), self._state.held(state), first, rows, named)
+        divided = named is None and not jobs.planner.fits_one_task(weight)  # slots come and go: asked once
+        step = ViewStep(take.number, weight, divided, clock_of(take), self._state.held(state), first, rows, named)
         step.passed = self._times.passed(self._times.watermarks_before(state))
         if self._loops:
             step.history = history_of(take, None if state is None else state.get("history"), sent, self._program)
@@ -154,7 +155,7 @@ class ViewSteps(Steps):
         receipts: list[TaskReceipt] = []
         rows_in = 0
         try:
-            for job in self._together if jobs.planner.fits_one_task(weight) else self._apart:
+            for job in self._apart if divided else self._together:
                 receipts = self._job(job, step)
                 rows_in += sum(receipt.rows_in for receipt in receipts) if job.reads_streams else 0
             jobs.inputs.verify(unit.name, (take,))

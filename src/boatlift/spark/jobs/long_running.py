@@ -272,7 +272,14 @@ class LongRunningJob:
         if member.bad >= BAD_STEPS:
             why = "they fail" if failed else "they are slow"
             logger.info("steps of %s have jobs of their own for %s s: %s in rounds", member.unit, PAUSE, why)
-            member.bad, member.apart_until = 0, time.monotonic() + PAUSE
+            member.bad = 0
+            self._keep_apart(member.unit, PAUSE)
+
+    def _keep_apart(self, unit: str, seconds: float) -> None:
+        """Let a unit have jobs of its own for a while, with all of its members: a step may need several."""
+        for each in self._members:
+            if each.unit == unit:
+                each.apart_until = time.monotonic() + seconds
 
     def cancel_steps(self, unit: str) -> None:
         """Cancel the step of a unit that is under way."""
@@ -338,7 +345,7 @@ class LongRunningJob:
                 self._together(address, beside, [member])
             except Exception as error:  # noqa: BLE001 - its steps have jobs of their own
                 logger.info("steps of %s have jobs of their own for %s s: %s", member.unit, MOST_BACKOFF, error)
-                member.apart_until = time.monotonic() + MOST_BACKOFF
+                self._keep_apart(member.unit, MOST_BACKOFF)
         return self._together(address, beside, self._members)
 
     def _together(self, address: RelayAddress, beside: SparkSession, members: Sequence[_Member]) -> DataFrame | None:

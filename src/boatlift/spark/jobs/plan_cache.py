@@ -65,7 +65,7 @@ class PlanCache:
         self._goes_round_alike = in_rounds is None
         self._told = ToldRows(unit, jobs.inputs)
         self._frames: dict[tuple[int, frozenset[str], frozenset[str]], DataFrame | None] = {}
-        self._planned_anew: set[frozenset[str]] = set()
+        self._planned_anew: set[tuple[int, frozenset[str]]] = set()
         self._making = threading.Lock()
         self._job = None if needs_own_jobs(unit, jobs.plan) else jobs.long_running
         self._in_round = [
@@ -85,12 +85,23 @@ class PlanCache:
         Returns:
             None if no cached plan serves the step, so that its plans hold the rows.
         """
-        if not self._planner.fits_one_task(weight):
-            if self._job is not None:
-                self._job.make_room()
+        if not self.fits(weight):
             return None
-        told = None if frozenset(sent) in self._planned_anew else self._told.of(sent)
+        if all((job, frozenset(sent)) in self._planned_anew for job in range(len(self._small))):
+            return None
+        told = self._told.of(sent)
         return None if told is None else replace(told, small=weight <= LONG_RUNNING_BYTES)
+
+    def fits(self, weight: int) -> bool:
+        """Return whether one task is enough for a step; for a larger one the long-running job makes room.
+
+        Args:
+            weight: The approximate bytes of its input.
+        """
+        fits = self._planner.fits_one_task(weight)
+        if not fits and self._job is not None:
+            self._job.make_room()
+        return fits
 
     def frames(self, named: ToldInputs) -> Mapping[str, DataFrame]:
         """Return the frames of the rows that parameters name."""
@@ -114,17 +125,26 @@ class PlanCache:
             channels: The channels of the step's earlier jobs that have rows.
             state: Whether the tasks read runs of the state, or channels.
         """
+        if (job, named.senders) in self._planned_anew:
+            return None
         frame = self._kept(job, named.senders, channels)
-        if named.senders in self._planned_anew:
+        if (job, named.senders) in self._planned_anew:
             return None
         parameters = self._planner.parameters(number, named.sources, state=state or bool(named.channels))
         in_round = self._in_round[job] if named.small and self._goes_round_alike else None
         return StepPlan(frame, parameters, channels=named.channels, long_running=in_round)
 
-    def in_round(self, number: int, named: ToldInputs, *, job: int) -> StepPlan:
-        """Return the plan of a job of a step that only a round of the long-running job executes."""
-        parameters = self._planner.parameters(number, named.sources, state=True)
-        return StepPlan(None, parameters, channels=named.channels, long_running=self._in_round[job])
+    def in_round(self, number: int, job: int, named: ToldInputs | None = None) -> StepPlan:
+        """Return the plan of a job of a step that only a round of the long-running job executes.
+
+        Args:
+            number: The step's number.
+            job: The job's number.
+            named: The input of the step, if the job reads it.
+        """
+        sources, channels = (b"", {}) if named is None else (named.sources, named.channels)
+        parameters = self._planner.parameters(number, sources, state=True)
+        return StepPlan(None, parameters, channels=channels, long_running=self._in_round[job])
 
     def forget(self) -> None:
         """Drop all plans after a failed run, because Spark keeps some failures with a plan."""
@@ -140,7 +160,7 @@ class PlanCache:
                     self._frames.clear()
                 made = self._small[job](SmallStep(self._told.frames(names), channels, self._told.in_one_task), None)
                 if made is not None and not has_one_stage(made):
-                    self._planned_anew.add(names)
+                    self._planned_anew.add((job, names))
                     return None
                 self._frames[key] = made
             return self._frames[key]

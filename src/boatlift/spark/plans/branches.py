@@ -1,9 +1,10 @@
 """Several plans as branches of one plan, so that the rows of many units go through one stage.
 
-A *branch* leads from the rows of one task to the columns of one frame, through projections, filters and generators over
-arrays. In the common plan a row has the number of its branch, and `MARK`. Its values are in *registers*, and its
-results in *slots*; both are shared by branches with columns of the same type. The expressions of a branch are computed
-for its rows alone, so a row raises no error of another branch, and markers (rows of no branch) raise none at all.
+A *branch* leads from the rows of one task to the columns of one frame, through projections, filters, expansions and
+generators over arrays. In the common plan a row has the number of its branch, and `MARK`. Its values are in
+*registers*, and its results in *slots*; both are shared by branches with columns of the same type. The expressions of a
+branch are computed for its rows alone, so a row raises no error of another branch, and markers (rows of no branch)
+raise none at all.
 """
 
 from __future__ import annotations
@@ -326,8 +327,10 @@ def _expand(node: Any, common: _Common, number: int, plan: Any) -> Any:
         common.expressions.CreateNamedStruct(_seq([part for pair in zip(names, each, strict=True) for part in pair]))
         for each in map(items, items(node.projections()))
     ]
-    row = common.alias(structs[0], "row").toAttribute()
-    explode = common.expressions.Explode(_one_for_others(common, number, common.expressions.CreateArray(_seq(structs))))
+    array = common.expressions.CreateArray(_seq(structs))
+    # A column that one projection leaves NULL may be NULL in the array, and not in the first projection.
+    row = common.alias(common.literal.default(array.dataType().elementType()), "row").toAttribute()
+    explode = common.expressions.Explode(_one_for_others(common, number, array))
     rows = common.logical.Generate(explode, _seq([]), False, common.none, _seq([row]), plan)
     fields = [
         common.alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())

@@ -1,4 +1,4 @@
-"""Tasks around the kernels of a view: hashes by which rows are divided, channels between its jobs."""
+"""Channels: rows that one job of a step leaves for another, and how the rows of a view are divided and netted."""
 
 from __future__ import annotations
 
