@@ -18,7 +18,7 @@ from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import forget_runs, open_run
 from kernels.node_laws import Rows, Tasks
-from kernels.test_nodes import Difference
+from kernels.test_nodes_of_first_rows import Difference
 
 TIME = pa.timestamp("us", "UTC")
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
