@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.columns import BRANCH, MARK
-from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
+from boatlift.spark.plans.branches import LONGEST_EXPRESSIONS, Branch, Branches, NotRowByRowError, is_a_stream
 from boatlift.spark.plans.catalyst import empty_frame, frame_of, map_in_arrow, optimised, plan_of
 from boatlift.spark.tasks.long_running import SlotPlace
 
@@ -114,7 +114,13 @@ def whole_stage(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator
     spark.conf.set("spark.sql.codegen.wholeStage", before)
 
 
-@pytest.mark.usefixtures("whole_stage")
+@pytest.fixture(params=[LONGEST_EXPRESSIONS, 0])
+def longest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 0, each branch that has a projection has nodes of its own."""
+    monkeypatch.setattr("boatlift.spark.plans.branches.LONGEST_EXPRESSIONS", request.param)
+
+
+@pytest.mark.usefixtures("whole_stage", "longest")
 def test_each_row_has_the_values_of_its_own_branch(spark: SparkSession) -> None:
     frames = list(FRAMES.values())
     given = {at: ROWS if at != 1 else ROWS[1:] for at in range(len(frames))}
@@ -123,6 +129,7 @@ def test_each_row_has_the_values_of_its_own_branch(spark: SparkSession) -> None:
         assert sorted(map(repr, found[at])) == sorted(map(repr, alone(spark, frames[at], given[at]))), name
 
 
+@pytest.mark.usefixtures("longest")
 def test_a_row_raises_no_error_of_another_branch(spark: SparkSession) -> None:
     fails = FRAMES["fails for others"]
     divides: Frame = lambda df: df.selectExpr("10 DIV v AS d")  # noqa: E731
@@ -131,6 +138,28 @@ def test_a_row_raises_no_error_of_another_branch(spark: SparkSession) -> None:
     assert found[1] == []
     with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
         results(spark, [divides], {0: ROWS})
+
+
+def test_a_second_condition_meets_no_row_that_the_first_one_drops(spark: SparkSession) -> None:
+    twice: Frame = lambda df: df.where("v > 0").selectExpr("10 DIV v AS d", "s").where("10 DIV d > 1")  # noqa: E731
+    rows = [*ROWS, (5, 100, "never", None, "z")]  # 10 DIV 100 is 0: the second condition fails for this row alone
+    assert results(spark, [twice], {0: ROWS})[0] == alone(spark, twice, ROWS)
+    with pytest.raises(Exception, match="DIVIDE_BY_ZERO"):
+        results(spark, [twice], {0: rows})
+    only: Frame = lambda df: df.where("v < 50").where("10 DIV (100 - v) >= 0")  # noqa: E731
+    assert sorted(map(repr, results(spark, [only], {0: rows})[0])) == sorted(map(repr, alone(spark, only, rows)))
+
+
+def test_all_branches_of_projections_and_filters_share_one_projection(spark: SparkSession) -> None:
+    branches = Branches(spark)
+    for at in range(40):
+        rows, number = leaf(spark)
+        frame = rows.where(f"v <> {at}").selectExpr(f"k + {at} AS a", "s", "v").where("a > 0").selectExpr("a", "v * a")
+        branches.add(frame, frame.columns, {number})
+    rows = spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, branches.registers)
+    plan = optimised(branches.plan(rows, spark))._jdf.queryExecution().executedPlan().toString()
+    assert plan.count("Filter ") == 1
+    assert plan.count("Project [") <= 2
 
 
 def test_the_common_plan_passes_on_each_row_before_the_next(spark: SparkSession) -> None:

@@ -319,6 +319,26 @@ def test_steps_that_wait_share_the_next_round(members: Members) -> None:
     assert [sorted(each) for each in members.relay.rounds] == [[0], [1, 2]]
 
 
+def test_a_plan_serves_all_runs_with_the_same_members(members: Members, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, made = members.job, list[list[str]]()
+
+    def together(address: object, beside: object, there: list[Any]) -> tuple[list[Any], str]:
+        numbered = [each for each in there if members.now[0] >= each.apart_until]
+        made.append([each.unit for each in numbered])
+        return numbered, f"frame {len(made)}"
+
+    monkeypatch.setattr("boatlift.spark.jobs.long_running.session_beside", lambda *_: None)
+    monkeypatch.setattr(job, "_together", together)
+    address = RelayAddress(HOST, 1, b"")
+    assert [job._frame(address), job._frame(address)] == ["frame 1"] * 2
+    job._keep_apart("b", PAUSE)
+    assert [job._frame(address), job._frame(address)] == ["frame 2"] * 2
+    assert [each.number for each in job._members] == [0, None, 1]
+    members.now[0] += PAUSE
+    assert job._frame(address) == "frame 3", "the member is back"
+    assert made == [["a", "b", "c"], ["a", "c"], ["a", "b", "c"]]
+
+
 def test_a_step_whose_round_fails_has_its_own_job_once(members: Members) -> None:
     a, *_ = members.steps
     members.relay.dies = True

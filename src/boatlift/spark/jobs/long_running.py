@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
@@ -153,9 +153,10 @@ _SETTINGS = {
     "spark.sql.execution.pandas.udf.buffer.size": "64",
     "spark.sql.subexpressionElimination.enabled": "false",
     "spark.sql.codegen.maxFields": "100000",
+    "spark.sql.codegen.wholeStage": "false",
 }
 """Larger buffers of the JVM would hold rows back until later steps; a common expression might be computed for rows of
-other branches."""
+other branches; the code of a whole stage is one method, which Spark interprets if it is too long."""
 
 _REPORTS = packed_decoder(list[tuple[bytes, float]])
 
@@ -214,6 +215,9 @@ class LongRunningJob:
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
         self._closed = self._cancelled = False
+        self._listening = ExitStack()
+        self._address: RelayAddress | None = None
+        self._planned: tuple[list[_Member], DataFrame | None] | None = None
 
     def add(self, unit: str, make: MakeFrame) -> Callable[[JobParameters], bytes | None]:
         """Add a member to all jobs from now on; return the function that executes a step of it in a round.
@@ -306,6 +310,7 @@ class LongRunningJob:
         self._relay.end()
         if self._thread is not None:
             self._thread.join(IDLE_TIMEOUT)
+        self._listening.close()
 
     def _begin(self, now: float) -> None:
         with self._lock:
@@ -320,40 +325,55 @@ class LongRunningJob:
     def _run(self) -> None:
         try:
             self._join()
-            with self._relay.answering(driver_host(self._spark.sparkContext)) as address:
-                with workers_of(LONG_RUNNING, self._spark.sparkContext):
-                    frame = self._frame(address)
-                if frame is not None and not (self._closed or self._cancelled):
-                    frame.collect()
+            context = self._spark.sparkContext
+            if self._address is None:  # tasks of all runs have one address, so that a plan serves several runs
+                self._address = self._listening.enter_context(self._relay.answering(driver_host(context)))
+            with workers_of(LONG_RUNNING, context):
+                frame = self._frame(self._address)
+            if frame is not None and not (self._closed or self._cancelled):
+                frame.collect()
         except Exception as error:  # noqa: BLE001 - steps can have jobs of their own
             logger.info("the long-running job has ended: %s", error)
+            self._planned = None  # Spark keeps some failures with a plan
             self._failures += 1
             self._not_before = time.monotonic() + min(MOST_BACKOFF, 2.0**self._failures - 2)
         finally:
+            self._relay.disconnect()
             self._quick = 0
             self._slots.give_back(self)
 
     def _frame(self, address: RelayAddress) -> DataFrame | None:
-        """Return the planned frame of all members that can be in one; None if there are none."""
-        beside = session_beside(self._spark, _SETTINGS)
-        try:
-            return self._together(address, beside, self._members)
-        except Exception as error:  # noqa: BLE001 - one member is at fault: each is tried alone
-            logger.info("the long-running job is planned again, without the members at fault: %s", error)
-        for member in self._members:
+        """Return the planned frame of all members that can be in one, and number them; None if there are none."""
+        if self._planned is None or self._planned[0] != self._there(self._members):
+            beside = session_beside(self._spark, _SETTINGS)
             try:
-                self._together(address, beside, [member])
-            except Exception as error:  # noqa: BLE001 - its steps have jobs of their own
-                logger.info("steps of %s have jobs of their own for %s s: %s", member.unit, MOST_BACKOFF, error)
-                self._keep_apart(member.unit, MOST_BACKOFF)
-        return self._together(address, beside, self._members)
+                self._planned = self._together(address, beside, self._members)
+            except Exception as error:  # noqa: BLE001 - one member is at fault: each is tried alone
+                logger.info("the long-running job is planned again, without the members at fault: %s", error)
+                for member in self._members:
+                    try:
+                        self._together(address, beside, [member])
+                    except Exception as own:  # noqa: BLE001 - its steps have jobs of their own
+                        logger.info("steps of %s have jobs of their own for %s s: %s", member.unit, MOST_BACKOFF, own)
+                        self._keep_apart(member.unit, MOST_BACKOFF)
+                self._planned = self._together(address, beside, self._members)
+        numbered, frame = self._planned
+        with self._turn:  # no round is on its way with older numbers
+            for member in self._members:
+                member.number = numbered.index(member) if member in numbered else None
+        return frame
 
-    def _together(self, address: RelayAddress, beside: SparkSession, members: Sequence[_Member]) -> DataFrame | None:
-        """Return the planned frame of those of some members that have branches, and number them."""
+    @staticmethod
+    def _there(members: Sequence[_Member]) -> list[_Member]:
+        now = time.monotonic()
+        return [each for each in members if not each.unfit and now >= each.apart_until]
+
+    def _together(
+        self, address: RelayAddress, beside: SparkSession, members: Sequence[_Member]
+    ) -> tuple[list[_Member], DataFrame | None]:
+        """Return those of some members that have branches, and the planned frame of them; None if there are none."""
         together, numbered = Members(self._spark), list[_Member]()
-        for member in members:
-            if member.unfit or time.monotonic() < member.apart_until:
-                continue
+        for member in self._there(members):
             try:
                 together.add(member.make)
             except NotRowByRowError as error:
@@ -361,8 +381,4 @@ class LongRunningJob:
                 member.unfit = True
             else:
                 numbered.append(member)
-        frame = together.frame(address, beside) if numbered else None
-        with self._turn:  # no round is on its way with older numbers
-            for member in self._members:
-                member.number = numbered.index(member) if member in numbered else None
-        return frame
+        return numbered, together.frame(address, beside) if numbered else None

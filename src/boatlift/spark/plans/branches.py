@@ -10,9 +10,9 @@ raise none at all.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -41,6 +41,9 @@ _ROW_BY_ROW = frozenset(
 _OF_ARRAYS = frozenset({"Explode", "Inline", "PosExplode"})
 """Generators that yield a row for each element of an array or entry of a map."""
 
+LONGEST_EXPRESSIONS = 50_000
+"""A branch with longer columns, in characters, has nodes of its own: a column may stand in them many times."""
+
 _IN_PYTHON = frozenset({"PythonUDF", "PythonUDAF", "PythonUDTF"})
 
 
@@ -63,13 +66,20 @@ class Branch:
     rows: BranchRows
 
 
+class _Layer(Protocol):
+    """A node on the way of a branch."""
+
+    def over(self, common: _Common, number: int, plan: Any) -> Any:
+        """Return the node of the common plan over a node; rows of other branches pass it once and unchanged."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Way:
     leaf: Any
-    layers: tuple[Callable[[_Common, int, Any], Any], ...] = ()
+    layers: tuple[_Layer, ...] = ()
     nulls: frozenset[int] = frozenset()
 
-    def then(self, layer: Callable[[_Common, int, Any], Any], nulls: Collection[int] = ()) -> _Way:
+    def then(self, layer: _Layer, nulls: Collection[int] = ()) -> _Way:
         return _Way(self.leaf, (*self.layers, layer), self.nulls | frozenset(nulls))
 
 
@@ -161,7 +171,7 @@ class Branches:
         common = _Common(rows, self._slots.types)
         for number, (way, slots, registers, columns) in enumerate(self._ways):
             common.branch(number, way, registers, list(zip(columns, slots, strict=True)))
-        return frame_of(spark, common.plan).select(*self.results)
+        return frame_of(spark, common.whole()).select(*self.results)
 
 
 _NUMBERS = (StructField(MARK, IntegerType(), nullable=False), StructField(BRANCH, IntegerType(), nullable=False))
@@ -180,8 +190,12 @@ def is_a_stream(frame: DataFrame) -> bool:
 class _Common:
     """The common plan, as branch after branch is added.
 
+    A branch of projections and filters becomes expressions of its registers. All such branches share one filter and one
+    projection, in which a slot is the CASE of their values. Any other branch has nodes of its own, below these: each
+    row of each branch passes them.
+
     Attributes:
-        plan: The node so far; its columns are `MARK`, `BRANCH`, the registers and the slots.
+        plan: The nodes of branches of their own; its columns are `MARK`, `BRANCH`, the registers and the slots.
     """
 
     def __init__(self, rows: DataFrame, slots: Sequence[DataType]) -> None:
@@ -189,16 +203,20 @@ class _Common:
         self.expressions = java.org.apache.spark.sql.catalyst.expressions
         self.logical = java.org.apache.spark.sql.catalyst.plans.logical
         self._alias = self.expressions.Alias
+        self._scala = java.scala
         self.none = getattr(getattr(java, "scala.None$"), "MODULE$")
         self._named = getattr(getattr(java.org.apache.spark.sql.catalyst.expressions, "NamedExpression$"), "MODULE$")
         self.literal = getattr(self.expressions, "Literal$").__getattr__("MODULE$")
-        self.plan = plan_of(rows)
+        collapse = getattr(java.org.apache.spark.sql.catalyst.optimizer, "CollapseProject$")
+        self._collapse = getattr(collapse, "MODULE$")
         kinds = [java.org.apache.spark.sql.types.DataType.fromJson(each.json()) for each in slots]
-        given = items(self.plan.output())
+        given = items(plan_of(rows).output())
         empty = [self.alias(self.literal.create(None, kind), f"s{at}") for at, kind in enumerate(kinds)]
         self._fixed = given
         self._slots = [each.toAttribute() for each in empty]
-        self.plan = self.logical.Project(_seq([*given, *empty]), self.plan)
+        self._values: list[list[Any]] = [[] for _ in empty]  # by slot the cases: of a branch, its value
+        self._alive: list[Any] = []  # the cases of branches with a filter
+        self.plan = self.logical.Project(_seq([*given, *empty]), plan_of(rows))
 
     @property
     def base(self) -> list[Any]:
@@ -216,14 +234,62 @@ class _Common:
             if not attribute.nullable():  # in rows of other branches the register is NULL
                 value = self.expressions.Coalesce(_seq([register, self.literal.default(register.dataType())]))
             begin.append(self.alias(value, str(attribute.name()), attribute.exprId()))
+        leaves = _leaves(self, columns)
+        inlined = self._inlined(begin, way.layers, [value for value, _ in leaves])
+        if inlined is not None:
+            alive, values = inlined
+            if alive is not None:
+                self._alive.append(self._case(number, alive))
+            for value, (_, slot) in zip(values, leaves, strict=True):
+                self._values[slot].append(self._case(number, value))
+            return
         self.plan = self.logical.Project(_seq([*self.base, *begin]), self.plan)
         for layer in way.layers:
-            self.plan = layer(self, number, self.plan)
+            self.plan = layer.over(self, number, self.plan)
         mine, slots = self.is_of(number), list[Any](self._slots)
-        for value, slot in _leaves(self, columns):
+        for value, slot in leaves:
             slots[slot] = self.alias(self.expressions.If(mine, value, self._slots[slot]), f"s{slot}")
         self.plan = self.logical.Project(_seq([*self._fixed, *slots]), self.plan)
         self._slots = [each.toAttribute() for each in slots]
+
+    def _inlined(
+        self, begin: Sequence[Any], layers: Sequence[_Layer], columns: Sequence[Any]
+    ) -> tuple[Any, list[Any]] | None:
+        """Return the condition and the columns of a branch as expressions of registers; the condition may be None.
+
+        Returns:
+            None if the branch needs nodes of its own, because a row becomes several, or expressions become too long.
+        """
+        alive, named = None, _seq(list(begin))
+        for layer in layers:
+            if isinstance(layer, _Project):
+                named = self._collapse.buildCleanedProjectList(_seq(layer.columns(self)), named)
+                if len(str(named.toString())) > LONGEST_EXPRESSIONS:
+                    return None
+            elif isinstance(layer, _Filter):
+                condition = self._collapse.replaceAlias(layer.condition, self._collapse.getAliasMap(named))
+                false = self.literal.apply(False)
+                # The second condition may fail for a row for which the first one is NULL.
+                alive = condition if alive is None else self.expressions.If(alive, condition, false)
+            else:
+                return None
+        of = self._collapse.getAliasMap(named)
+        return alive, [self._collapse.replaceAlias(each, of) for each in columns]
+
+    def _case(self, number: int, value: Any) -> Any:
+        return self._scala.Tuple2(self.is_of(number), value)
+
+    def whole(self) -> Any:
+        """Return the plan of all branches."""
+        plan = self.plan
+        if self._alive:
+            others = self._scala.Some(self.literal.apply(True))
+            plan = self.logical.Filter(self.expressions.CaseWhen(_seq(self._alive), others), plan)
+        slots = [
+            self.alias(self.expressions.CaseWhen(_seq(cases), self._scala.Some(slot)), f"s{at}") if cases else slot
+            for at, (slot, cases) in enumerate(zip(self._slots, self._values, strict=True))
+        ]
+        return self.logical.Project(_seq([*self._fixed, *slots]), plan)
 
     def is_of(self, number: int) -> Any:
         """Return the condition that a row is of a branch."""
@@ -269,15 +335,15 @@ def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
     if kind == "Union":
         return [way for child in items(node.children()) for way in _renamed(node, child, leaves)]
     if kind == "Filter":
-        return [way.then(lambda *at, node=node: _filter(node, *at)) for way in _ways(node.child(), leaves)]
+        return [way.then(_Filter(node.condition())) for way in _ways(node.child(), leaves)]
     if kind == "Project":
         columns = items(node.projectList())
         nulls = [_id(each) for each in columns if _is_null(each)]
-        return [way.then(lambda *at: _project(columns, *at), nulls) for way in _ways(node.child(), leaves)]
+        return [way.then(_Project(tuple(columns)), nulls) for way in _ways(node.child(), leaves)]
     if kind == "Generate" and _kind(node.generator()) in _OF_ARRAYS:
         (values,) = items(node.generator().children())
         if _kind(values.dataType()) == "ArrayType":
-            return [way.then(lambda *at, node=node: _generate(node, *at)) for way in _ways(node.child(), leaves)]
+            return [way.then(_Generate(node)) for way in _ways(node.child(), leaves)]
     if kind == "Expand":
         return [_expanded(node, way) for way in _ways(node.child(), leaves)]
     raise NotRowByRowError(f"rows do not pass {node.nodeName()} one by one")
@@ -286,57 +352,90 @@ def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
 def _expanded(node: Any, way: _Way) -> _Way:
     output = items(node.output())
     nulls = way.nulls.difference(map(_id, output))
-    return _Way(way.leaf, (*way.layers, lambda *at: _expand(node, *at)), nulls)
+    return _Way(way.leaf, (*way.layers, _Expand(node)), nulls)
 
 
 def _renamed(union: Any, child: Any, leaves: Collection[int]) -> list[_Way]:
     pairs = list(zip(items(child.output()), items(union.output()), strict=True))
-
-    def rename(common: _Common, number: int, plan: Any) -> Any:
-        del number
-        columns = [common.alias(own, str(other.name()), other.exprId()) for own, other in pairs]
-        return common.logical.Project(_seq([*common.base, *columns]), plan)
-
     ways = []
     for way in _ways(child, leaves):
         ids = [_id(own) for own, _ in pairs]
         nulls = [_id(other) for own, (_, other) in zip(ids, pairs, strict=True) if own in way.nulls]
-        ways.append(_Way(way.leaf, (*way.layers, rename), frozenset(nulls)))
+        ways.append(_Way(way.leaf, (*way.layers, _Project((), tuple(pairs))), frozenset(nulls)))
     return ways
 
 
-def _filter(node: Any, common: _Common, number: int, plan: Any) -> Any:
-    others = common.expressions.Not(common.is_of(number))
-    return common.logical.Filter(common.expressions.Or(others, node.condition()), plan)
+@dataclass(frozen=True, slots=True)
+class _Filter:
+    condition: Any
+
+    def over(self, common: _Common, number: int, plan: Any) -> Any:
+        others = common.expressions.Not(common.is_of(number))
+        return common.logical.Filter(common.expressions.Or(others, self.condition), plan)
 
 
-def _project(columns: Sequence[Any], common: _Common, number: int, plan: Any) -> Any:
-    made = [
-        each.withNewChildren(_seq([common.guarded(number, each.child())])) if _kind(each) == "Alias" else each
-        for each in columns
-    ]
-    base = {_id(each) for each in common.base}
-    return common.logical.Project(_seq([*common.base, *(each for each in made if _id(each) not in base)]), plan)
+@dataclass(frozen=True, slots=True)
+class _Project:
+    """A projection.
+
+    Attributes:
+        named: Its columns.
+        renamed: Attributes, each with the attribute that names it above; they follow the columns.
+    """
+
+    named: tuple[Any, ...]
+    renamed: tuple[tuple[Any, Any], ...] = ()
+
+    def columns(self, common: _Common) -> list[Any]:
+        return [*self.named, *(common.alias(own, str(other.name()), other.exprId()) for own, other in self.renamed)]
+
+    def over(self, common: _Common, number: int, plan: Any) -> Any:
+        made = [
+            each.withNewChildren(_seq([common.guarded(number, each.child())])) if _kind(each) == "Alias" else each
+            for each in self.columns(common)
+        ]
+        base = {_id(each) for each in common.base}
+        return common.logical.Project(_seq([*common.base, *(each for each in made if _id(each) not in base)]), plan)
 
 
-def _expand(node: Any, common: _Common, number: int, plan: Any) -> Any:
-    """Return a generator over an array with a struct for each of the rows that a row becomes."""
-    output = items(node.output())
-    names = [common.literal.apply(f"c{place}") for place in range(len(output))]
-    structs = [
-        common.expressions.CreateNamedStruct(_seq([part for pair in zip(names, each, strict=True) for part in pair]))
-        for each in map(items, items(node.projections()))
-    ]
-    array = common.expressions.CreateArray(_seq(structs))
-    # A column that one projection leaves NULL may be NULL in the array, and not in the first projection.
-    row = common.alias(common.literal.default(array.dataType().elementType()), "row").toAttribute()
-    explode = common.expressions.Explode(_one_for_others(common, number, array))
-    rows = common.logical.Generate(explode, _seq([]), False, common.none, _seq([row]), plan)
-    fields = [
-        common.alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())
-        for place, each in enumerate(output)
-    ]
-    return common.logical.Project(_seq([*common.base, *fields]), rows)
+@dataclass(frozen=True, slots=True)
+class _Expand:
+    node: Any
+
+    def over(self, common: _Common, number: int, plan: Any) -> Any:
+        """Return a generator over an array with a struct for each of the rows that a row becomes."""
+        output = items(self.node.output())
+        names = [common.literal.apply(f"c{place}") for place in range(len(output))]
+        structs = [
+            common.expressions.CreateNamedStruct(
+                _seq([part for pair in zip(names, each, strict=True) for part in pair])
+            )
+            for each in map(items, items(self.node.projections()))
+        ]
+        array = common.expressions.CreateArray(_seq(structs))
+        # A column that one projection leaves NULL may be NULL in the array, and not in the first projection.
+        row = common.alias(common.literal.default(array.dataType().elementType()), "row").toAttribute()
+        explode = common.expressions.Explode(_one_for_others(common, number, array))
+        rows = common.logical.Generate(explode, _seq([]), False, common.none, _seq([row]), plan)
+        fields = [
+            common.alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())
+            for place, each in enumerate(output)
+        ]
+        return common.logical.Project(_seq([*common.base, *fields]), rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Generate:
+    node: Any
+
+    def over(self, common: _Common, number: int, plan: Any) -> Any:
+        """Return a generator over an array that yields one row for each row of other branches."""
+        node = self.node
+        (values,) = items(node.generator().children())
+        generator = node.generator().withNewChildren(_seq([_one_for_others(common, number, values)]))
+        return common.logical.Generate(
+            generator, _seq([]), node.outer(), node.qualifier(), node.generatorOutput(), plan
+        )
 
 
 def _one_for_others(common: _Common, number: int, values: Any) -> Any:
@@ -344,13 +443,6 @@ def _one_for_others(common: _Common, number: int, values: Any) -> Any:
     default = common.literal.default(values.dataType().elementType())
     one = common.expressions.CreateArray(_seq([default]), False)
     return common.expressions.If(common.is_of(number), values, one)
-
-
-def _generate(node: Any, common: _Common, number: int, plan: Any) -> Any:
-    """Return a generator over an array that yields one row for each row of other branches."""
-    (values,) = items(node.generator().children())
-    generator = node.generator().withNewChildren(_seq([_one_for_others(common, number, values)]))
-    return common.logical.Generate(generator, _seq([]), node.outer(), node.qualifier(), node.generatorOutput(), plan)
 
 
 def _is_null(column: Any) -> bool:
