@@ -45,6 +45,7 @@ NAMES = (
     "view_latency",
     "view_top",
     "view_growth",
+    "tpch",
     "processor",
     "windows",
     "dedup",

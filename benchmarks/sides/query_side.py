@@ -1,4 +1,4 @@
-"""Our side of a query over several inputs: the query as a view, with its log, its state and its checkpoints."""
+"""Our side of a query over several inputs: the query as a view, or as many, with log, state and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SCHEMA = "k BIGINT, v DOUBLE"
 
 
 class Query:
-    """One dataflow of one view, fed file by file."""
+    """One dataflow of one view or of many, fed file by file."""
 
     def __init__(self) -> None:
         self._watch = Watch()
@@ -30,6 +30,7 @@ class Query:
         every: int = 5,
         key: list[str] | None = None,
         weighted: bool = False,
+        views: int = 1,
     ) -> Answer:
         """Make the session and start the dataflow.
 
@@ -40,6 +41,7 @@ class Query:
             every: Steps between two checkpoints.
             key: Group by this, count and sum, in place of the query: a keyed aggregate.
             weighted: Whether the rows of the one source carry weights; the query reads `now`.
+            views: The number of views, each with a sink; `{number}` in the query is the view's.
         """
         from pyspark.sql import functions as F
 
@@ -58,23 +60,27 @@ class Query:
         if weighted:
             stream.changes("now")
         policy = bl.Lazy(every=every)
-        if key:
-            view = stream.group_by(*key).agg("view", F.count("*").alias("n"), F.sum("v").alias("s"), policy=policy)
-        else:
-            view = flow.sql("view", query, policy=policy)
-        view.sink("out", bl.parquet(self._folder / "output", compression="snappy"))
+        self._outputs = [f"out{number}" for number in range(views)]
+        for number, out in enumerate(self._outputs):
+            if key:
+                totals = (F.count("*").alias("n"), F.sum("v").alias("s"))
+                view = stream.group_by(*key).agg("view", *totals, policy=policy)
+            else:
+                view = flow.sql(f"view{number}", query.replace("{number}", str(number)), policy=policy)
+            view.sink(out, bl.parquet(self._folder / out, compression="snappy"))
         self._watch.running = bl.start(flow, self._folder / "store", spark=spark, on_progress=self._watch)
         return {"ready": True}
 
     def run(self, files: list[tuple[str, str]]) -> Answer:
-        """Feed files, each an input's and a step, and wait for as many commits."""
-        visible = self._watch.of("commit", "out")
-        before, began = len(visible), time.monotonic()
+        """Feed files, each an input's and a step, and wait for as many commits of each sink."""
+        visible = [self._watch.of("commit", out) for out in self._outputs]
+        before, began = [len(each) for each in visible], time.monotonic()
         for source, file in files:
             feed(self._folder / source, self._fed[source], Path(file))
             self._fed[source] += 1
-        self._watch.wait(lambda: len(visible) >= before + len(files))
-        return {"visible": [at - began for at, _ in visible[before:]]}
+        self._watch.wait(lambda: all(len(v) >= b + len(files) for v, b in zip(visible, before, strict=True)))
+        steps = zip(*(each[first:] for each, first in zip(visible, before, strict=True)), strict=False)
+        return {"visible": [max(at for at, _ in step) - began for step in steps]}
 
     def one_by_one(self, files: list[tuple[str, str]]) -> Answer:
         """Feed files, each once the output of the one before is visible; return the milliseconds of each."""
