@@ -43,7 +43,7 @@ class ViewStep:
         clock: The clock and the seed of the step.
         held: Part to the runs of the state, to which the step's own are added.
         first: Whether it is the view's first step.
-        rows: Returns the frames of its rows, by their source or unit.
+        rows: Returns the frames of its rows, by their source or unit, as a named reader reads them; None: the unit.
         named: The input parameters that name these rows, the same for all jobs; None if plans hold the rows.
         channels: Channel to the files of earlier jobs of the step.
         history: The hash of all input up to this step, of a view with loops.
@@ -57,7 +57,7 @@ class ViewStep:
     clock: StepClock
     held: dict[str, list[RunRef]]
     first: bool
-    rows: Callable[[], Mapping[str, DataFrame]]
+    rows: Callable[[str | None], Mapping[str, DataFrame]]
     named: ToldInputs | None
     channels: dict[str, list[RunRef]] = field(default_factory=dict)
     history: str | None = None
@@ -135,7 +135,8 @@ class ViewPlans:
 
     def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
         """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
-        streams, read = self._frames.weighted(step.rows(), step.clock), partial(self._channel, step.channels)
+        rows = step.rows(f"{self._unit.name}:tried")  # this reads some rows of sources, apart from the step's job
+        streams, read = self._frames.weighted(rows, step.clock), partial(self._channel, step.channels)
         return self._frames.tried(job, streams, step.there, read, step.held, first=step.first)
 
     def forget(self) -> None:
@@ -156,7 +157,7 @@ class ViewPlans:
         planner = self._jobs.planner
         divided = step.divided and not is_one_task(job)
         told = None if step.named is None or self._cache is None else self._cache.frames(step.named)
-        streams = self._frames.weighted(step.rows() if told is None else told, step.clock)
+        streams = self._frames.weighted(step.rows(None) if told is None else told, step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._channel_of_parameters
         frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)

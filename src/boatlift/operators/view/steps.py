@@ -143,7 +143,7 @@ class ViewSteps(Steps):
         jobs.inputs.verify_recorded((take,))
         sent = jobs.inputs.sent(take)
         weight = jobs.inputs.weight(sent)
-        rows = cache(lambda: jobs.inputs.rows(jobs.spark, unit, take)[0])
+        rows = cache(lambda reader=None: jobs.inputs.rows(jobs.spark, unit, take, reader)[0])
         first = state is None
         named = self._plans.named(sent, weight, first=first)
         divided = named is None and not jobs.planner.fits_one_task(weight)  # slots come and go: asked once
