@@ -42,11 +42,7 @@ def length_of_bom(path: Path) -> int:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise if a file's name says that it is compressed in a way that is not read.
-
-    Raises:
-        InvalidError: `[BAD_NAME]`.
-    """
+    """Raise if a file's name says that it is compressed in a way that is not read."""
     suffix = path.suffix
     if suffix.lower() in _REFUSED or (suffix.lower() in _READ and suffix not in _READ):
         raise InvalidError("BAD_NAME", f"file {path} ends in {suffix}: compress it as .gz, .bz2 or .zst, or not at all")
@@ -64,12 +60,6 @@ class _Members(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress the next bytes.
-
-        Raises:
-            zlib.error: these are no bytes of gzip.
-            EOFError: the file ends within a member.
-        """
         into = memoryview(buffer)
         while True:
             rest = self._rest or self._file.read(_CHUNK)
@@ -122,11 +112,7 @@ def exceeds(path: Path, most: int) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed.
-
-    Raises:
-        OSError: the file is gone, or cannot be read.
-    """
+    """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed."""
     if path.suffix not in _READ:
         return None
     try:

@@ -11,6 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
 from boatlift.connectors.files.listing import Backlog, FilesOptions, StepInputs
 from boatlift.connectors.files.ranges import (
     FileRange,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats.base import ReadFiles
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
@@ -64,7 +66,7 @@ class FilesSource(SourceBase):
             parameterized_read=self if self._format.has_task else None,
             rescannable=self,
             names_input=self,
-            bad_rows=None if self._format.sortable is None else self,
+            bad_rows=None if self._format.sorting_in(self._listing.base) is None else self,
             ordered_within="file",
             preflight=self._preflight,
             waiting=self.waiting,
@@ -162,7 +164,6 @@ class FilesSource(SourceBase):
         return self._scan(spark, [{"files": files}])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Compare the digest of all files taken so far; a file is read again only if its size or times changed."""
         with self._reachable():
             try:
                 digest = folded("", self._digests_of(cursor))
@@ -210,7 +211,7 @@ class FilesSource(SourceBase):
         return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
-        from boatlift.connectors.files.lines import Span, parameters_of
+        from boatlift.connectors.files.lines import Span
 
         spark, spans = self._spark, list[Span]()
         if spark is None:
@@ -221,7 +222,7 @@ class FilesSource(SourceBase):
                 continue  # a step may be of no lines
             begin, end = (0, None) if taken is None else (taken.begin, taken.end)
             spans.append(Span(str(path), file["path"], begin, end, 0, place=place))
-        return parameters_of(spans) if self._format.by_task(spans, spark) else None
+        return msgspec.msgpack.encode(spans) if self._format.by_task(spans, spark) else None
 
     def size_bytes(self, position: Json) -> int:
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
@@ -232,9 +233,8 @@ class FilesSource(SourceBase):
             taken = FileRange.of(file)
             of = "" if taken is None else f", bytes {taken.begin} to {taken.end}"
             paths.append(f"{self._listing.path_of(file['path'])}{of}")
-        return ", ".join(paths[:_FILES_NAMED]) + (
-            f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
-        )
+        more = f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
+        return ", ".join(paths[:_FILES_NAMED]) + more
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
         spark = self._spark or next(iter(self._readers), None)
@@ -252,37 +252,29 @@ class FilesSource(SourceBase):
         return None
 
     def sorting_out(self) -> FilesSource:
-        from boatlift.connectors.files.formats.bad_rows import SortedOut
-
-        assert self._format.sortable is not None
-        sorting = SortedOut(self._format.sortable, self._listing.base)
+        sorting = self._format.sorting_in(self._listing.base)
+        assert sorting is not None
         # The bound of a line decides which rows are bad.
-        most = sorting.sortable.max_line_bytes
-        described = {**self._options.described, "bad_rows": "dead_letters", "max_line_bytes": most}
+        sorts = {"bad_rows": "dead_letters", "max_line_bytes": sorting.max_line_bytes}
+        described = {**self._options.described, **sorts}
         return type(self)(replace(self._options, format=sorting, columns=self._columns, described=described))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        from boatlift.connectors.files.formats.bad_rows import SortedOut
-
-        assert isinstance(self._format, SortedOut)
+        assert isinstance(self._format, TextFormat)
         return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        from boatlift.connectors.files.formats.bad_rows import numbers_of
-
-        assert self._format.sortable is not None
+        text = self._format
+        assert isinstance(text, TextFormat)
         offsets: dict[str, set[int]] = {}
-        for dead_letter in dead_letters:
-            offsets.setdefault(dead_letter["file"], set()).add(dead_letter["offset"])
+        for each in dead_letters:
+            offsets.setdefault(each["file"], set()).add(each["offset"])
         numbers = {
             (file, offset): number
             for file, wanted in offsets.items()
-            for offset, number in numbers_of(self._format.sortable, self._listing.path_of(file), wanted).items()
+            for offset, number in text.numbers_of(self._listing.path_of(file), wanted).items()
         }
-        return [
-            f"{dead_letter['file']}:{numbers[dead_letter['file'], dead_letter['offset']]}"
-            for dead_letter in dead_letters
-        ]
+        return [f"{each['file']}:{numbers[each['file'], each['offset']]}" for each in dead_letters]
 
     def _by_tasks(self, name: str, path: Path) -> FileRange | None:
         """Return a whole file as a range if tasks must read it; None if not, or if it is gone: its reader says so."""

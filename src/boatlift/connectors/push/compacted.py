@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from boatlift.connectors.push.upserts import DELETED, PUSHED
+from boatlift.connectors.push.steps import DELETED, PUSHED
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.input_objects import LogSpan, sum_of
@@ -57,7 +57,6 @@ class CompactedSegments:
           they were read.
 
     Args:
-        key: The columns by which rows replace one another.
         done: Called from the thread when a segment is made, or has failed.
     """
 
@@ -69,7 +68,6 @@ class CompactedSegments:
 
     @property
     def under_way(self) -> bool:
-        """Whether a segment was begun and is not settled."""
         return self._thread is not None
 
     @property
@@ -85,14 +83,7 @@ class CompactedSegments:
             self._thread.start()
 
     def settle(self, remember: int) -> bool:
-        """Put a segment that was made in the place of its rows; return whether there was one.
-
-        Args:
-            remember: As `InputLog.replace` takes it.
-
-        Raises:
-            BoatliftError: the segment could not be made, or the log cannot be written.
-        """
+        """Put a segment that was made in the place of its rows; return whether there was one."""
         if self._made is None:
             return False
         assert self._thread is not None
@@ -120,18 +111,14 @@ class CompactedSegments:
         try:
             self._made = self._compacted_part(span)
         except BoatliftError as error:
-            self._made = self._fenced_or(error)
+            self._made = error
+            try:  # a newer owner may have deleted the objects that this one reads
+                self._log.check_newest()
+            except BoatliftError as fenced:
+                self._made = fenced
         except Exception as error:  # noqa: BLE001 - the writer gets it: this thread must not die silently
             self._made = InternalError("INTERNAL", f"the pushes to {self._log.source} cannot be compacted: {error!r}")
         self._done()
-
-    def _fenced_or(self, error: BoatliftError) -> BoatliftError:
-        """Return the cause of an error: a newer owner may have deleted the objects that this one reads."""
-        try:
-            self._log.check_newest()
-        except BoatliftError as fenced:
-            return fenced
-        return error
 
     def _compacted_part(self, span: LogSpan) -> CompactedSegment | None:
         numbers = frozenset(span.numbers)
@@ -165,12 +152,7 @@ class CompactedSegments:
 
 
 def numbered(base: int, rows: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an object with `_pushed`; rows of compacted segments have it already.
-
-    Args:
-        base: The number of rows that were pushed before.
-        rows: The rows, as an Arrow stream.
-    """
+    """Yield the rows of an object with `_pushed`; rows of compacted segments have it already."""
     for batch in pa.ipc.open_stream(rows):
         if PUSHED in batch.schema.names:
             yield batch
