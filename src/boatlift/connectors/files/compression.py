@@ -30,9 +30,9 @@ DAMAGE = (OSError, EOFError, zlib.error)
 """The errors of bytes that cannot be decompressed."""
 
 
-def without_compression(path: Path) -> Path:
-    """Return a path without the suffix of a compression: `a.csv` for `a.csv.gz`."""
-    return path.with_suffix("") if path.suffix in _READ else path
+def is_compressed(path: Path) -> bool:
+    """Return whether a file's name says that it is compressed in a way that is read."""
+    return path.suffix in _READ
 
 
 def length_of_bom(path: Path) -> int:
@@ -97,7 +97,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 def exceeds(path: Path, most: int) -> bool:
     """Return whether a file has more than `most` bytes after decompression; no more than that is read."""
-    if path.suffix not in _READ:
+    if not is_compressed(path):
         return path.stat().st_size > most
     size = 0
     try:
@@ -113,7 +113,7 @@ def exceeds(path: Path, most: int) -> bool:
 
 def damage_of(path: Path) -> str | None:
     """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed."""
-    if path.suffix not in _READ:
+    if not is_compressed(path):
         return None
     try:
         with opened(path) as file:

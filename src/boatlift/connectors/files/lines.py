@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, without_compression
+from boatlift.connectors.files.compression import DAMAGE, damage_of, is_compressed, opened
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError
@@ -283,7 +283,7 @@ def divided(spans: Sequence[Span], tasks: int, *, divisible: bool = True) -> tup
     for span in spans:
         path = Path(span.path)
         last = span.end or path.stat().st_size
-        whole = not divisible or without_compression(path) != path
+        whole = not divisible or is_compressed(path)
         begins = [span.begin] if whole else [*range(span.begin, last, SPAN_BYTES)]
         for begin, end in zip(begins, [*begins[1:], span.end], strict=True):
             part = span._replace(begin=begin, end=end, at_line=begin == span.begin)

@@ -123,34 +123,30 @@ class FilesOptions:
     idle: float | None = None
 
 
-class Backlog:
-    """The files of the newest listing that were not taken yet; no step lists the folder again before they are."""
-
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._names: list[str] = []
-        self._begin = 0
-
-    def left(self, taken: Names) -> Iterator[str]:
-        """Yield the files of the newest listing that were not taken, in order of name."""
-        while self._begin < len(self._names) and self._names[self._begin] in taken:
-            self._begin += 1
-        names = map(self._names.__getitem__, range(self._begin, len(self._names)))  # `islice` would walk to the begin
-        return (name for name in names if name not in taken)
-
-    def listed(self, taken: Names) -> Iterator[str]:
-        """List the files anew, and yield those that were not taken."""
-        self._names, self._begin = self._listing.names(taken), 0
-        return iter(self._names)
-
-
 class StepInputs:
-    """Chooses the entries of a position: whole files, or one range of a large file."""
+    """Chooses the entries of a position: whole files, or one range of a large file.
+
+    No step lists the folder again before all files of the newest listing were taken.
+    """
 
     def __init__(self, options: FilesOptions, columns: Callable[[], Columns]) -> None:
         self._listing, self._format, self._columns = options.listing, options.format, columns
         self._max_files, self._max_bytes = options.max_files, options.max_bytes
         self._warned = False
+        self._listed: list[str] = []
+        self._begin = 0
+
+    def left(self, taken: Names) -> Iterator[str]:
+        """Yield the files of the newest listing that were not taken, in order of name."""
+        while self._begin < len(self._listed) and self._listed[self._begin] in taken:
+            self._begin += 1
+        names = map(self._listed.__getitem__, range(self._begin, len(self._listed)))  # `islice` would walk to the begin
+        return (name for name in names if name not in taken)
+
+    def listed(self, taken: Names) -> Iterator[str]:
+        """List the files anew, and yield those that were not taken."""
+        self._listed, self._begin = self._listing.names(taken), 0
+        return iter(self._listed)
 
     def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
         """Return the first files within the limits of a step, or the first range of a large file."""

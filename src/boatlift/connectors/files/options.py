@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boatlift.connectors.files.compression import without_compression
+from boatlift.connectors.files.compression import is_compressed
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.connectors.files.lines import LONGEST
 from boatlift.connectors.files.listing import FilesOptions, Listing
@@ -112,7 +112,8 @@ def files(
     """
     refuse_url(path, "a source's files")
     listing = Listing(path)
-    suffix = without_compression(Path(path)).suffix.removeprefix(".").lower()
+    plain = Path(path).with_suffix("") if is_compressed(Path(path)) else Path(path)
+    suffix = plain.suffix.removeprefix(".").lower()
     name = format or _FORMATS.get(suffix)
     if name not in _DEFAULTS:
         known = "csv, json or parquet"

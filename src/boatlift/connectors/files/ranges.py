@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import xxhash
 
@@ -41,26 +41,6 @@ class FileRange:
         path, _, places = name.rpartition(":")
         begin, end = places.split("-")
         return cls(path, int(begin), int(end))
-
-    @classmethod
-    def of(cls, file: Any) -> FileRange | None:
-        """Return the range in an entry of a position; None if the entry is a whole file."""
-        return cls(file["path"], file["begin"], file["end"]) if "end" in file else None
-
-
-class PlacedRange(NamedTuple):
-    """A range of a file in the input of steps.
-
-    Attributes:
-        range: Its name within the source, and the bytes.
-        place: The file's place in its step.
-        ordinal: The index of the step.
-    """
-
-    path: Path
-    range: FileRange
-    place: int
-    ordinal: int
 
 
 def range_in(path: Path, begin: int, most: int) -> dict[str, Any] | None:

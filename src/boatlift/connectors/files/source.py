@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
-from boatlift.connectors.files.listing import Backlog, FilesOptions, StepInputs
+from boatlift.connectors.files.lines import Span
+from boatlift.connectors.files.listing import FilesOptions, StepInputs
 from boatlift.connectors.files.ranges import (
     FileRange,
     KnownDigests,
-    PlacedRange,
     digest_between,
     digest_of,
     folded,
@@ -57,7 +57,6 @@ class FilesSource(SourceBase):
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._spark: SparkSession | None = None
         self._digests = KnownDigests()
-        self._backlog = Backlog(self._listing)
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -98,9 +97,9 @@ class FilesSource(SourceBase):
         with self._reachable():
             if (part := cursor.get("part")) is not None:
                 files = self._inputs.next_of(part)
-            elif not (files := self._inputs.first_of(self._backlog.left(taken))):
+            elif not (files := self._inputs.first_of(self._inputs.left(taken))):
                 with self._there(began=bool(taken)):
-                    found = self._backlog.listed(taken)
+                    found = self._inputs.listed(taken)
                 files = self._inputs.first_of(found)
         return {"files": files} if files else None
 
@@ -130,11 +129,11 @@ class FilesSource(SourceBase):
         names: list[str] = []
         part: dict[str, Any] = {}
         for file in files:
-            if (taken := FileRange.of(file)) is None:
+            if "end" not in file:
                 names.append(file["path"])
                 continue
-            names.append(taken.name)
-            if taken.end == file["of"]:
+            names.append(FileRange(file["path"], file["begin"], file["end"]).name)
+            if file["end"] == file["of"]:
                 names.append(file["path"])
             else:
                 known = {key: file[key] for key in ("path", "end", "of", "footer") if key in file}
@@ -211,18 +210,17 @@ class FilesSource(SourceBase):
         return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
-        from boatlift.connectors.files.lines import Span
-
-        spark, spans = self._spark, list[Span]()
-        if spark is None:
+        if (spark := self._spark) is None:
             return None
-        for place, file in enumerate(position["files"]):
-            path, taken = self._listing.path_of(file["path"]), FileRange.of(file)
-            if taken is not None and taken.begin == taken.end:
-                continue  # a step may be of no lines
-            begin, end = (0, None) if taken is None else (taken.begin, taken.end)
-            spans.append(Span(str(path), file["path"], begin, end, 0, place=place))
+        spans = list(self._spans(position, 0))
         return msgspec.msgpack.encode(spans) if self._format.by_task(spans, spark) else None
+
+    def _spans(self, position: Json, ordinal: int) -> Iterator[Span]:
+        for place, file in enumerate(position["files"]):
+            path = str(self._listing.path_of(file["path"]))
+            begin, end = file.get("begin", 0), file.get("end")
+            if end is None or begin < end:  # a step may be of no lines
+                yield Span(path, file["path"], begin, end, ordinal, place=place)
 
     def size_bytes(self, position: Json) -> int:
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
@@ -230,8 +228,7 @@ class FilesSource(SourceBase):
     def names(self, position: Json) -> str:
         paths = []
         for file in position["files"]:
-            taken = FileRange.of(file)
-            of = "" if taken is None else f", bytes {taken.begin} to {taken.end}"
+            of = f", bytes {file['begin']} to {file['end']}" if "end" in file else ""
             paths.append(f"{self._listing.path_of(file['path'])}{of}")
         more = f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
         return ", ".join(paths[:_FILES_NAMED]) + more
@@ -276,11 +273,11 @@ class FilesSource(SourceBase):
         }
         return [f"{each['file']}:{numbers[each['file'], each['offset']]}" for each in dead_letters]
 
-    def _by_tasks(self, name: str, path: Path) -> FileRange | None:
-        """Return a whole file as a range if tasks must read it; None if not, or if it is gone: its reader says so."""
+    def _size_for_tasks(self, path: Path) -> int | None:
+        """Return the size of a file that tasks must read; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
-                return FileRange(name, 0, path.stat().st_size) if self._format.needs_tasks(path) else None
+                return path.stat().st_size if self._format.needs_tasks(path) else None
             except FileNotFoundError:
                 return None
 
@@ -289,21 +286,18 @@ class FilesSource(SourceBase):
         schema = self._read_schema(spark)
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, schema)
-        whole: list[tuple[Path, int, int]] = []
-        ranges: list[PlacedRange] = []
+        whole, ranges = list[Span](), list[Span]()
         for ordinal, position in enumerate(positions):
-            for place, file in enumerate(position["files"]):
-                path = self._listing.path_of(file["path"])
-                if (taken := FileRange.of(file)) is None:
-                    taken = self._by_tasks(file["path"], path)
-                if taken is None:
-                    whole.append((path, place, ordinal))
-                elif taken.begin < taken.end:
-                    ranges.append(PlacedRange(path, taken, place, ordinal))
+            for span in self._spans(position, ordinal):
+                if span.end is not None:
+                    ranges.append(span)
+                elif (size := self._size_for_tasks(Path(span.path))) is None:
+                    whole.append(span)
+                elif size:
+                    ranges.append(span._replace(end=size))
         parts: list[DataFrame] = []
         if whole or not ranges:
-            files = [(path, place) for path, place, _ in whole]
-            parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
+            parts.append(self._readers[spark](whole, ordinals=ordinals and bool(whole)))
         if ranges:
             rows = self._format.rows_of_ranges(spark, self._source, ranges, schema)
             parts.append(rows if ordinals else rows.drop(ORDINAL))
@@ -349,15 +343,15 @@ class FilesSource(SourceBase):
 
 def _difference(path: Path, file: Json) -> str | None:
     """Return how a file or range differs from its entry in a position; None if it does not."""
-    if (taken := FileRange.of(file)) is not None:
+    if "end" in file:
         if (size := path.stat().st_size) != file["of"]:
             return f"has {size} bytes, but had {file['of']} when a range of it was taken"
         if has_another_footer(path, file):
             return "has another footer than when a range of it was taken"
-        now = digest_between(path, taken.begin, taken.end)
+        now = digest_between(path, file["begin"], file["end"])
         if now == file["digest"]:
             return None
-        where = f"from {taken.begin} to {taken.end}"
+        where = f"from {file['begin']} to {file['end']}"
         return f"has other bytes {where} (digest {now}) than when they were taken ({file['digest']})"
     content = digest_of(path)
     if content == (file["size"], file["digest"]):

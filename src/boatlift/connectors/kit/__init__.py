@@ -12,7 +12,7 @@ shows the parts in use.
 | `checked_options`, `checked_methods`, `whole_number` | functions for users: bad arguments are errors |
 | `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
-| `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
+| `kit.tasks`: `guarded`, `job_parameters`, `parts_of_tasks` | code that runs in Spark's tasks; imports PySpark |
 | `kit.tasks`: `run_in_tasks`, `session_of_process` | sinks whose `commit` runs a job |
 | `kit.step_rows`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
 | `kit.text_forms`, `kit.text_rows` | sources of text: texts as values and rows |

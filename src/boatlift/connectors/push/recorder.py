@@ -221,16 +221,13 @@ class Recorder:
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
-        new: dict[str, _Waiting] = {}
-        made: list[_Waiting] = []
-        again: list[_Waiting] = []
+        new = set[str]()
+        made, again = list[_Waiting](), list[_Waiting]()
         for waiting in group:
             key = waiting.push.key
-            if key and (key in new or self._log.find(key) is not None):
-                again.append(waiting)
-            else:
-                made.append(waiting)
-                new[key] = waiting
+            is_known = bool(key) and (key in new or self._log.find(key) is not None)
+            (again if is_known else made).append(waiting)
+            new.add(key)
         if made:
             number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
             self.announce()

@@ -9,9 +9,9 @@ from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from boatlift.connectors.files.compression import length_of_bom, without_compression
+from boatlift.connectors.files.compression import is_compressed, length_of_bom
 from boatlift.connectors.files.lines import LINES, LONGEST, ReadLines, Span, has_long_line, lines_in, lines_of, too_long
-from boatlift.connectors.files.ranges import PlacedRange, range_in
+from boatlift.connectors.files.ranges import range_in
 from boatlift.connectors.kit import Columns, nullable, required_of, struct_of
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.connectors.kit.text_rows import Texts
@@ -39,13 +39,8 @@ _PLAIN_PATH = re.compile(r"[A-Za-z0-9._=/-]+")
 class ReadFiles(Protocol):
     """Reads files lazily."""
 
-    def __call__(self, files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-        """Return the rows of files.
-
-        Args:
-            files: Each file, and its place in its step.
-            ordinals: If several steps are read together: the index of each file's step, for `_ordinal`.
-        """
+    def __call__(self, files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+        """Return the rows of whole files; with `ordinals` each has the index of its file's step in `_ordinal`."""
 
 
 class FileFormat(ABC):
@@ -112,9 +107,7 @@ class FileFormat(ABC):
         """
 
     @abstractmethod
-    def rows_of_ranges(
-        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
-    ) -> DataFrame:
+    def rows_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[Span], schema: StructType) -> DataFrame:
         """Return the rows of ranges with their `_ordinal`, as `reader` returns them for whole files."""
 
     @abstractmethod
@@ -164,7 +157,7 @@ class TextFormat(FileFormat):
         self.forms.check(spark)
 
     def whole_because(self, path: Path) -> str | None:
-        if without_compression(path) != path:
+        if is_compressed(path):
             return "it is compressed"
         return "of multi_line, a row may have several lines" if self.multi_line else None
 
@@ -184,32 +177,22 @@ class TextFormat(FileFormat):
     def needs_tasks(self, path: Path) -> bool:
         if self.sorts_in is not None or not self.has_task:  # sorted out, rows are read in tasks anyway
             return False
-        return without_compression(path) != path or has_long_line(path, self.max_line_bytes)
+        return is_compressed(path) or has_long_line(path, self.max_line_bytes)
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         return self._rows(frame_of(self._reader_of_lines(source), struct_of(LINES)), schema).drop(ORDINAL)
 
-    def rows_of_ranges(
-        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
-    ) -> DataFrame:
+    def rows_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[Span], schema: StructType) -> DataFrame:
         # Bytes of a compressed file are counted after decompression: it has no range, and its size says no end.
-        spans = [
-            Span(str(path), each.path, each.begin, each.end if without_compression(path) == path else None, ordinal)
-            for path, each, _, ordinal in ranges
-        ]
+        spans = [each._replace(end=None) if is_compressed(Path(each.path)) else each for each in ranges]
         return self._rows(self.lines_of(spark, source, spans), schema)
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         if (base := self.sorts_in) is None:
             return self.strict_reader(spark, schema)
 
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            numbers = ordinals or [0] * len(files)
-            spans = [
-                Span(str(path), str(path.relative_to(base)), 0, None, number)
-                for (path, _), number in zip(files, numbers, strict=True)
-            ]
-            rows = self._rows(self.lines_of(spark, f"the files in {base}", spans), schema)
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+            rows = self._rows(self.lines_of(spark, f"the files in {base}", files), schema)
             return rows if ordinals else rows.drop(ORDINAL)
 
         return read
@@ -312,26 +295,26 @@ def difference(found: Sequence[str], declared: Sequence[str]) -> str:
     return f"has columns {list(found)}, the schema {list(declared)}"
 
 
-def loaded(reader: DataFrameReader, files: Sequence[tuple[Path, int]]) -> DataFrame:
+def loaded(reader: DataFrameReader, files: Sequence[str]) -> DataFrame:
     """Load files by one of Spark's readers."""
-    paths = [spark_path(path) for path, _ in files]
+    paths = [spark_path(path) for path in files]
     return reader.load(paths[0] if len(paths) == 1 else paths)
 
 
-def with_ordinals(rows: DataFrame, files: Sequence[tuple[Path, int]], ordinals: Sequence[int]) -> DataFrame:
-    """Add `_ordinal` to rows that Spark has read from files, if the files have ordinals."""
+def with_ordinals(rows: DataFrame, files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+    """Add `_ordinal` to rows that Spark has read from files, if `ordinals` is set."""
     if not ordinals:
         return rows
-    ordinal_of = [(path, ordinal) for (path, _), ordinal in zip(files, ordinals, strict=True)]
-    return rows.select("*", by_file(rows.sparkSession, ordinal_of).cast("int").alias(ORDINAL))
+    ordinal_of = by_file(rows.sparkSession, [(each.path, each.ordinal) for each in files])
+    return rows.select("*", ordinal_of.cast("int").alias(ORDINAL))
 
 
-def spark_path(path: Path) -> str:
+def spark_path(path: str) -> str:
     r"""Escape a path for Spark, which takes every path for a glob: `a[1]` as `a\[1\]`."""
-    return _GLOB_CHARACTERS.sub(r"\\\g<0>", str(path))
+    return _GLOB_CHARACTERS.sub(r"\\\g<0>", path)
 
 
-def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
+def by_file(spark: SparkSession, values: Sequence[tuple[str, int]]) -> Column:
     """Return a column that looks up a number for each row by the row's file.
 
     The numbers come as data, because Spark compiles a plan that differs from step to step anew.
@@ -345,7 +328,7 @@ def by_file(spark: SparkSession, values: Sequence[tuple[Path, int]]) -> Column:
         return path if _PLAIN_PATH.fullmatch(path) else str(jvm.org.apache.hadoop.fs.Path(path).toUri().toString())
 
     # A URI has no blank.
-    paths = F.split(F.lit(" ".join(in_uri(str(path)) for path, _ in values)), " ")
+    paths = F.split(F.lit(" ".join(in_uri(path) for path, _ in values)), " ")
     numbers = F.split(F.lit(",".join(str(number) for _, number in values)), ",")
     path = F.regexp_replace(F.col("_metadata.file_path"), "^file:/+", "/")
     return F.element_at(numbers, F.array_position(paths, path).cast("int")).cast("long")

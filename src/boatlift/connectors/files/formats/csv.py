@@ -13,7 +13,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
-from boatlift.connectors.files.lines import BLANK, LONGEST, lines_in
+from boatlift.connectors.files.lines import BLANK, LONGEST, Span, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.connectors.kit.text_rows import QUOTED_EMPTY, Texts, all_text
@@ -136,14 +136,13 @@ class CsvFormat(TextFormat):
         return fault
 
     def strict_reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            ends = [self._line_end(path) for path, _ in files]
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+            ends = [self._line_end(Path(each.path)) for each in files]
             texts = []
             for end in dict.fromkeys(ends or [None]):
                 reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
                 some = [file for file, each in zip(files, ends, strict=True) if each == end]
-                numbers = [number for number, each in zip(ordinals, ends, strict=False) if each == end]
-                texts.append(with_ordinals(loaded(reader, some), some, numbers))
+                texts.append(with_ordinals(loaded(reader, [each.path for each in some]), some, ordinals=ordinals))
             united = reduce(lambda one, other: one.union(other), texts)
             return self._of_fields(united, schema).rows([ORDINAL] if ordinals else [])
 
@@ -168,7 +167,7 @@ class CsvFormat(TextFormat):
         lenient = StructType([*all_text(schema).fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark, end).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        texts = self._of_fields(loaded(reader, [(path, 0)]), schema, f"{_BAD_ROW} IS NOT NULL")
+        texts = self._of_fields(loaded(reader, [str(path)]), schema, f"{_BAD_ROW} IS NOT NULL")
         bad = texts.sorted_out([], F.struct(*map(quoted, lenient.fieldNames()))).where(F.col(BAD_ROW).isNotNull())
         try:
             found = bad.limit(1).collect()

@@ -100,13 +100,11 @@ class JsonFileFormat(TextFormat):
     def strict_reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         text = spark.read.format("text")
 
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
             if self.multi_line:
-                numbers = ordinals or [0] * len(files)
-                spans = [Span(str(path), path.name, 0, None, n) for (path, _), n in zip(files, numbers, strict=True)]
-                texts = self.lines_of(spark, "files of JSON", spans)
+                texts = self.lines_of(spark, "files of JSON", files)
             else:
-                texts = with_ordinals(loaded(text, files), files, ordinals)
+                texts = with_ordinals(loaded(text, [each.path for each in files]), files, ordinals=ordinals)
             return self.texts(texts, schema).rows([ORDINAL] if ordinals else [])
 
         return read
@@ -120,7 +118,7 @@ class JsonFileFormat(TextFormat):
         return (self._explain_file if self.multi_line else self._explain_line)(spark, path, columns, schema)
 
     def _explain_line(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        found = self._first_bad(loaded(spark.read.format("text"), [(path, 0)]), schema)
+        found = self._first_bad(loaded(spark.read.format("text"), [str(path)]), schema)
         if found is None:
             return None
         bad = found[BAD_ROW]["value"]

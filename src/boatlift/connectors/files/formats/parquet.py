@@ -37,7 +37,7 @@ from boatlift.connectors.files.formats.parquet_rows import (
     unreadable,
 )
 from boatlift.connectors.files.lines import Span, shared_out
-from boatlift.connectors.files.ranges import PlacedRange, digest_between, footer_of
+from boatlift.connectors.files.ranges import digest_between, footer_of
 from boatlift.connectors.kit import Columns, nullable, struct_of
 from boatlift.dataflow.columns import ORDINAL, POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
@@ -112,9 +112,7 @@ class ParquetFormat(FileFormat):
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         return frame_of(*self._task(source, schema))
 
-    def rows_of_ranges(
-        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
-    ) -> DataFrame:
+    def rows_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[Span], schema: StructType) -> DataFrame:
         tasks = _divided(ranges, spark.sparkContext.defaultParallelism)
         return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(*self._task(source, schema, tasks))
 
@@ -137,28 +135,24 @@ class ParquetFormat(FileFormat):
         return ReadParquet(source, columns, self.positioned, ordinals=tasks is not None, tasks=tasks), made
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        from pyspark.sql import functions as F
+
         reader = spark.read.format("parquet").schema(nullable(schema))
 
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            return with_ordinals(self._with_positions(loaded(reader, files), files), files, ordinals)
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+            rows = loaded(reader, [each.path for each in files])
+            if self.positioned:
+                # The file's place in the step, in the upper bits, and the row's index in the file.
+                index = F.col("_metadata.row_index")
+                if any(each.place for each in files):
+                    index = by_file(spark, [(each.path, each.place) for each in files]) * (1 << PLACE_BITS) + index
+                rows = rows.select("*", index.alias("_position"))
+            return with_ordinals(rows, files, ordinals=ordinals)
 
         return read
 
-    def _with_positions(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
-        if not self.positioned:
-            return rows
-
-        if not any(place for _, place in files):
-            return rows.selectExpr("*", "_metadata.row_index AS _position")
-        from pyspark.sql import functions as F
-
-        place = by_file(rows.sparkSession, files)
-        return rows.select("*", (place * (1 << PLACE_BITS) + F.col("_metadata.row_index")).alias("_position"))
-
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         del spark, columns, schema
-
         try:
             for _ in pq.ParquetFile(path).iter_batches():
                 pass
@@ -167,20 +161,19 @@ class ParquetFormat(FileFormat):
         return None
 
 
-def _divided(ranges: Sequence[PlacedRange], tasks: int) -> tuple[tuple[Span, ...], ...]:
+def _divided(ranges: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]:
     """Divide row groups among tasks, in order, by their bytes."""
     parts: list[tuple[Span, int]] = []
-    for path, taken, place, ordinal in ranges:
-        metadata = pq.read_metadata(path)
+    for each in ranges:
+        metadata = pq.read_metadata(each.path)
         begins = begins_of(metadata)
+        sizes = [metadata.row_group(number).total_byte_size for number in range(len(begins))]
         if begins != sorted(set(begins)):  # such a file is taken whole
-            size = sum(metadata.row_group(number).total_byte_size for number in range(len(begins)))
-            parts.append((Span(str(path), taken.path, 0, None, ordinal, place=place), size))
+            parts.append((each._replace(begin=0, end=None), sum(sizes)))
             continue
-        for number, begin in enumerate(begins):
-            if taken.begin <= begin < taken.end:
-                span = Span(str(path), taken.path, begin, begin + 1, ordinal, place=place)
-                parts.append((span, metadata.row_group(number).total_byte_size))
+        for begin, size in zip(begins, sizes, strict=True):
+            if each.begin <= begin and (each.end is None or begin < each.end):
+                parts.append((each._replace(begin=begin, end=begin + 1), size))
     return shared_out(parts, tasks)
 
 
@@ -193,7 +186,7 @@ def schema_of_file(spark: SparkSession, path: Path) -> StructType:
     if ParquetFormat(positioned=False).needs_tasks(path):
         return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
     try:
-        return spark.read.parquet(spark_path(path)).schema
+        return spark.read.parquet(spark_path(str(path))).schema
     except (PySparkException, Py4JJavaError) as error:
         reason = str(error).splitlines()[0]
         raise DataError("BAD_HEADER", f"Spark cannot read {path} ({reason}); correct the file") from error
