@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_WRITTEN = msgspec.json.Decoder(Written)  # made at import: see `boatlift.decoders`
+
 
 @checked_options("bl.kafka.sink")
 def sink(
@@ -294,8 +296,8 @@ class KafkaSink(SinkBase):
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
         from boatlift.connectors.kafka.encoding import part_of
-        from boatlift.connectors.kafka.writer import WriteTask, worth_tasks, write_in_tasks
-        from boatlift.connectors.kit.tasks import session_of_process
+        from boatlift.connectors.kafka.writer import WriteTask, worth_tasks
+        from boatlift.connectors.kit.tasks import run_in_tasks, session_of_process
 
         self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._ends or self._topics.ends_asked(self._topic)
@@ -304,7 +306,8 @@ class KafkaSink(SinkBase):
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts)
-            written = write_in_tasks(spark, task)
+            results = run_in_tasks(spark, len(begun), task, f"the sink of topic {self._topic}")
+            written = [_WRITTEN.decode(each) for each in results]
             for writer in self._writers:
                 writer.end()  # a task has taken its id over
         else:

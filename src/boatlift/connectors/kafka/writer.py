@@ -249,17 +249,6 @@ class WriteTask:
         return writer.deliver(rows, lambda: record)
 
 
-_WRITTEN = msgspec.json.Decoder(Written)
-
-
-def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
-    """Write the missing parts of a step, each in a task of its own."""
-    from boatlift.connectors.kit.tasks import run_in_tasks
-
-    written = run_in_tasks(spark, len(task.records), task, f"the sink of topic {task.topic}")
-    return [_WRITTEN.decode(each) for each in written]
-
-
 def refuse_speculation(spark: SparkSession) -> None:
     """Raise if Spark runs tasks speculatively: two attempts of a task would fence each other."""
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":

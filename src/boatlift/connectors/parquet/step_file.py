@@ -105,16 +105,6 @@ def read_columns(path: Path) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
 
 
-def verify_step(path: Path, step: int) -> StepRecord:
-    """Read the record in the file of a step, and prove all its bytes by the checksum in the footer."""
-    record = read_record(path, step)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        at = _find_check(path, content)
-        if content[at : at + len(_BLANK)] != _digest(content, at).encode():
-            raise _damaged(path, "its bytes are not those that were written")
-    return record
-
-
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
     """Check each step's file by its checksum; yield each damaged, missing or foreign file."""
     identity: FolderIdentity | None = None
@@ -130,7 +120,11 @@ def verify_folder(folder: StepFolder) -> Iterator[Finding]:
     for step in folder.listed()[0]:
         path = folder.step_path(step)
         try:
-            record = verify_step(path, step)
+            record = read_record(path, step)
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                at = _find_check(path, content)
+                if content[at : at + len(_BLANK)] != _digest(content, at).encode():
+                    raise _damaged(path, "its bytes are not those that were written")
             if identity is not None:
                 identity.refuse_stranger(record.dataflow, record.sink, path)
         except DataError as error:

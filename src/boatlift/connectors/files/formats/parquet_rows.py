@@ -139,7 +139,8 @@ def _is_read_alike(kind: pa.DataType, leaf: Any) -> bool:
 def unread_by_spark(footer: pq.FileMetaData) -> tuple[str, str] | None:
     """Return the property of a file that Arrow supports and Spark does not, and a remedy; None if it has none."""
     for field, leaves in fields_of(footer):
-        if any(map(has_nanoseconds, leaves)):
+        kinds = [json.loads(leaf.logical_type.to_json()) for leaf in leaves]
+        if any(kind["Type"] == "Timestamp" and kind["timeUnit"] == "nanoseconds" for kind in kinds):
             return f"nanoseconds in column {field.name}", MICROSECONDS
     groups = map(footer.row_group, range(footer.num_row_groups))
     codecs = {group.column(number).compression for group in groups for number in range(group.num_columns)}
@@ -247,12 +248,6 @@ def fields_of(footer: pq.FileMetaData) -> list[tuple[pa.Field, list[Any]]]:
 def leaves_of(footer: pq.FileMetaData) -> Iterator[Any]:
     """Return the leaves of columns in Parquet: the parts that have values."""
     return map(footer.schema.column, range(len(footer.schema)))
-
-
-def has_nanoseconds(leaf: Any) -> bool:
-    """Return whether a leaf has times in nanoseconds, which Spark does not read."""
-    about = json.loads(leaf.logical_type.to_json())
-    return bool(about["Type"] == "Timestamp" and about["timeUnit"] == "nanoseconds")
 
 
 def _parts(kind: pa.DataType) -> int:
