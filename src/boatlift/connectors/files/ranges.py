@@ -139,7 +139,7 @@ def _digest_of(path: Path, part: FileRange | None) -> str:
 
 
 class KnownDigests:
-    """Digests of files and ranges, read again only if the file's size or times change."""
+    """Digests of files and ranges, read again if a file's size or times change; empty while a process writes to it."""
 
     def __init__(self, read: Callable[[Path, FileRange | None], str] = _digest_of) -> None:
         self._read = read
