@@ -115,9 +115,10 @@ class GeneratorSource(SourceBase):
 
 
 class TicksSource(SourceBase):
-    """One row for each period in which the source was polled: the period's number, and its begin.
+    """One row for each period in which the source was polled, so that time advances in a dataflow without other input.
 
-    A position is `{"number": …}`. So the time of a tick is a determinant: a step that is executed again has the same.
+    A row has the period's number, and its begin. A position is `{"number": …}`. So the time of a tick is a determinant:
+    a step that is executed again has the same.
 
     Args:
         period: Microseconds.

@@ -48,7 +48,7 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 class LongLine(bytes):
-    """The first bytes of a line or element that exceeds the bound."""
+    """The first bytes of a line or element that exceeds the bound; `size` is the number of all its bytes."""
 
     size: int
 

@@ -46,6 +46,7 @@ class Database:
 
     @property
     def is_connected(self) -> bool:
+        """Whether the connection may be used: not before `connect`, nor after a failure."""
         return self._connection is not None
 
     def connect(self) -> None:

@@ -1,4 +1,7 @@
-"""Proofs that what was taken of a file that grows is unchanged: of its first bytes, and of a file that is done."""
+"""Proofs that what was taken of a file that grows is unchanged: of its first bytes, and of a file that is done.
+
+The proof of a prefix costs the same however many bytes were taken.
+"""
 
 from __future__ import annotations
 
