@@ -111,14 +111,18 @@ class CompactedSegments:
         try:
             self._made = self._compacted_part(span)
         except BoatliftError as error:
-            self._made = error
-            try:  # a newer owner may have deleted the objects that this one reads
-                self._log.check_newest()
-            except BoatliftError as fenced:
-                self._made = fenced
+            self._made = self._fenced_or(error)
         except Exception as error:  # noqa: BLE001 - the writer gets it: this thread must not die silently
             self._made = InternalError("INTERNAL", f"the pushes to {self._log.source} cannot be compacted: {error!r}")
         self._done()
+
+    def _fenced_or(self, error: BoatliftError) -> BoatliftError:
+        """Return the cause of an error: a newer owner may have deleted the objects that this one reads."""
+        try:
+            self._log.check_newest()
+        except BoatliftError as fenced:
+            return fenced
+        return error
 
     def _compacted_part(self, span: LogSpan) -> CompactedSegment | None:
         numbers = frozenset(span.numbers)
