@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 import boatlift as bl
+from boatlift.console.contents import show_status
 from boatlift.console.plan import show_plan
-from boatlift.console.status import show_status
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

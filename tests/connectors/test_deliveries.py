@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.deliver.sink import DeliveringSink
-from boatlift.connectors.kit.json_text import json_objects
+from boatlift.connectors.deliver import DeliveringSink
+from boatlift.connectors.kit.arrow_text import json_objects
 from boatlift.connectors.kit.step_rows import ordered_part
 from boatlift.dataflow import Outcome
 from boatlift.errors import InvalidError, UnavailableError

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.connectors.files.follow import done_files
-from boatlift.connectors.files.follow.done_files import DoneFiles, Stamp
-from boatlift.connectors.files.follow.prefixes import Prefix, prefix_of
+from boatlift.connectors.files.follow import unchanged
+from boatlift.connectors.files.follow.unchanged import DoneFiles, Prefix, Stamp, prefix_of
 from boatlift.dataflow import Json
 from boatlift.errors import DataError
 from connectors.test_tailed_files import append, tailed, take
@@ -141,7 +140,7 @@ def test_files_in_several_folders(tmp_path: Path) -> None:
 
 
 def test_the_newest_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(done_files, "REMEMBERED", 2)
+    monkeypatch.setattr(unchanged, "REMEMBERED", 2)
     files = DoneFiles(tmp_path)
     for number, name in enumerate(("x/a", "b", "c")):
         files.add(name, Stamp(1, number, 1, 1), Prefix(0, "", ""), has_rows=True)

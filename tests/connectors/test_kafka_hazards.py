@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,6 @@ from confluent_kafka import Producer
 import boatlift as bl
 from boatlift.connectors.kafka import sink, source, writer
 from boatlift.connectors.kafka.access import Access
-from boatlift.connectors.kafka.sink import KafkaSink
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import WriteTask
 from boatlift.dataflow.contracts import Outcome
@@ -140,7 +138,7 @@ def test_a_task_that_is_killed_beside_a_commit_writes_its_part_once(
                 Writer.write = write  # type: ignore[method-assign]
 
     monkeypatch.setattr(writer, "ROWS_FOR_TASKS", 1)
-    monkeypatch.setattr(sys.modules[KafkaSink.__module__], "WriteTask", Dying)
+    monkeypatch.setattr(writer, "WriteTask", Dying)
     made = sink(kafka_broker.bootstrap, topic, rows="changelog", key="k", writers=2)
     made.open(context())
     for step in range(2):

@@ -15,14 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import boatlift as bl
-from boatlift.connectors.kafka import ledger_topic
+from boatlift.connectors.kafka import ledger as ledger_module
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.encoding import part_of
-from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, Written
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic
+from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, LedgerTopic, Written
 from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
 from boatlift.connectors.kafka.writer import refuse_speculation
-from boatlift.connectors.kit.json_text import json_objects
+from boatlift.connectors.kit.arrow_text import json_objects
 
 START = {"topics": {}, "began": False}
 
@@ -124,7 +123,7 @@ def ledger_with_an_open_transaction(
 ) -> tuple[LedgerTopic, Clock]:
     """Return a ledger whose broker is away again and again while a transaction is open, and then ends it."""
     clock, left, back = Clock(), [29.0] * away, [0.0]
-    monkeypatch.setattr(ledger_topic, "time", clock)
+    monkeypatch.setattr(ledger_module, "time", clock)
 
     class Committed:
         def ends(self, here: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
@@ -178,7 +177,8 @@ def test_a_step_is_whole_when_every_writer_that_it_had_has_written_it(counts: li
     before = [written(writer, count, step) for step, count in enumerate(counts[:-1]) for writer in range(count)]
     ledger = ledger_of(*before, *(written(writer, counts[last], last) for writer in there))
     assert ledger.whole() == (last if len(there) == counts[last] else last - 1)
-    assert ledger.writers_of(last) == (counts[last] if there else None)
+    found = ledger.of_step(last)
+    assert (None if found is None else found.writers) == (counts[last] if there else None)
     assert all(ledger.holds(record) for record in before)
 
 

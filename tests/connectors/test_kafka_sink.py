@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 import boatlift as bl
-from boatlift.connectors.kafka import ledger_topic, sink
+from boatlift.connectors.kafka import ledger, sink
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -271,7 +271,7 @@ def test_a_transaction_that_lost_its_end_is_told_before_another_end_decides_abou
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Of a new owner, and of a writer that begins again after an error."""
-    monkeypatch.setattr(ledger_topic, "SETTLE_TIMEOUT", 1.0)
+    monkeypatch.setattr(ledger, "SETTLE_TIMEOUT", 1.0)
     made = make()
     assert made.open(context()) is None
     lost = transactional(kafka_broker, f"lost-{topic}")

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import boatlift as bl
 from boatlift.connectors.files import lines as lines_module
 from boatlift.connectors.files.lines import LongLine, has_long_line, lines_in
-from boatlift.connectors.kit.json_faults import MOST, beyond_bounds, json_fault
+from boatlift.connectors.kit.json_values import MOST, beyond_bounds, json_fault
 from boatlift.connectors.kit.text_forms import TextForms
 from boatlift.dataflow import BAD_ROW
 from boatlift.errors import DataError

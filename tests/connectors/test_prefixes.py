@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from boatlift.connectors.files.follow import prefixes
-from boatlift.connectors.files.follow.prefixes import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
+from boatlift.connectors.files.follow import unchanged
+from boatlift.connectors.files.follow.unchanged import NOTHING, Prefix, end_of_lines, lengthened, prefix_of
 
 PIECES = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\r\n", b"\n\n", b"defghijk" * 3]), max_size=30)
 
@@ -35,7 +35,7 @@ def test_lines_end_where_ranges_of_whole_files_do(pieces: list[bytes], most: int
 def test_a_prefix_depends_on_its_bytes_alone(size: int, cuts: list[int]) -> None:
     content = bytes(n % 251 for n in range(size))
     with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory() as folder:
-        patch.setattr(prefixes, "BLOCK", 64)
+        patch.setattr(unchanged, "BLOCK", 64)
         path = Path(folder) / "a"
         path.write_bytes(content)
         prefix = NOTHING

@@ -17,7 +17,7 @@ import uvicorn
 
 import boatlift as bl
 from boatlift.connectors.push.admission import address_of
-from boatlift.connectors.push.limits import Limits
+from boatlift.connectors.push.connections import Limits
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.local import LocalStore
 from boatlift.storage.records.codec import Push

@@ -21,7 +21,6 @@ import pytest
 
 from boatlift.connectors import sqlite
 from boatlift.connectors.sqlite import table as sqlite_table
-from boatlift.connectors.sqlite import verify as sqlite_verify
 from boatlift.connectors.sqlite.sink import SqliteSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, DivergedError, Finding, InvalidError, UnavailableError
@@ -334,8 +333,7 @@ def test_a_step_missing_in_the_ledger_is_a_gap(tmp_path: Path) -> None:
 def test_the_ledger_keeps_so_many_steps_and_older_ones_are_not_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (sqlite_table, sqlite_verify):
-        monkeypatch.setattr(module, "KEPT_STEPS", 3)
+    monkeypatch.setattr(sqlite_table, "KEPT_STEPS", 3)
     sink = opened(tmp_path, 6)
     assert query(tmp_path / "out.db", "SELECT step FROM _boatlift_ledger ORDER BY step") == [(3,), (4,), (5,)]
     assert list(sink.verify()) == []
@@ -379,7 +377,7 @@ def test_verify_looks_again_if_somebody_wrote_meanwhile(tmp_path: Path, monkeypa
             owners.append(opened(tmp_path, 3))
             yield Finding(str(path), "SINK_DAMAGED", "half of one state and half of another")
 
-    monkeypatch.setattr(sqlite_verify, "_findings", findings)
+    monkeypatch.setattr(sqlite_table, "_findings", findings)
     assert list(sqlite(tmp_path / "out.db", table="results", key=["k"]).verify()) == []
     assert ways == ["immutable=1", "mode=ro"]
     owners[0].close()

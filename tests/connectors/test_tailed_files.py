@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from boatlift.connectors import files
-from boatlift.connectors.files.follow import growing, prefixes
+from boatlift.connectors.files.follow import source as source_module
+from boatlift.connectors.files.follow import unchanged
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.dataflow import Json
 from boatlift.errors import BoatliftError, DataError, InvalidError
@@ -195,9 +196,9 @@ def test_a_file_that_is_written_to_while_it_is_taken_is_not_done(tmp_path: Path)
     os.utime(path, (0, 0))
     first = source.next(source.start())
     assert first is not None
-    cursor, real = source.advance(source.start(), first), growing.lengthened
+    cursor, real = source.advance(source.start(), first), source_module.lengthened
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(growing, "lengthened", lambda *given: append(path, "wo\n") and real(*given))
+        patch.setattr(source_module, "lengthened", lambda *given: append(path, "wo\n") and real(*given))
         assert source.next(cursor) is None
     assert take(source, cursor)[0] == [("a.csv", b"2,two\n")]
 
@@ -389,7 +390,7 @@ def test_a_copy_with_the_same_bytes_goes_on(tmp_path: Path) -> None:
 
 def test_a_copy_that_differs_far_before_its_end_is_found(tmp_path: Path) -> None:
     """In one process: the whole of another file is compared."""
-    path = append(tmp_path / "a.csv", b"id,text\n" + b"1,one\n" * (4 * prefixes.BLOCK // 6))
+    path = append(tmp_path / "a.csv", b"id,text\n" + b"1,one\n" * (4 * unchanged.BLOCK // 6))
     source = tailed(tmp_path)
     _, cursor = take(source, source.start())
     (tmp_path / "_copy").write_bytes(path.read_bytes().replace(b"one", b"eno", 1))

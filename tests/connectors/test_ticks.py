@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.ticks import TicksSource
+from boatlift.connectors.generator import TicksSource
 from boatlift.runtime.host.clock import SteadyClock
 
 if TYPE_CHECKING:

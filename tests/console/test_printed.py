@@ -24,10 +24,10 @@ from boatlift.console.contents import (
     show_explanation,
     show_kept,
     show_log,
+    show_status,
     show_verification,
 )
 from boatlift.console.plan import show_plan
-from boatlift.console.status import show_status
 from boatlift.dataflow import plan
 from boatlift.errors import InvalidError
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from boatlift.console import tables
-from boatlift.console.status import show_status
+from boatlift.console.contents import show_status
 from boatlift.dataflow import WaitingInput
 from boatlift.operators.watermark.operator import EventTimeStatus
 from boatlift.runtime.host.ownership import this_process
@@ -53,7 +53,7 @@ def test_status_prints_equal_numbers_of_processors_once(
     same, other = EventTimeStatus(11, 1_700_000_000_000, 0), EventTimeStatus(11, 1_700_000_000_000, 3)
     numbers = {"event_times": {"late": same, "timely": same, "more": other}}
     known = msgspec.structs.replace(status_at(tmp_path), numbers=numbers)
-    monkeypatch.setattr("boatlift.console.status.status_at", lambda _: known)
+    monkeypatch.setattr("boatlift.console.contents.status_at", lambda _: known)
     show_status(tmp_path, as_json=False)
     assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines() if "were late" in line] == [
         "late and timely",

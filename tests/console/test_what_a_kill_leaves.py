@@ -9,8 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.console.contents import show_checkpoints, show_explanation, show_kept, show_log, show_verification
-from boatlift.console.status import show_status
+from boatlift.console.contents import (
+    show_checkpoints,
+    show_explanation,
+    show_kept,
+    show_log,
+    show_status,
+    show_verification,
+)
 from boatlift.dataflow import Plan
 from boatlift.runtime.host import host
 from boatlift.runtime.inspect.explanation import explanation_of

@@ -14,7 +14,7 @@ from typing import Self
 import pyarrow.parquet as pq
 import pytest
 
-from boatlift.testing.ports import ReservedPort
+from boatlift.testing.loopback import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives

@@ -13,7 +13,7 @@ import pytest
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
-from boatlift.testing.ports import ReservedPort
+from boatlift.testing.loopback import ReservedPort
 from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.console.status import show_status
+from boatlift.console.contents import show_status
 from boatlift.dataflow import plan
 from support.commands import begun, boatlift
 from support.crash.dying import DiesError, dying_at

@@ -10,12 +10,10 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import InvalidError
-from boatlift.testing import ports
+from boatlift.testing import loopback
 from boatlift.testing.kafka_broker import KafkaBroker
-from boatlift.testing.kafka_console import ConsoleRow, parse_rows
-from boatlift.testing.kafka_java import KafkaJava
-from boatlift.testing.kafka_settings import as_properties
-from boatlift.testing.ports import ReservedPort
+from boatlift.testing.kafka_java import ConsoleRow, KafkaJava, as_properties, parse_rows
+from boatlift.testing.loopback import ReservedPort
 
 
 @pytest.mark.parametrize(
@@ -51,11 +49,11 @@ def test_printed_rows_are_taken_apart() -> None:
 RESERVING = """
 import sys
 from boatlift.errors import UnavailableError
-from boatlift.testing import ports
+from boatlift.testing import loopback
 
-ports._candidates = lambda: range(int(sys.argv[1]), int(sys.argv[1]) + 1)
+loopback._candidates = lambda: range(int(sys.argv[1]), int(sys.argv[1]) + 1)
 try:
-    ports.ReservedPort()
+    loopback.ReservedPort()
 except UnavailableError:
     print("taken")
 else:
@@ -68,7 +66,7 @@ def test_no_other_process_gets_a_reserved_port_until_it_is_released() -> None:
         return subprocess.check_output([sys.executable, "-c", RESERVING, str(number)], text=True).strip()
 
     with ReservedPort() as port:
-        assert port.number in ports._candidates()
+        assert port.number in loopback._candidates()
         assert seen_by_another(port.number) == "taken"
     assert seen_by_another(port.number) == "free"
 

@@ -9,7 +9,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from boatlift.api.dataflow import Dataflow
-from boatlift.connectors.deliver.sink import DeliveringSink
+from boatlift.connectors.deliver import DeliveringSink
 from boatlift.dataflow.operator import Operator
 from boatlift.dataflow.processors import SinkSpec, SourceSpec
 

@@ -14,8 +14,8 @@ from boatlift.api.known_columns import check_query
 from boatlift.api.options import checked_name, lateness_of, loop_of, policy_of_state
 from boatlift.api.sql_text import is_table_in, tables_in, views_of
 from boatlift.api.streams import Stream
+from boatlift.connectors.generator import TicksSource
 from boatlift.connectors.kit import checked_methods
-from boatlift.connectors.ticks import TicksSource
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
 from boatlift.dataflow.period import seconds_in

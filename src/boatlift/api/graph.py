@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from boatlift.api.grouped import Grouped
 from boatlift.api.options import checked_name
 from boatlift.api.streams import Keyed, Stream
-from boatlift.connectors.ticks import TicksSource
+from boatlift.connectors.generator import TicksSource
 from boatlift.dataflow.advice import used_as_frame
 from boatlift.dataflow.contracts import Upserts
 from boatlift.dataflow.operator import Operator

@@ -33,9 +33,11 @@ app = App(
 
 app.register_install_completion_command(help="Install the completion of commands and options by Tab, for this shell.")
 
-StorePath = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
+NewStore = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
+StorePath = Annotated[NewStore, Parameter(help="The folder of the dataflow's durable state.")]
 Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
-Json = Annotated[bool, Parameter(name="--json", negative=())]
+JsonLines = Annotated[bool, Parameter(name="--json", negative=())]
+Json = Annotated[JsonLines, Parameter(help="Print JSON.")]
 Repeated = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
 ProcessorNames = Annotated[str, Parameter(show_default=False)]
 
@@ -44,7 +46,7 @@ ProcessorNames = Annotated[str, Parameter(show_default=False)]
 def run(
     flow: str,
     *,
-    store: StorePath,
+    store: NewStore,
     available_now: Annotated[bool, Parameter(negative=())] = False,
     accept_released: Annotated[bool, Parameter(negative=())] = False,
     take_over: Annotated[bool, Parameter(negative=())] = False,
@@ -128,7 +130,6 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
     Args:
         flow: The dataflow, as module:attribute.
         master: Spark's master URL; the session only checks the transformations.
-        as_json: Print JSON.
     """
     from boatlift.console.plan import show_plan
     from boatlift.console.programs import OneSession, check_flow, load_flow
@@ -144,13 +145,12 @@ def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> No
 
 @app.command
 def look(
-    flow: str, *, store: StorePath, step: str, rows: int = 20, master: Master = "local[1]", as_json: Json = False
+    flow: str, *, store: StorePath, step: str, rows: int = 20, master: Master = "local[1]", as_json: JsonLines = False
 ) -> None:
     """Show the rows that a recorded step takes from its sources, to see why the step fails before it is skipped.
 
     Args:
         flow: The dataflow, as module:attribute.
-        store: The folder of the dataflow's durable state.
         step: The step, such as clean:7.
         rows: The largest number of rows to show of each source.
         master: Spark's master URL.
@@ -170,10 +170,9 @@ def status(*, store: StorePath, as_json: Json = False) -> None:
     """Show how far each processor is, the steps that a failure now would execute again, and the process that ran last.
 
     Args:
-        store: The folder of the dataflow's durable state.
         as_json: Print JSON.
     """
-    from boatlift.console.status import show_status
+    from boatlift.console.contents import show_status
 
     show_status(store, as_json=as_json)
 
@@ -185,9 +184,7 @@ def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = Fals
     Then show the kept state of each processor, part by part, and the cost of its last steps.
 
     Args:
-        store: The folder of the dataflow's durable state.
         fail: The processors that fail, as p,q; all of them if none is named.
-        as_json: Print JSON.
     """
     from boatlift.console.contents import show_explanation
 
@@ -196,12 +193,7 @@ def explain(*, store: StorePath, fail: ProcessorNames = "", as_json: Json = Fals
 
 @app.command
 def gc(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the kept data of a store, and the processors that need them. A run deletes data that no processor needs.
-
-    Args:
-        store: The folder of the dataflow's durable state.
-        as_json: Print JSON.
-    """
+    """Show the kept data of a store, and the processors that need them. A run deletes data that no processor needs."""
     from boatlift.console.contents import show_kept
 
     show_kept(store, as_json=as_json)
@@ -214,12 +206,11 @@ def log(
     tail: Annotated[int | None, Parameter(show_default=False)] = None,
     since: Annotated[str | None, Parameter(show_default=False)] = None,
     processor: Annotated[str | None, Parameter(show_default=False)] = None,
-    as_json: Json = False,
+    as_json: JsonLines = False,
 ) -> None:
     """Show the log's records, oldest first: determinants, digests, checkpoints, commits.
 
     Args:
-        store: The folder of the dataflow's durable state.
         tail: Show only so many of the last records.
         since: Show only records written since then, such as 2026-11-26T10:04, in UTC.
         processor: Show only records that name this processor.
@@ -232,12 +223,11 @@ def log(
 
 @app.command
 def bad_rows(
-    *, store: StorePath, source: Annotated[str, Parameter(show_default=False)] = "", as_json: Json = False
+    *, store: StorePath, source: Annotated[str, Parameter(show_default=False)] = "", as_json: JsonLines = False
 ) -> None:
     """Show the bad rows that are set aside: source and step, the place in the input, the row, and the reason.
 
     Args:
-        store: The folder of the dataflow's durable state.
         source: Show only bad rows of this source.
         as_json: Print JSON, one bad row a line, with its whole content: to export them.
     """
@@ -248,12 +238,7 @@ def bad_rows(
 
 @app.command
 def checkpoints(*, store: StorePath, as_json: Json = False) -> None:
-    """Show the checkpoints that a rollback can choose from, and the runs that hold them.
-
-    Args:
-        store: The folder of the dataflow's durable state.
-        as_json: Print JSON.
-    """
+    """Show the checkpoints that a rollback can choose from, and the runs that hold them."""
     from boatlift.console.contents import show_checkpoints
 
     show_checkpoints(store, as_json=as_json)
@@ -264,10 +249,8 @@ def verify(*, store: StorePath, flow: str | None = None, master: Master = "local
     """Check every durable byte of a store and, with --flow, the sinks that keep checksums. Exit status 5: damage.
 
     Args:
-        store: The folder of the dataflow's durable state.
         flow: The dataflow, as module:attribute; without it no sink is checked.
         master: Spark's master URL; used only if the dataflow's module needs a session.
-        as_json: Print JSON.
     """
     from boatlift.console.contents import show_verification
 

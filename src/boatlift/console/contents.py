@@ -1,57 +1,131 @@
-"""Printed contents of a store: `boatlift log`, `checkpoints`, `gc`, `bad-rows`, `verify` and `explain`."""
+"""Printed contents of a store: `boatlift status`, `log`, `checkpoints`, `gc`, `bad-rows`, `verify` and `explain`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
+from rich.filesize import decimal
+
+from boatlift.api.reports import status as status_at
 from boatlift.console.tables import moment, print_json, show, table
 from boatlift.dataflow import Sink
 from boatlift.errors import InvalidError
+from boatlift.runtime.host.clock import LEAST_SECONDS, behind
 from boatlift.runtime.inspect.bad_rows import dead_letters_of, rows_set_aside
 from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, verification_of
 from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN, RollbackCost, Upkeep, explanation_of, monitor_from_log
 from boatlift.runtime.inspect.opening import log_at, store_at
+from boatlift.runtime.inspect.status import LIVING
+
+STATES = {
+    "new": "no process has run it yet",
+    "stopped": "stopped cleanly",
+    "alive": "running (or, in a notebook, its run has ended with an error and the process lives on)",
+    "crashed": "crashed: its process has ended without a clean stop; run it again to resume",
+    "running or crashed": "running or crashed: this machine cannot tell whether its process is alive",
+}
 
 LINE = 200
 """On a terminal a record is cut after so many characters; elsewhere, and with --json, it is whole."""
+
+_FIELDS = {"time": "step", "digest": "digest_of_rows", "milliseconds": "ms"}
+"""A field of a record to its printed name; with --json it has its own."""
+
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+
+DAMAGED = 5
+"""The exit status if something is damaged: that of `DataError`."""
+
+HEADINGS = ("processor", "rolled back to", "steps executed again", "of these with the same result", "rows", "seconds")
+
+_PARTS = {
+    "left": "rows of the left side",
+    "right": "rows of the right side",
+    "left_keys": "keys of the left side",
+    "right_keys": "keys of the right side",
+    "right_kinds": "NULLs of the right side",
+    "partials": "partial aggregates",
+    "counts": "distinct rows",
+    "rows": "rows in order",
+}
+"""A part of the state of a query's stage, by its name in the store, to the words for it."""
+
+
+def show_status(path: Path, *, as_json: bool) -> None:
+    """Print the progress of each processor, by the store."""
+    status = status_at(path)
+    if as_json:
+        print_json(status.as_json())
+        return
+    print(f"{status.dataflow}: {STATES[status.state]}")
+    print(f"store: {status.store}")
+    if status.owner is not None:
+        print(f"last owner: process {status.owner.pid} on {status.owner.host}, since {moment(status.owner.at)}")
+        print(f"last record: {moment(status.last_record_at)}")
+    if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
+        print(behind(ahead))
+    for source, step in status.closed.items():
+        print(f"{source}: {'no step is' if step < 0 else f'steps up to {step} are'} recorded")
+    rows = table("processor", "last step", "last checkpoint", "never undone up to", "steps executed again")
+    for name, unit in status.processors.items():
+        steps = ("none" if step < 0 else str(step) for step in (unit.executed, unit.checkpoint, unit.stable))
+        rows.add_row(name, *steps, str(unit.to_replay))
+    show(rows)
+    for name, unit in status.processors.items():
+        if unit.one_at_a_time:
+            print(f"{name}: its steps are those of {' and '.join(unit.one_at_a_time)} together, one after the other")
+    if not status.stopped_cleanly:
+        again = sum(unit.to_replay for unit in status.processors.values())
+        number = "no step" if not again else "1 step" if again == 1 else f"{again:,} steps"
+        more = f": `{shlex.join(('boatlift', 'explain', '--store', str(path)))}` shows which, and why" if again else ""
+        print(f"if everything failed now, {number} would be executed again{more}")
+    for sink, step in status.sinks.items():
+        holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"
+        print(f"{sink}: {holds}, as far as the log knows")
+    for kept in status.in_flight:
+        waits = f"the rows of {kept.messages:,} steps wait in the store, {kept.bytes:,} bytes"
+        print(f"{kept.sender} -> {kept.reader}: {waits}")
+    for source, waiting in ({} if status.input is None else status.input.waiting).items():
+        size = f", {decimal(waiting.bytes)}" if waiting.bytes else ""
+        since = f", the oldest since {moment(waiting.oldest_at)}" if waiting.oldest_at else ""
+        print(f"{source}: {waiting.count:,} {waiting.unit} wait to be taken{size}{since}")
+    if status.state in LIVING:
+        most = status.owner.bytes_in_flight if status.owner is not None else 0
+        limit = f"; with {most:,} or more, sources are asked for no further step" if most else ""
+        print(f"rows under way or waiting in scratch: {status.scratch:,} bytes{limit}")
+    told: dict[str, list[str]] = {}
+    for name, own in ((name, own) for numbers in status.numbers.values() for name, own in numbers.items()):
+        told.setdefault(f"{own.in_words(moment)} up to step {own.step}, its newest checkpoint", []).append(name)
+    for words, names in told.items():
+        print(f"{' and '.join(names)}: {words}")
 
 
 def show_log(
     path: Path, *, tail: int | None = None, since: str | None = None, processor: str | None = None, as_json: bool
 ) -> None:
-    """Print the records that the log still has, one a line.
-
-    Args:
-        path: The store's folder.
-        tail: Only so many of the last records; None: all.
-        since: Only records written since then, an ISO 8601 time, in UTC unless it has an offset; None: all.
-        processor: Only records that name this processor; None: all.
-        as_json: Print JSON.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the store's program has no such processor, or `since` is no time.
-    """
+    """Print the records that the log still has, one a line."""
     if tail is not None and tail < 1:
         raise InvalidError("BAD_OPTION", f"--tail {tail}: give the number of records to show, at least 1")
     log = log_at(path)
-    if processor is not None:
-        known = monitor_from_log(log.history)[0].graph.vertices
-        if processor not in known:
-            raise InvalidError(
-                "BAD_OPTION", f"{log.dataflow} has no processor {processor}: choose from {', '.join(known)}"
-            )
+    if processor is not None and processor not in (known := monitor_from_log(log.history)[0].graph.vertices):
+        names = ", ".join(known)
+        raise InvalidError("BAD_OPTION", f"{log.dataflow} has no processor {processor}: choose from {names}")
     records = log_records(log, 0 if since is None else _milliseconds(since), processor)
     for line in records if tail is None else deque(records, tail):
         if as_json:
             print(json.dumps(line.as_json()))
         else:
-            print(f"{line.object:>6}  {moment(line.written_at):<23}  {line.record:<10} {_cut(line.fields)}")
+            fields = (f"{_FIELDS.get(key, key)}={_compact(value)}" for key, value in line.fields.items())
+            text = "  ".join(fields)
+            shown = text if len(text) <= LINE or not sys.stdout.isatty() else f"{text[: LINE - 1]}…"
+            print(f"{line.object:>6}  {moment(line.written_at):<23}  {line.record:<10} {shown}")
 
 
 def _milliseconds(text: str) -> int:
@@ -60,17 +134,6 @@ def _milliseconds(text: str) -> int:
     except ValueError as error:
         raise InvalidError("BAD_OPTION", f"--since {text}: write a time such as 2026-11-26T10:04 (UTC)") from error
     return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
-
-
-_FIELDS = {"time": "step", "digest": "digest_of_rows", "milliseconds": "ms"}
-"""A field of a record to its printed name; with --json it has its own."""
-
-
-def _cut(fields: Mapping[str, Any]) -> str:
-    text = "  ".join(
-        f"{_FIELDS.get(key, key)}={json.dumps(value, separators=(',', ':'))}" for key, value in fields.items()
-    )
-    return text if len(text) <= LINE or not sys.stdout.isatty() else f"{text[: LINE - 1]}…"
 
 
 def show_checkpoints(path: Path, *, as_json: bool) -> None:
@@ -103,20 +166,11 @@ def show_kept(path: Path, *, as_json: bool) -> None:
 
 
 def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
-    """Print the bad rows that are set aside, and the streams that other bad rows go to.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the store's program has no such source.
-    """
+    """Print the bad rows that are set aside, and the streams that other bad rows go to."""
     streams, found = dead_letters_of(path, source), rows_set_aside(path, source)
     if as_json:
         for bad in found:
-            row = {
-                "source": bad.source,
-                "step": bad.step,
-                "place": bad.place,
-                "letter": json.loads(bad.dead_letter),
-            }
+            row = {"source": bad.source, "step": bad.step, "place": bad.place, "letter": json.loads(bad.dead_letter)}
             print(json.dumps(row, ensure_ascii=False))
         return
     rows = table("source", "step", "place", "row", "reason")
@@ -132,10 +186,6 @@ def show_bad_rows(path: Path, source: str, *, as_json: bool) -> None:
         print("no bad row is set aside")
 
 
-DAMAGED = 5
-"""The exit status if something is damaged: that of `DataError`."""
-
-
 def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -> int:
     """Check a store and sinks, print the outcome, and return the exit status."""
     outcome = verification_of(path, sinks)
@@ -148,24 +198,8 @@ def show_verification(path: Path, sinks: Mapping[str, Sink], *, as_json: bool) -
     return 0 if outcome.ok else DAMAGED
 
 
-HEADINGS = (
-    "processor",
-    "rolled back to",
-    "steps executed again",
-    "of these with the same result",
-    "rows",
-    "seconds",
-)
-
-
 def show_explanation(path: Path, failed: Iterable[str], *, as_json: bool) -> None:
-    """Print the cost of a failure, then each processor's kept state, and the cost of its last steps.
-
-    Args:
-        path: The store.
-        failed: The processors that fail; all of them if none is named.
-        as_json: Print JSON.
-    """
+    """Print the cost of a failure, then each processor's kept state, and the cost of its last steps."""
     explanation = explanation_of(log_at(path), frozenset(failed))
     if as_json:
         print_json(explanation)
@@ -209,19 +243,6 @@ def _show_upkeep(upkeep: Mapping[str, Upkeep]) -> None:
             part = _part_in_words(kept.part, several_stages=len(stages) > 1)
             rows.add_row(name if number == 0 else "", part, *counts, *(cost if number == 0 else ("", "")))
     show(rows)
-
-
-_PARTS = {
-    "left": "rows of the left side",
-    "right": "rows of the right side",
-    "left_keys": "keys of the left side",
-    "right_keys": "keys of the right side",
-    "right_kinds": "NULLs of the right side",
-    "partials": "partial aggregates",
-    "counts": "distinct rows",
-    "rows": "rows in order",
-}
-"""A part of the state of a query's stage, by its name in the store, to the words for it."""
 
 
 def _part_in_words(name: str, *, several_stages: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console
@@ -24,7 +23,6 @@ class Stages:
     """The stages of a run, printed on standard error: compiling, restoring, replaying, waiting, stopping.
 
     Args:
-        flow: The dataflow.
         quiet: Print only a takeover, and the steps that wait for the next run.
         available_now: Whether the run ends with the input.
     """
@@ -39,7 +37,6 @@ class Stages:
         self._replays: dict[str, Progress] = {}
 
     def show(self, progress: Progress) -> None:
-        """Note a report, and print the stage if it has changed."""
         match progress.what:
             case "compile":
                 notice(f"compiling {progress.processor}", quiet=self._quiet)
@@ -53,10 +50,8 @@ class Stages:
                 notice(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
             case "replay":
                 self._replays[progress.processor] = progress
-                notice(
-                    f"{progress.processor} replays {_steps(progress.behind)}, up to step {progress.time}",
-                    quiet=self._quiet,
-                )
+                replays = f"replays {_steps(progress.behind)}, up to step {progress.time}"
+                notice(f"{progress.processor} {replays}", quiet=self._quiet)
             case "step":
                 if not self._available_now:  # else a source that has no more input stays idle
                     self._idle -= self._sources
@@ -65,15 +60,11 @@ class Stages:
                 self._idle.add(progress.processor)
                 self._wait(progress.behind)
             case "stopping":
-                notice(
-                    f"{progress.processor}: finishing the steps under way; a second Ctrl-C stops at once",
-                    quiet=self._quiet,
-                )
+                finishing = "finishing the steps under way; a second Ctrl-C stops at once"
+                notice(f"{progress.processor}: {finishing}", quiet=self._quiet)
             case "left":
-                verb = "waits" if progress.behind == 1 else "wait"
-                notice(
-                    f"the run was stopped: {_steps(progress.behind)} {verb} at {progress.processor} for the next run"
-                )
+                wait = f"{_steps(progress.behind)} {'waits' if progress.behind == 1 else 'wait'}"
+                notice(f"the run was stopped: {wait} at {progress.processor} for the next run")
 
     def replaying(self, step: Progress) -> str:
         """Return the progress of a processor's replay, as "replaying 1 of 2"; after the start just "replaying"."""
@@ -101,13 +92,7 @@ LINE_SECONDS = 1.0
 
 
 class Live:
-    """The progress of a run on standard output (a context manager).
-
-    Args:
-        flow: The dataflow that runs.
-        quiet: Show only a takeover, warnings, the steps that wait for the next run, and the last line.
-        available_now: Whether the run ends with the input.
-    """
+    """The progress of a run on standard output (a context manager)."""
 
     def __init__(self, flow: Dataflow, *, quiet: bool, available_now: bool = False) -> None:
         self._flow = flow
@@ -132,19 +117,19 @@ class Live:
         return self
 
     def show(self, progress: Progress) -> None:
-        """Note a report, and show it."""
         self._stages.show(progress)
-        if progress.what == "checkpoint":
-            self._checkpoints[progress.processor] = progress.time
-        if progress.what in ("step", "commit"):
-            self._rows[progress.processor] = progress
-        if progress.what == "commit":
-            self._delivered[progress.processor] += progress.numOutputRows
-        if progress.what == "take":
-            self._steps += 1
-        if progress.what == "step":
-            self._taken[progress.newInputOf] += progress.newInputRows
-            self._replayed += progress.replay
+        match progress.what:
+            case "checkpoint":
+                self._checkpoints[progress.processor] = progress.time
+            case "commit":
+                self._rows[progress.processor] = progress
+                self._delivered[progress.processor] += progress.numOutputRows
+            case "take":
+                self._steps += 1
+            case "step":
+                self._rows[progress.processor] = progress
+                self._taken[progress.newInputOf] += progress.newInputRows
+                self._replayed += progress.replay
         if self._live is not None:
             self._live.update(self._draw())
         elif not self._quiet:
@@ -159,11 +144,8 @@ class Live:
             mode = f"{self._stages.replaying(progress)}, step" if progress.replay else "step"
             last = self._checkpoints.get(progress.processor)
             checkpoint = "" if last is None else f", last checkpoint {last}"
-            print(
-                f"{progress.processor}: {mode} {progress.time}, {progress.numInputRows} rows read in "
-                f"{progress.durationMs:.0f} ms{checkpoint}",
-                flush=True,
-            )
+            read = f"{progress.numInputRows} rows read in {progress.durationMs:.0f} ms"
+            print(f"{progress.processor}: {mode} {progress.time}, {read}{checkpoint}", flush=True)
 
     def _draw(self) -> Table:
         table = Table(
@@ -186,17 +168,13 @@ class Live:
             )
         return table
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-        if error is None:
+        if kind is None:
             steps = f"stopped cleanly after {self._steps:,} new steps"
             order = {name: place for place, name in enumerate(self._flow.processors)}
-            named = [
-                (name, self._delivered[name]) for name in sorted(self._delivered, key=lambda name: order.get(name, 0))
-            ]
+            named = sorted(self._delivered.items(), key=lambda each: order.get(each[0], 0))
             taken = [f"{rows:,} rows of {name}" for name, rows in self._taken.items() if rows]
             delivered = [f"{rows:,} to {name}" for name, rows in named if rows]
             counts = "; ".join(filter(None, (", ".join(taken), ", ".join(delivered))))

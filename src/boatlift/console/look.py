@@ -31,10 +31,6 @@ def show_rows(
 
     Args:
         begin: Returns the session; it is called once the step is known to be in the log.
-        flow, store: The dataflow and its store.
-        processor, time: The step.
-        at_most: The largest number of rows to print of each source.
-        as_json: Print one object a line.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such step, or it takes no rows from a source.

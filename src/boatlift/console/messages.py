@@ -39,7 +39,6 @@ class _Lines(logging.Handler):
     """A handler that looks up standard error at each warning, because a live table may replace it."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one record."""
         print(self.format(record), file=sys.stderr, flush=True)
 
 
@@ -53,21 +52,13 @@ _OTHER_COMMANDS = {
 
 @contextmanager
 def refused_arguments(commands: Iterable[str]) -> Iterator[None]:
-    """Raise an error with a condition for arguments that the parser refuses.
-
-    Args:
-        commands: The names of all commands.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
+    """Raise an error with a condition for arguments that the parser refuses."""
     try:
         yield
     except CycloptsError as error:
         command = shlex.join(("boatlift", *(error.command_chain or ())))
-        raise InvalidError(
-            "BAD_OPTION", f"{_flaw(error, command, commands)}; {command} --help shows what there is"
-        ) from None
+        flaw = _flaw(error, command, commands)
+        raise InvalidError("BAD_OPTION", f"{flaw}; {command} --help shows what there is") from None
 
 
 def _flaw(error: CycloptsError, command: str, commands: Iterable[str]) -> str:

@@ -47,15 +47,12 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_costs(report)
         for name, words in report.many_files.items():
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
-        at_least_once = "; ".join(_at_least_once(name, report.processors[name]) for name in report.at_least_once)
-        show(f"\nAt least once: {at_least_once or 'nothing; every source and sink is exactly-once'}")
-
-
-def _at_least_once(name: str, about: Mapping[str, Any]) -> str:
-    """Return the words for a connector that is at-least-once: some receivers make it exactly-once."""
-    if (condition := about.get("exactly_once_if")) is not None:
-        return f"{name} (exactly once if {condition})"
-    return f"{name} (the step under way may come again after a failure)"
+        at_least_once = []
+        for name in report.at_least_once:
+            condition = report.processors[name].get("exactly_once_if")  # some receivers make a sink exactly-once
+            again = "the step under way may come again after a failure"
+            at_least_once.append(f"{name} ({again if condition is None else f'exactly once if {condition}'})")
+        show(f"\nAt least once: {'; '.join(at_least_once) or 'nothing; every source and sink is exactly-once'}")
 
 
 WIDE = 100
@@ -170,13 +167,9 @@ def _show_ordered(report: ProgramReport) -> None:
         show(f"  {part}: {', '.join(name for name, within in report.ordered.items() if within == part)}")
     if not report.ordered:
         show("  part of the input: nowhere")
-    ends = [name for name, about in report.processors.items() if _ends_order(name, about, report)]
-    if ends:
+    behind = [name for name, about in report.processors.items() if about.get("reads") in report.ordered]
+    if ends := [name for name in behind if report.processors[name]["kind"] != "sink" and name not in report.ordered]:
         show(f"  and no longer behind {', '.join(ends)}")
-
-
-def _ends_order(name: str, about: Mapping[str, Any], report: ProgramReport) -> bool:
-    return about["kind"] != "sink" and about.get("reads") in report.ordered and name not in report.ordered
 
 
 def _show_costs(report: ProgramReport) -> None:

@@ -25,25 +25,17 @@ def check_flow(where: str) -> None:
     """Raise the errors of a dataflow's module that can be found without importing it.
 
     The current folder is on the path from now on.
-
-    Raises:
-        InvalidError: `[FLOW_NOT_FOUND]` there is no such module.
-        UserCodeError: `[USER_CODE]` the module cannot be compiled; the cause says where.
     """
     name, _, attribute = where.partition(":")
     if not name or not attribute:
-        raise InvalidError(
-            "FLOW_NOT_FOUND", f"{where!r} names no dataflow: write module:attribute, such as flights:flow"
-        )
+        unnamed = f"{where!r} names no dataflow: write module:attribute, such as flights:flow"
+        raise InvalidError("FLOW_NOT_FOUND", unnamed)
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     spec = _find(name)
     if spec is None:
-        raise InvalidError(
-            "FLOW_NOT_FOUND",
-            f"there is no module {name} in {Path.cwd()} or on the Python path: name the file without .py, or change to "
-            f"its folder",
-        )
+        places = f"{Path.cwd()} or on the Python path: name the file without .py, or change to its folder"
+        raise InvalidError("FLOW_NOT_FOUND", f"there is no module {name} in {places}")
     if isinstance(spec.loader, InspectLoader):
         try:
             spec.loader.get_code(spec.name)
@@ -52,11 +44,7 @@ def check_flow(where: str) -> None:
 
 
 def step_named(step: str) -> tuple[str, int]:
-    """Return the processor and the number of a step that is written as on the command line: `clean:7`.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` it is written in another way.
-    """
+    """Return the processor and the number of a step that is written as on the command line: `clean:7`."""
     processor, _, time = step.rpartition(":")
     if not processor or not time.isdecimal():
         raise InvalidError("BAD_OPTION", f"{step!r} is no step: write processor:number, such as clean:7")
@@ -64,11 +52,7 @@ def step_named(step: str) -> tuple[str, int]:
 
 
 def skips_named(skips: Iterable[str]) -> tuple[tuple[str, int | str], ...]:
-    """Return the values of `--skip`: steps as `clean:7`, and rows as `orders:orders.csv:7`, with a second colon.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` it is written in another way.
-    """
+    """Return the values of `--skip`: steps as `clean:7`, and rows as `orders:orders.csv:7`, with a second colon."""
     named: list[tuple[str, int | str]] = []
     for skip in skips:
         source, _, place = skip.partition(":")
@@ -77,23 +61,13 @@ def skips_named(skips: Iterable[str]) -> tuple[tuple[str, int | str], ...]:
         elif source and place.rpartition(":")[2].isdecimal():
             named.append((source, place))
         else:
-            raise InvalidError(
-                "BAD_OPTION",
-                f"{skip!r} is no row: write source:file:line or source:topic/partition:offset, such as "
-                "orders:orders.csv:7",
-            )
+            forms = "source:file:line or source:topic/partition:offset, such as orders:orders.csv:7"
+            raise InvalidError("BAD_OPTION", f"{skip!r} is no row: write {forms}")
     return tuple(named)
 
 
 class OneSession:
-    """The session of a command; it starts at the first call of `begin`.
-
-    Args:
-        master: Spark's master URL.
-        app_name: The name that Spark shows.
-        conf: Spark settings.
-        quiet: Print no line when it starts.
-    """
+    """The session of a command; it starts at the first call of `begin`."""
 
     def __init__(
         self, master: str, app_name: str, conf: Mapping[str, str] | None = None, *, quiet: bool = False
@@ -102,7 +76,6 @@ class OneSession:
         self._session: SparkSession | None = None
 
     def begin(self) -> SparkSession:
-        """Return the session; the first call starts it."""
         if self._session is None:
             from boatlift.spark.session import session
 
@@ -115,13 +88,7 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
     """Import a dataflow; the current folder is on the path.
 
     Args:
-        where: module:attribute.
         session: It starts when the module asks Spark for one.
-
-    Raises:
-        InvalidError: `[FLOW_NOT_FOUND]` there is no such dataflow; `[MISSING_EXTRA]` PySpark is not installed; or an
-            error of the module's own calls of Boatlift.
-        UserCodeError: `[USER_CODE]` the module cannot be compiled or raised an error, which is the cause.
     """
     check_flow(where)
     require_pyspark()
@@ -145,8 +112,7 @@ def load_flow(where: str, session: OneSession) -> Dataflow:
 def _find(name: str) -> ModuleSpec | None:
     """Find a module; unlike `importlib.util.find_spec`, import none of the packages that it is in."""
     parts = name.split(".")
-    path = None
-    spec = None
+    path = spec = None
     for last in range(1, len(parts) + 1):
         full = ".".join(parts[:last])
         found = (finder.find_spec(full, path) for finder in sys.meta_path)
@@ -158,11 +124,7 @@ def _find(name: str) -> ModuleSpec | None:
 
 
 def settings(pairs: Sequence[str]) -> dict[str, str]:
-    """Return Spark settings that are written as name=value.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` a setting is written in another way.
-    """
+    """Return Spark settings that are written as name=value."""
     read = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")

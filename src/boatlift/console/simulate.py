@@ -10,8 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.simulation.recipes import Recipe
-from boatlift.simulation.simulation import Case, Failure, attempt, shrunk
+from boatlift.simulation.simulation import Case, Simulation, attempt, shrunk
 
 SEEDS_A_DOT = 100
 SEEDS_A_CHUNK = 10
@@ -24,16 +23,7 @@ def simulate_range(first: int, count: int, *, jobs: int, quiet: bool) -> int:
     """Run a range of seeds, and print the failing seeds and their number.
 
     Args:
-        first, count: The seeds.
         jobs: The number of processes; the output does not depend on it.
-        quiet: Show no progress.
-
-    Returns:
-        The exit status: 1 if any failed.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` there is no process to run them.
-        UnavailableError: `[WORKER_DIED]` a process was killed.
     """
     if jobs < 1:
         raise InvalidError("BAD_OPTION", f"--jobs {jobs} runs nothing: give at least 1")
@@ -85,54 +75,45 @@ def _leave_interrupts_to_the_parent() -> None:
 
 
 def simulate_one(case: Case, *, trace: bool) -> int:
-    """Run one case and print it; a failing case is made smaller first, and its last events are printed.
-
-    Returns:
-        The exit status: 1 if it fails.
-    """
+    """Run one case and print it; a failing case is made smaller first, and its last events are printed."""
     failure = attempt(case)
     if failure is None:
-        simulation = case.simulation()
-        _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in case.without])
+        simulation = _show(case)
         if trace:
             simulation.run()
             print(*simulation.trace, sep="\n")
         print("1 seeds, 0 failed")
         return 0
-    _show_failure(shrunk(failure), trace=trace)
+    smallest = shrunk(failure)
+    _show(smallest.case)
+    lines = smallest.trace if trace else smallest.trace[-LAST_LINES:]
+    if len(lines) < len(smallest.trace):
+        print(f"… ({len(smallest.trace) - len(lines)} events before; --trace shows them)")
+    print(*lines, sep="\n")
+    print(f"{smallest}\n  again: {smallest.case.command}")
     print("1 seeds, 1 failed")
     return 1
 
 
 def case_of(seed: int, without: str, epochs: int | None) -> Case:
-    """Return the case that options describe.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` an option has a value that is not valid.
-    """
+    """Return the case that options describe."""
     try:
         faults = frozenset(int(number) for number in without.split(",") if number)
     except ValueError:
-        raise InvalidError(
-            "BAD_OPTION", f"--without {without} names no faults: give their numbers, such as 0,2"
-        ) from None
+        advice = "give their numbers, such as 0,2"
+        raise InvalidError("BAD_OPTION", f"--without {without} names no faults: {advice}") from None
     if epochs is not None and epochs < 1:
         raise InvalidError("BAD_OPTION", f"--epochs {epochs} is too small: sources close at least 1")
     return Case(seed, faults, epochs)
 
 
-def _show_failure(failure: Failure, *, trace: bool) -> None:
-    simulation = failure.case.simulation()
-    _show(simulation.recipe, [str(fault) for n, fault in enumerate(simulation.faults) if n not in failure.case.without])
-    lines = failure.trace if trace else failure.trace[-LAST_LINES:]
-    if len(lines) < len(failure.trace):
-        print(f"… ({len(failure.trace) - len(lines)} events before; --trace shows them)")
-    print(*lines, sep="\n")
-    print(f"{failure}\n  again: {failure.case.command}")
-
-
-def _show(recipe: Recipe, faults: list[str]) -> None:
+def _show(case: Case) -> Simulation:
+    """Print what a case runs, and return its simulation."""
+    simulation = case.simulation()
+    recipe = simulation.recipe
     for part in recipe.parts.values():
         senders = ", ".join(wire.source for wire in recipe.inputs(part.name))
         print(f"{part}{f', reads {senders}' if senders else ''}")
+    faults = (fault for number, fault in enumerate(simulation.faults) if number not in case.without)
     print(f"{recipe.epochs} epochs", *faults, sep="\n")
+    return simulation

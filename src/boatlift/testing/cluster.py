@@ -14,20 +14,14 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import IO, Self, TypeVar
+from typing import Self
 
 from boatlift.errors import UnavailableError
 from boatlift.spark.session.settings import check_java, prepare_environment
-
-_T = TypeVar("_T")
-
-_TIMEOUT = 120.0
-"""Seconds after which a missing event is an error; a busy machine starts a JVM in ten."""
+from boatlift.testing.loopback import wait_for
 
 _QUICK_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -44,8 +38,6 @@ class StandaloneCluster:
     not share the fate of another one is a process of its own.
 
     Args:
-        workers: The number of workers that start.
-        cores: The cores of each worker.
         memory: The memory of each worker, as Spark writes it; an executor gets half of it.
     """
 
@@ -54,14 +46,10 @@ class StandaloneCluster:
         self._cores = cores
         self._memory = memory
         self._folder = Path()
-        self._url = ""
+        self.url = ""
         self._web = ""
         self._master: subprocess.Popen[bytes] | None = None
         self._workers: list[subprocess.Popen[bytes]] = []
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -77,7 +65,7 @@ class StandaloneCluster:
     @property
     def environment(self) -> Mapping[str, str]:
         """The environment variables that a driver needs beside this process's."""
-        prepare_environment(self._url)
+        prepare_environment(self.url)
         return {name: os.environ[name] for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_LOCAL_IP")}
 
     def __enter__(self) -> Self:
@@ -94,14 +82,12 @@ class StandaloneCluster:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def start_worker(self) -> int:
         """Add a worker, wait until the master knows it, and return its index."""
-        alive = _wait(lambda: alive_workers(self._web), "the master's answer")
+        alive = wait_for(lambda: alive_workers(self._web), "the master's answer")
         self._launch_worker()
         self._wait_for_workers(alive + 1)
         return len(self._workers) - 1
@@ -115,9 +101,6 @@ class StandaloneCluster:
     def kill_executor(self, worker: int | None = None) -> int:
         """Kill the first executor by SIGKILL; its worker starts another one for the same driver.
 
-        Returns:
-            The executor's process id.
-
         Raises:
             LookupError: no executor runs.
         """
@@ -125,7 +108,7 @@ class StandaloneCluster:
         if not running:
             raise LookupError("no executor runs: is the driver alive, and has it made its session?")
         os.kill(running[0], signal.SIGKILL)
-        _wait(lambda: running[0] not in self.executors(worker) or None, "the executor's death")
+        wait_for(lambda: running[0] not in self.executors(worker) or None, "the executor's death")
         return running[0]
 
     def kill_worker(self, worker: int) -> None:
@@ -138,7 +121,9 @@ class StandaloneCluster:
         """End every process of the cluster and remove its files; a second call does nothing."""
         atexit.unregister(self.stop)
         processes = [process for process in (self._master, *self._workers) if process is not None]
-        _kill_sessions({process.pid for process in processes if process.returncode is None} | self._orphaned())
+        running = {process.pid for process in processes if process.returncode is None}
+        leaders = {process.pid for process in self._workers} - running  # their sessions may have other processes
+        _kill_sessions(running | {session for _, session in _processes() if session in leaders})
         for process in processes:
             process.wait()
         self._master = None
@@ -149,7 +134,7 @@ class StandaloneCluster:
 
     def _start_master(self) -> None:
         port, web = _free_ports(2)
-        self._url = f"spark://127.0.0.1:{port}"
+        self.url = f"spark://127.0.0.1:{port}"
         self._web = f"http://127.0.0.1:{web}/json/"
         # fmt: off
         self._master = self._launch(
@@ -165,7 +150,7 @@ class StandaloneCluster:
         self._workers.append(self._launch(
             name, "org.apache.spark.deploy.worker.Worker",
             "--host", "127.0.0.1", "--cores", str(self._cores), "--memory", self._memory,
-            "--webui-port", "0", "--work-dir", str(self._folder / name), self._url,
+            "--webui-port", "0", "--work-dir", str(self._folder / name), self.url,
         ))
         # fmt: on
 
@@ -180,9 +165,13 @@ class StandaloneCluster:
             "SPARK_DAEMON_JAVA_OPTS": _QUICK_JVM,
             "SPARK_DAEMON_MEMORY": "256m",
         }
+        command = [str(home / "bin" / "spark-class"), main_class, *arguments]
+        null, out = subprocess.DEVNULL, subprocess.STDOUT
         with self._log(name).open("wb") as log:
             # In a session of its own every descendant can be found, whichever process group it chooses.
-            return _popen([str(home / "bin" / "spark-class"), main_class, *arguments], environment, log)
+            return subprocess.Popen(
+                command, env=environment, stdin=null, stdout=log, stderr=out, start_new_session=True
+            )
 
     def _log(self, name: str) -> Path:
         return self._folder / f"{name}.log"
@@ -193,7 +182,7 @@ class StandaloneCluster:
             alive = alive_workers(self._web)
             return None if alive is None or alive < count else True
 
-        _wait(have_come, f"{count} workers of {self._url}")
+        wait_for(have_come, f"{count} workers of {self.url}")
 
     def _check_that_all_run(self) -> None:
         named = {"master": self._master} | {f"worker-{i}": process for i, process in enumerate(self._workers)}
@@ -204,11 +193,6 @@ class StandaloneCluster:
                 raise UnavailableError(
                     "STEP_FAILED", f"the {name} of the cluster on loopback ended with {process.returncode}: {last}"
                 )
-
-    def _orphaned(self) -> set[int]:
-        """Return the sessions whose leader is gone while another process in them still runs."""
-        leaders = {process.pid for process in self._workers if process.returncode is not None}
-        return {session for _, session in _processes() if session in leaders}
 
 
 def alive_workers(address: str) -> int | None:
@@ -222,28 +206,6 @@ def alive_workers(address: str) -> int | None:
     except (OSError, json.JSONDecodeError):
         return None
     return len([worker for worker in known["workers"] if worker["state"] == "ALIVE"])
-
-
-def _popen(command: list[str], environment: Mapping[str, str], log: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-    )
-
-
-def _wait(condition: Callable[[], _T | None], what: str) -> _T:
-    """Return the first value of a condition that is not None.
-
-    Raises:
-        UnavailableError: `[STEP_FAILED]` no value came in time.
-    """
-    deadline = time.monotonic() + _TIMEOUT
-    while (found := condition()) is None:
-        if time.monotonic() > deadline:
-            raise UnavailableError(
-                "STEP_FAILED", f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy"
-            )
-        time.sleep(0.05)
-    return found
 
 
 def _free_ports(count: int) -> list[int]:
@@ -290,4 +252,4 @@ def _kill_sessions(sessions: set[int]) -> None:
         return None if running else True
 
     if sessions:
-        _wait(gone, "the death of the cluster's processes")
+        wait_for(gone, "the death of the cluster's processes")

@@ -35,8 +35,6 @@ class CrashPoint:
 
     Attributes:
         call: Such as `store.create(log)`, `sink.commit(answers)` or `step(delays)`.
-        when: `before` or `after`.
-        visit: 1 for the first.
     """
 
     call: str
@@ -45,7 +43,6 @@ class CrashPoint:
 
     @classmethod
     def parse(cls, text: str) -> CrashPoint:
-        """Parse `call:when:visit`."""
         call, when, visit = text.rsplit(":", 2)
         if when not in ("before", "after") or not visit.isdigit():
             raise ValueError(f"{text!r} is no crash point: write call:before:1 or call:after:1")
@@ -61,7 +58,6 @@ class Tracer:
     Args:
         target: The crash point; None: the process lives.
         record: A file that gets a line for each crash point passed.
-        kill_by: The signal that the process sends itself.
     """
 
     def __init__(
@@ -171,11 +167,7 @@ def _note(record: Path | None, here: CrashPoint) -> None:
 
 
 class CrashingSink(SinkWrapper):
-    """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task.
-
-    Args:
-        tracer: Counts the calls, and kills.
-    """
+    """A sink whose every call is a crash point; `sink.stage(…)` kills the driver from inside a task."""
 
     def __init__(self, sink: Sink, name: str, tracer: Tracer) -> None:
         super().__init__(sink)

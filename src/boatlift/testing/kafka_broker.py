@@ -16,21 +16,22 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.testing.kafka_console import ConsoleRow, Isolation, read_by_console
-from boatlift.testing.kafka_java import KafkaJava
-from boatlift.testing.kafka_settings import as_properties, check_users, one_node, secured
-from boatlift.testing.ports import ReservedPort
-
-_T = TypeVar("_T")
-
-_TIMEOUT = 120.0
-"""Seconds after which a missing event is an error; a busy machine starts a broker in twenty."""
+from boatlift.testing.kafka_java import (
+    ConsoleRow,
+    Isolation,
+    KafkaJava,
+    as_properties,
+    check_users,
+    one_node,
+    read_by_console,
+    secured,
+)
+from boatlift.testing.loopback import TIMEOUT, ReservedPort, wait_for
 
 _KNOWN_SECONDS = 10.0
 """Seconds after which a missing topic is an error: a broker learns of a new topic with a delay."""
@@ -87,15 +88,9 @@ class KafkaBroker:
 
     @property
     def secured_bootstrap(self) -> str:
-        """The address of the listener for users.
-
-        Raises:
-            LookupError: the broker has no users.
-        """
         if not self._users:
-            raise LookupError(
-                "a broker without users has no secured listener: make it with KafkaBroker(users={name: password})"
-            )
+            advice = "make it with KafkaBroker(users={name: password})"
+            raise LookupError(f"a broker without users has no secured listener: {advice}")
         return f"127.0.0.1:{self._ports[2].number}"
 
     @property
@@ -108,9 +103,14 @@ class KafkaBroker:
         return self._process is not None and self._process.poll() is None
 
     def __enter__(self) -> Self:
-        _require_client()
+        try:
+            import confluent_kafka  # noqa: F401
+        except ImportError as error:
+            missing = "confluent-kafka is not installed: pip install 'boatlift[kafka]'"
+            raise InvalidError("MISSING_EXTRA", missing) from error
         self._java = KafkaJava.find(self._jars)
         self._folder = Path(tempfile.mkdtemp(prefix="boatlift-kafka-"))
+        self._properties = self._folder / "server.properties"
         atexit.register(self._close)
         try:
             for _ in range(3 if self._users else 2):
@@ -122,9 +122,7 @@ class KafkaBroker:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         try:
             # Its data are not needed any more; only the archive of classes is a reason for a clean end.
             if kind is None and self._writes_archive:
@@ -140,40 +138,28 @@ class KafkaBroker:
             self._process = None
 
     def stop(self) -> None:
-        """End the broker cleanly, paused or not; do nothing if it does not run.
-
-        Raises:
-            UnavailableError: `[BROKER_FAILED]` the broker does not end.
-        """
+        """End the broker cleanly, paused or not; do nothing if it does not run."""
         if self._process is None:
             return
         self._process.terminate()
         self._process.send_signal(signal.SIGCONT)
         try:
-            self._process.wait(_TIMEOUT)
+            self._process.wait(TIMEOUT)
         except subprocess.TimeoutExpired as error:
             raise UnavailableError(
-                "BROKER_FAILED", f"the broker did not end within {_TIMEOUT:.0f} s: kill it"
+                "BROKER_FAILED", f"the broker did not end within {TIMEOUT:.0f} s: kill it"
             ) from error
         self._process = None
         if self._writes_archive:
             self._java.keep_archive(self._folder / "classes.jsa")
 
     def restart(self) -> None:
-        """Start the broker again on the same ports with the same data; a broker that runs is ended cleanly before.
-
-        Raises:
-            UnavailableError: `[BROKER_FAILED]` the broker does not start; with the last lines of its output.
-        """
+        """Start the broker again on the same ports with the same data; a broker that runs is ended cleanly before."""
         self.stop()
         self._start()
 
     def pause(self) -> None:
-        """Pause the broker by SIGSTOP until `resume`: it keeps its connections and does not answer.
-
-        Raises:
-            LookupError: the broker does not run.
-        """
+        """Pause the broker by SIGSTOP until `resume`: it keeps its connections and does not answer."""
         process = self._existing()
         process.send_signal(signal.SIGSTOP)
 
@@ -182,14 +168,10 @@ class KafkaBroker:
             # The system reports the pause when the last thread has stopped.
             return os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WNOHANG)
 
-        _wait(stopped, "the broker's pause")
+        wait_for(stopped, "the broker's pause", of_broker=True)
 
     def resume(self) -> None:
-        """Let a paused broker go on, by SIGCONT.
-
-        Raises:
-            LookupError: the broker does not run.
-        """
+        """Let a paused broker go on, by SIGCONT."""
         self._existing().send_signal(signal.SIGCONT)
 
     def console(
@@ -213,11 +195,10 @@ class KafkaBroker:
         """
         deadline = time.monotonic() + _KNOWN_SECONDS
         while True:
-            known = _metadata(self.bootstrap, _TIMEOUT)
+            known = _metadata(self.bootstrap, TIMEOUT)
             if known is None:
-                raise UnavailableError(
-                    "BROKER_FAILED", f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
-                )
+                silent = f"the broker on {self.bootstrap} does not answer: restart it, or resume it"
+                raise UnavailableError("BROKER_FAILED", silent)
             if topic in known.topics:
                 break
             if time.monotonic() > deadline:
@@ -237,7 +218,7 @@ class KafkaBroker:
         options = ["-XX:TieredStopAtLevel=1"]
         self._launch(self._java.command("kafka.tools.StorageTool", *arguments, options=options))
         format_tool = self._existing()
-        _wait(lambda: format_tool.poll() is not None or None, "the format of the broker's folder")
+        wait_for(lambda: format_tool.poll() is not None or None, "the format of the broker's folder", of_broker=True)
         if format_tool.returncode != 0:
             self._check_that_it_runs()
         self._process = None
@@ -247,22 +228,17 @@ class KafkaBroker:
         self._writes_archive = not self._java.has_archive
         archive = self._folder / "classes.jsa" if self._writes_archive else None
         self._launch(self._java.command("kafka.Kafka", str(self._properties), options=options, write_archive=archive))
-        _wait(self._ready, f"the broker on {self.bootstrap}")
+        wait_for(self._ready, f"the broker on {self.bootstrap}", of_broker=True)
 
     def _launch(self, command: list[str]) -> None:
         with self.log.open("ab") as log:
             self._log_begin = log.tell()
             # In a session of its own: an interrupt from the keyboard is for the tests, which then end the broker. In
-            # its folder: Java writes reports of its crashes there. fmt: off
+            # its folder: Java writes reports of its crashes there.
+            null, out = subprocess.DEVNULL, subprocess.STDOUT
             self._process = subprocess.Popen(
-                command,
-                cwd=self._folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
+                command, cwd=self._folder, stdin=null, stdout=log, stderr=out, start_new_session=True
             )
-            # fmt: on
 
     def _ready(self) -> bool | None:
         """Return True once the broker answers and leads all its partitions; None before."""
@@ -292,10 +268,6 @@ class KafkaBroker:
             raise LookupError("the broker does not run: restart it")
         return self._process
 
-    @property
-    def _properties(self) -> Path:
-        return self._folder / "server.properties"
-
     def _close(self) -> None:
         """End the process and remove the files; a second call does nothing."""
         atexit.unregister(self._close)
@@ -309,7 +281,6 @@ class KafkaBroker:
 
 
 def _metadata(bootstrap: str, timeout: float) -> Any:
-    """Return a broker's metadata; None if it does not answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -319,29 +290,3 @@ def _metadata(bootstrap: str, timeout: float) -> Any:
         return client.list_topics(timeout=timeout)
     except KafkaException:
         return None
-
-
-def _require_client() -> None:
-    try:
-        import confluent_kafka  # noqa: F401
-    except ImportError as error:
-        raise InvalidError(
-            "MISSING_EXTRA", "confluent-kafka is not installed: pip install 'boatlift[kafka]'"
-        ) from error
-
-
-def _wait(condition: Callable[[], _T | None], what: str) -> _T:
-    """Return the first value of a condition that is not None.
-
-    Raises:
-        UnavailableError: `[BROKER_FAILED]` no value came in time.
-    """
-    deadline = time.monotonic() + _TIMEOUT
-    while (found := condition()) is None:
-        if time.monotonic() > deadline:
-            raise UnavailableError(
-                "BROKER_FAILED",
-                f"{what} did not come within {_TIMEOUT:.0f} s: run again on a machine that is less busy",
-            )
-        time.sleep(0.02)
-    return found

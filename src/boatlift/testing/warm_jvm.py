@@ -11,11 +11,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from types import TracebackType
 from typing import Any, Self
 
 from boatlift.spark.session.settings import DEFAULT_MASTER, check_java, prepare_environment, settings_for
 
+_GATEWAY_NAMES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
 _WARM_UP = """
 from boatlift.spark.session.session import session
 spark = session()
@@ -76,9 +76,7 @@ class WarmJvm:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop()
 
     @property
@@ -108,6 +106,3 @@ class WarmJvm:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-_GATEWAY_NAMES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")

@@ -51,7 +51,7 @@ def test_rows_are_pushed_out_by_rows_before_them_and_status_counts_them(
     status = bl.status("store")
     assert (status.top_n["top"].step, status.top_n["top"].pushed_out) == (4, 4)
     assert status.as_json()["top_n"] == {"top": {"step": 4, "pushed_out": 4}}
-    from boatlift.console.status import show_status
+    from boatlift.console.contents import show_status
 
     show_status(Path("store"), as_json=False)
     assert "top: 4 rows were pushed out up to step 4, its newest checkpoint" in capsys.readouterr().out

@@ -30,9 +30,9 @@ DAMAGE = (OSError, EOFError, zlib.error)
 """The errors of bytes that cannot be decompressed."""
 
 
-def without_compression(path: Path) -> Path:
-    """Return a path without the suffix of a compression: `a.csv` for `a.csv.gz`."""
-    return path.with_suffix("") if path.suffix in _READ else path
+def is_compressed(path: Path) -> bool:
+    """Return whether a file's name says that it is compressed in a way that is read."""
+    return path.suffix in _READ
 
 
 def length_of_bom(path: Path) -> int:
@@ -42,11 +42,7 @@ def length_of_bom(path: Path) -> int:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise if a file's name says that it is compressed in a way that is not read.
-
-    Raises:
-        InvalidError: `[BAD_NAME]`.
-    """
+    """Raise if a file's name says that it is compressed in a way that is not read."""
     suffix = path.suffix
     if suffix.lower() in _REFUSED or (suffix.lower() in _READ and suffix not in _READ):
         raise InvalidError("BAD_NAME", f"file {path} ends in {suffix}: compress it as .gz, .bz2 or .zst, or not at all")
@@ -64,12 +60,6 @@ class _Members(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Decompress the next bytes.
-
-        Raises:
-            zlib.error: these are no bytes of gzip.
-            EOFError: the file ends within a member.
-        """
         into = memoryview(buffer)
         while True:
             rest = self._rest or self._file.read(_CHUNK)
@@ -107,7 +97,7 @@ def opened(path: Path) -> Iterator[IO[bytes]]:
 
 def exceeds(path: Path, most: int) -> bool:
     """Return whether a file has more than `most` bytes after decompression; no more than that is read."""
-    if path.suffix not in _READ:
+    if not is_compressed(path):
         return path.stat().st_size > most
     size = 0
     try:
@@ -122,12 +112,8 @@ def exceeds(path: Path, most: int) -> bool:
 
 
 def damage_of(path: Path) -> str | None:
-    """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed.
-
-    Raises:
-        OSError: the file is gone, or cannot be read.
-    """
-    if path.suffix not in _READ:
+    """Return, in words, why a file cannot be decompressed to its end; None if it can, or is not compressed."""
+    if not is_compressed(path):
         return None
     try:
         with opened(path) as file:

@@ -15,9 +15,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
-from boatlift.connectors.files.compression import DAMAGE, damage_of, opened, without_compression
+from boatlift.connectors.files.compression import DAMAGE, damage_of, is_compressed, opened
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.decoders import packed_decoder
 from boatlift.errors import DataError
@@ -50,11 +48,7 @@ _END = re.compile(rb"\r\n|\n|\r")
 
 
 class LongLine(bytes):
-    """The first bytes of a line or element that exceeds the bound.
-
-    Attributes:
-        size: The number of all its bytes.
-    """
+    """The first bytes of a line or element that exceeds the bound; `size` is the number of all its bytes."""
 
     size: int
 
@@ -95,8 +89,6 @@ def lines_in(
     Law: the lines of adjacent ranges are the lines of the whole file.
 
     Args:
-        begin, end: The range; None: to the end of the file.
-        most: The bytes that a line may have.
         at_line: Whether a line begins at `begin`; otherwise the end of the line before is looked for.
     """
     with opened(path) as file:
@@ -156,7 +148,6 @@ def _split(text: bytes) -> list[bytes]:
 
 
 def _trimmed(offsets: list[int], lines: list[bytes]) -> tuple[list[int], list[bytes]]:
-    """Remove the ends of lines, and the byte order mark of the file."""
     lines = [line if isinstance(line, LongLine) else line.rstrip(b"\r\n") for line in lines]
     if offsets and offsets[0] == 0 and lines[0].startswith(codecs.BOM_UTF8) and not isinstance(lines[0], LongLine):
         offsets[0] = len(codecs.BOM_UTF8)
@@ -204,8 +195,6 @@ class ReadLines:
     Attributes:
         header: Whether the first line of a file that is not blank is no row.
         encoding: The encoding, as Python calls it; the bytes of lines are UTF-8.
-        texts_in: Yields lines or elements, as `lines_in` does.
-        most: The bytes that a line may have.
         cuts: Whether a longer line is cut; otherwise it is an error.
         tasks: The spans of each task; None: the job's parameters name them.
     """
@@ -222,11 +211,6 @@ class ReadLines:
         return rows_of_spans(batches, self.source, self.tasks, self.read)
 
     def read(self, span: Span) -> Iterator[pa.RecordBatch]:
-        """Read the lines of a span.
-
-        Raises:
-            DataError: `[BAD_ROW]` the file cannot be decompressed, or has a long line; `[INPUT_MISSING]` it is gone.
-        """
         import pyarrow as pa
 
         skips = self.header and span.begin == 0
@@ -262,39 +246,18 @@ class ReadLines:
 _SPANS = packed_decoder(list[Span])
 
 
-def parameters_of(spans: Sequence[Span]) -> bytes:
-    """Return the parameters of a job whose one task reads spans."""
-    return msgspec.msgpack.encode(spans)
-
-
-def _spans_of_job() -> list[Span]:
-    from boatlift.connectors.kit.tasks import job_parameters
-
-    spans: list[Span] = _SPANS.decode(job_parameters().source)
-    return spans
-
-
 def rows_of_spans(
     batches: Iterator[pa.RecordBatch],
     source: str,
     tasks: Sequence[Sequence[Span]] | None,
     read: Callable[[Span], Iterator[pa.RecordBatch]],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of the spans of each task whose number comes, in order.
+    """Yield the rows of the spans of each task whose number comes, in order."""
+    from boatlift.connectors.kit.tasks import guarded_rows, parts_of_tasks
 
-    Args:
-        batches: The numbers of tasks.
-        tasks: The spans of each task; None: the job's parameters name them.
-        read: Reads a span.
-    """
-    from boatlift.connectors.kit.tasks import guarded
-
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            for span in guarded(source, _spans_of_job) if tasks is None else tasks[number]:
-                rows = read(span)
-                while (made := guarded(source, lambda: next(rows, None))) is not None:  # noqa: B023
-                    yield made
+    for spans in parts_of_tasks(batches, source, tasks, _SPANS.decode):
+        for span in spans:
+            yield from guarded_rows(source, read(span))
 
 
 def too_long(size: int | str, most: int) -> str:
@@ -306,8 +269,6 @@ def lines_of(spark: SparkSession, read: ReadLines, spans: Sequence[Span], *, div
     """Return the lines of spans, read in tasks, with the columns `LINES`.
 
     Args:
-        read: The reader, without tasks.
-        spans: Files, or ranges of files that begin at a line.
         divisible: Whether a part of a file can be read alone.
     """
     sizes = [(span.end or Path(span.path).stat().st_size) - span.begin for span in spans]
@@ -317,17 +278,12 @@ def lines_of(spark: SparkSession, read: ReadLines, spans: Sequence[Span], *, div
 
 
 def divided(spans: Sequence[Span], tasks: int, *, divisible: bool = True) -> tuple[tuple[Span, ...], ...]:
-    """Divide spans among tasks, in order; one task reads a compressed file.
-
-    Args:
-        spans: Files, or ranges of files that begin at a line.
-        divisible: Whether a part of a file can be read alone.
-    """
+    """Divide spans among tasks, in order; one task reads a compressed file."""
     parts = []
     for span in spans:
         path = Path(span.path)
         last = span.end or path.stat().st_size
-        whole = not divisible or without_compression(path) != path
+        whole = not divisible or is_compressed(path)
         begins = [span.begin] if whole else [*range(span.begin, last, SPAN_BYTES)]
         for begin, end in zip(begins, [*begins[1:], span.end], strict=True):
             part = span._replace(begin=begin, end=end, at_line=begin == span.begin)

@@ -35,29 +35,23 @@ class Listing:
     A file must appear whole. A writer gives it another name first, one that begins with `_` or `.` or ends in `.tmp`,
     and renames it. Hadoop's `.crc` files are no input either.
 
-    Args:
-        path: A folder, a file or a glob, as the user wrote it.
-
     Attributes:
         base: The folder that names are relative to.
         pattern: The parts of the glob below the base; None: a folder or a file.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` no such path can exist.
-        UnavailableError: `[INPUT_UNAVAILABLE]` the path cannot be looked at, as one in a private folder.
+        flat: Whether all files are in one folder, so that a file's name alone tells it from the others.
     """
 
     def __init__(self, path: str | Path) -> None:
         whole = _without_dots(Path(path).absolute())
         if _unnamable(whole) or "\0" in str(path):
-            raise InvalidError(
-                "BAD_OPTION", f"path {_shown(whole)!r} is no UTF-8, or has a zero byte: give another path"
-            )
+            message = f"path {_shown(whole)!r} is no UTF-8, or has a zero byte: give another path"
+            raise InvalidError("BAD_OPTION", message)
         try:
             is_there, is_file = whole.exists(), whole.is_file()
         except OSError as error:
             message = f"{path} cannot be looked at ({error}): run again when it can"
             raise UnavailableError("INPUT_UNAVAILABLE", message) from error
+        self.flat = True
         if not has_magic(str(path)) or is_there:
             self.base = whole.parent if is_file else whole
             self.pattern: tuple[str, ...] | None = None
@@ -69,21 +63,14 @@ class Listing:
             raise InvalidError("BAD_OPTION", f"path {path} has **: name the folders, or use one * a folder")
         self.base = Path(*parts[:first])
         self.pattern = parts[first:]
+        self.flat = len(self.pattern) == 1
         self._only = None
-
-    @property
-    def flat(self) -> bool:
-        """Return whether all files are in one folder, so that a file's name alone tells it from the others."""
-        return self.pattern is None or len(self.pattern) == 1
 
     def names(self, but: Names | None = None) -> list[str]:
         """Return the names of files relative to the base, in order.
 
         Args:
             but: The names to leave out, at the cost of one look-up each.
-
-        Raises:
-            OSError: the base cannot be read.
         """
         with os.scandir(self.base) as entries:
             if self._only is None:
@@ -95,7 +82,6 @@ class Listing:
     def _found(
         self, entries: Iterable[os.DirEntry[str]], under: str, parts: Sequence[str], but: Names
     ) -> Iterator[str]:
-        """Yield the names below a folder that match the parts of a pattern."""
         matches = re.compile(translate(parts[0])).match
         if len(parts) == 1:
             names = but.others(under + entry.name for entry in entries)
@@ -107,16 +93,10 @@ class Listing:
                     yield from self._found(below, f"{under}{entry.name}/", parts[1:], but)
 
     def path_of(self, name: str) -> Path:
-        """Return a file's whole path.
-
-        Raises:
-            InvalidError: `[BAD_NAME]` Spark cannot read a file of that name, or the log cannot hold the name.
-        """
         path = self.base / name
         if _unnamable(path):
-            raise InvalidError(
-                "BAD_NAME", f"the name of file {_shown(path)} is no UTF-8, as that of a position is: rename it"
-            )
+            message = f"the name of file {_shown(path)} is no UTF-8, as that of a position is: rename it"
+            raise InvalidError("BAD_NAME", message)
         if ":" in path.name:
             raise InvalidError("BAD_NAME", f"file {path} has a colon in its name, which Spark cannot read: rename it")
         return path
@@ -143,46 +123,33 @@ class FilesOptions:
     idle: float | None = None
 
 
-class Backlog:
-    """The files of the newest listing that were not taken yet; no step lists the folder again before they are."""
-
-    def __init__(self, listing: Listing) -> None:
-        self._listing = listing
-        self._names: list[str] = []
-        self._begin = 0
-
-    def left(self, taken: Names) -> Iterator[str]:
-        """Yield the files of the newest listing that were not taken, in order of name."""
-        while self._begin < len(self._names) and self._names[self._begin] in taken:
-            self._begin += 1
-        names = map(self._names.__getitem__, range(self._begin, len(self._names)))  # `islice` would walk to the begin
-        return (name for name in names if name not in taken)
-
-    def listed(self, taken: Names) -> Iterator[str]:
-        """List the files anew, and yield those that were not taken.
-
-        Raises:
-            OSError: the folder cannot be read.
-        """
-        self._names, self._begin = self._listing.names(taken), 0
-        return iter(self._names)
-
-
 class StepInputs:
-    """Chooses the entries of a position: whole files, or one range of a large file."""
+    """Chooses the entries of a position: whole files, or one range of a large file.
+
+    No step lists the folder again before all files of the newest listing were taken.
+    """
 
     def __init__(self, options: FilesOptions, columns: Callable[[], Columns]) -> None:
         self._listing, self._format, self._columns = options.listing, options.format, columns
         self._max_files, self._max_bytes = options.max_files, options.max_bytes
         self._warned = False
+        self._listed: list[str] = []
+        self._begin = 0
+
+    def left(self, taken: Names) -> Iterator[str]:
+        """Yield the files of the newest listing that were not taken, in order of name."""
+        while self._begin < len(self._listed) and self._listed[self._begin] in taken:
+            self._begin += 1
+        names = map(self._listed.__getitem__, range(self._begin, len(self._listed)))  # `islice` would walk to the begin
+        return (name for name in names if name not in taken)
+
+    def listed(self, taken: Names) -> Iterator[str]:
+        """List the files anew, and yield those that were not taken."""
+        self._listed, self._begin = self._listing.names(taken), 0
+        return iter(self._listed)
 
     def first_of(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        """Return the first files within the limits of a step, or the first range of a large file.
-
-        Raises:
-            DataError: `[INPUT_EMPTY]`, `[BAD_HEADER]`.
-            OSError: a file cannot be read.
-        """
+        """Return the first files within the limits of a step, or the first range of a large file."""
         files: list[dict[str, Any]] = []
         total = 0
         for name in names:
@@ -215,10 +182,6 @@ class StepInputs:
 
         Args:
             part: The file's `path`, the `end` of its last range, and the size `of` the file.
-
-        Raises:
-            DataError: `[INPUT_MISSING]`, `[INPUT_CHANGED]` the file has changed since its last range.
-            OSError: the file cannot be read.
         """
         path = self._listing.path_of(part["path"])
         so_far = f"and its first {part['end']} bytes were taken: put the"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from boatlift.connectors.files.compression import without_compression
+from boatlift.connectors.files.compression import is_compressed
 from boatlift.connectors.files.follow.source import TailedFilesSource
 from boatlift.connectors.files.lines import LONGEST
 from boatlift.connectors.files.listing import FilesOptions, Listing
@@ -112,7 +112,8 @@ def files(
     """
     refuse_url(path, "a source's files")
     listing = Listing(path)
-    suffix = without_compression(Path(path)).suffix.removeprefix(".").lower()
+    plain = Path(path).with_suffix("") if is_compressed(Path(path)) else Path(path)
+    suffix = plain.suffix.removeprefix(".").lower()
     name = format or _FORMATS.get(suffix)
     if name not in _DEFAULTS:
         known = "csv, json or parquet"
@@ -151,7 +152,7 @@ def files(
     file_format = _format(name, options, declared or (), listing, longest)
     file_format.check_columns(declared or ())
     described = {"kind": "files", "path": str(path), "format": name, **file_format.describe()}
-    if schema is not None and file_format.sortable is not None and (required := required_of(schema)):
+    if schema is not None and file_format.sorting_in(listing.base) is not None and (required := required_of(schema)):
         described["not_null"] = required
     limits = max_files_per_step, max_bytes_per_step
     checked = FilesOptions(listing, file_format, schema, declared, described, *limits, idle)
@@ -163,11 +164,7 @@ def files(
 
 
 def _idle_of(tail: bool | str, name: str) -> float | None:
-    """Return the seconds without a write after which a tailed file is done; None: never.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` `tail` is no period, or files of the format have no lines.
-    """
+    """Return the seconds without a write after which a tailed file is done; None: never."""
     if isinstance(tail, bool):
         idle = None
     elif isinstance(tail, str):
@@ -180,14 +177,8 @@ def _idle_of(tail: bool | str, name: str) -> float | None:
 
 
 def _format(name: str, options: dict[str, Any], declared: Columns, listing: Listing, longest: int) -> FileFormat:
-    """Return a format with its options.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` an option has a bad value, or belongs to another format.
-    """
     from boatlift.connectors.files.formats.csv import ENCODINGS, CsvFormat
     from boatlift.connectors.files.formats.json import JsonFileFormat
-    from boatlift.connectors.files.formats.parquet import ParquetFormat
 
     for option, value in options.items():
         if option not in _DEFAULTS[name] and value != _OF_CSV[option]:
@@ -207,6 +198,8 @@ def _format(name: str, options: dict[str, Any], declared: Columns, listing: List
             f"encoding is {options['encoding']!r}: choose {' or '.join(ENCODINGS)}, and convert other files to UTF-8",
         )
     if name == "parquet":
+        from boatlift.connectors.files.formats.parquet import ParquetFormat
+
         return ParquetFormat(positioned=listing.flat)
     text = set_options(**{option: options.pop(option) for option in USUAL_TEXT})
     forms = forms_of(text, options.pop("columns"), declared)

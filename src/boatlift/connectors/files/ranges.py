@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import xxhash
 
@@ -22,11 +22,7 @@ _TAIL = 8
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Some bytes of a file.
-
-    Attributes:
-        begin, end: The first byte, and the byte after the last.
-    """
+    """Some bytes of a file."""
 
     path: str
     begin: int
@@ -45,26 +41,6 @@ class FileRange:
         path, _, places = name.rpartition(":")
         begin, end = places.split("-")
         return cls(path, int(begin), int(end))
-
-    @classmethod
-    def of(cls, file: Any) -> FileRange | None:
-        """Return the range in an entry of a position; None if the entry is a whole file."""
-        return cls(file["path"], file["begin"], file["end"]) if "end" in file else None
-
-
-class PlacedRange(NamedTuple):
-    """A range of a file in the input of steps.
-
-    Attributes:
-        range: Its name within the source, and the bytes.
-        place: The file's place in its step.
-        ordinal: The index of the step.
-    """
-
-    path: Path
-    range: FileRange
-    place: int
-    ordinal: int
 
 
 def range_in(path: Path, begin: int, most: int) -> dict[str, Any] | None:
@@ -125,7 +101,6 @@ def digest_between(path: Path, begin: int, end: int) -> str:
 
 
 def _digest(file: IO[bytes], begin: int, end: int | None) -> tuple[str, int]:
-    """Return the digest and the number of bytes."""
     digest = xxhash.xxh3_128()
     file.seek(begin)
     size = 0
@@ -136,11 +111,7 @@ def _digest(file: IO[bytes], begin: int, end: int | None) -> tuple[str, int]:
 
 
 def footer_of(path: Path) -> str:
-    """Return the digest of a Parquet file's footer, which says where all rows are.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Return the digest of a Parquet file's footer, which says where all rows are."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(0, size - _TAIL))
@@ -168,22 +139,13 @@ def _digest_of(path: Path, part: FileRange | None) -> str:
 
 
 class KnownDigests:
-    """Digests of files and ranges, read again only if the file's size or times change.
-
-    Args:
-        read: Returns the digest of a file or range; empty while a process writes to the file.
-    """
+    """Digests of files and ranges, read again if a file's size or times change; empty while a process writes to it."""
 
     def __init__(self, read: Callable[[Path, FileRange | None], str] = _digest_of) -> None:
         self._read = read
         self._known: dict[tuple[Path, FileRange | None], tuple[tuple[int, ...], str]] = {}
 
     def of(self, path: Path, part: FileRange | None = None) -> str:
-        """Return the digest of a file, or of a range of it; empty while a process writes to the file.
-
-        Raises:
-            OSError: the file cannot be read.
-        """
         found = path.stat()
         stamp = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         known = self._known.get((path, part))

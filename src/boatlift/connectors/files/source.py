@@ -11,11 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.files.listing import Backlog, FilesOptions, StepInputs
+import msgspec
+
+from boatlift.connectors.files.formats.base import ReadFiles, TextFormat
+from boatlift.connectors.files.lines import Span
+from boatlift.connectors.files.listing import FilesOptions, StepInputs
 from boatlift.connectors.files.ranges import (
     FileRange,
     KnownDigests,
-    PlacedRange,
     digest_between,
     digest_of,
     folded,
@@ -30,7 +33,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
-    from boatlift.connectors.files.formats.base import ReadFiles
 
 _FILES_NAMED = 3
 """How many files of a step an error names."""
@@ -55,7 +57,6 @@ class FilesSource(SourceBase):
         self._readers: dict[SparkSession, ReadFiles] = {}
         self._spark: SparkSession | None = None
         self._digests = KnownDigests()
-        self._backlog = Backlog(self._listing)
 
     @property
     def capabilities(self) -> SourceCapabilities:
@@ -64,7 +65,7 @@ class FilesSource(SourceBase):
             parameterized_read=self if self._format.has_task else None,
             rescannable=self,
             names_input=self,
-            bad_rows=None if self._format.sortable is None else self,
+            bad_rows=None if self._format.sorting_in(self._listing.base) is None else self,
             ordered_within="file",
             preflight=self._preflight,
             waiting=self.waiting,
@@ -96,9 +97,9 @@ class FilesSource(SourceBase):
         with self._reachable():
             if (part := cursor.get("part")) is not None:
                 files = self._inputs.next_of(part)
-            elif not (files := self._inputs.first_of(self._backlog.left(taken))):
+            elif not (files := self._inputs.first_of(self._inputs.left(taken))):
                 with self._there(began=bool(taken)):
-                    found = self._backlog.listed(taken)
+                    found = self._inputs.listed(taken)
                 files = self._inputs.first_of(found)
         return {"files": files} if files else None
 
@@ -128,11 +129,11 @@ class FilesSource(SourceBase):
         names: list[str] = []
         part: dict[str, Any] = {}
         for file in files:
-            if (taken := FileRange.of(file)) is None:
+            if "end" not in file:
                 names.append(file["path"])
                 continue
-            names.append(taken.name)
-            if taken.end == file["of"]:
+            names.append(FileRange(file["path"], file["begin"], file["end"]).name)
+            if file["end"] == file["of"]:
                 names.append(file["path"])
             else:
                 known = {key: file[key] for key in ("path", "end", "of", "footer") if key in file}
@@ -162,7 +163,6 @@ class FilesSource(SourceBase):
         return self._scan(spark, [{"files": files}])
 
     def verify_everything(self, cursor: Json) -> None:
-        """Compare the digest of all files taken so far; a file is read again only if its size or times changed."""
         with self._reachable():
             try:
                 digest = folded("", self._digests_of(cursor))
@@ -210,18 +210,17 @@ class FilesSource(SourceBase):
         return self._format.rows_by_task(self._source, self._read_schema(spark), frame_of or in_one_partition)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002 - nothing is digested
-        from boatlift.connectors.files.lines import Span, parameters_of
-
-        spark, spans = self._spark, list[Span]()
-        if spark is None:
+        if (spark := self._spark) is None:
             return None
+        spans = list(self._spans(position, 0))
+        return msgspec.msgpack.encode(spans) if self._format.by_task(spans, spark) else None
+
+    def _spans(self, position: Json, ordinal: int) -> Iterator[Span]:
         for place, file in enumerate(position["files"]):
-            path, taken = self._listing.path_of(file["path"]), FileRange.of(file)
-            if taken is not None and taken.begin == taken.end:
-                continue  # a step may be of no lines
-            begin, end = (0, None) if taken is None else (taken.begin, taken.end)
-            spans.append(Span(str(path), file["path"], begin, end, 0, place=place))
-        return parameters_of(spans) if self._format.by_task(spans, spark) else None
+            path = str(self._listing.path_of(file["path"]))
+            begin, end = file.get("begin", 0), file.get("end")
+            if end is None or begin < end:  # a step may be of no lines
+                yield Span(path, file["path"], begin, end, ordinal, place=place)
 
     def size_bytes(self, position: Json) -> int:
         return sum(int(file["size"] if "size" in file else file["end"] - file["begin"]) for file in position["files"])
@@ -229,12 +228,10 @@ class FilesSource(SourceBase):
     def names(self, position: Json) -> str:
         paths = []
         for file in position["files"]:
-            taken = FileRange.of(file)
-            of = "" if taken is None else f", bytes {taken.begin} to {taken.end}"
+            of = f", bytes {file['begin']} to {file['end']}" if "end" in file else ""
             paths.append(f"{self._listing.path_of(file['path'])}{of}")
-        return ", ".join(paths[:_FILES_NAMED]) + (
-            f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
-        )
+        more = f" and {len(paths) - _FILES_NAMED} more files" if len(paths) > _FILES_NAMED else ""
+        return ", ".join(paths[:_FILES_NAMED]) + more
 
     def diagnose(self, position: Json, text: str) -> Exception | None:
         spark = self._spark or next(iter(self._readers), None)
@@ -252,43 +249,35 @@ class FilesSource(SourceBase):
         return None
 
     def sorting_out(self) -> FilesSource:
-        from boatlift.connectors.files.formats.bad_rows import SortedOut
-
-        assert self._format.sortable is not None
-        sorting = SortedOut(self._format.sortable, self._listing.base)
+        sorting = self._format.sorting_in(self._listing.base)
+        assert sorting is not None
         # The bound of a line decides which rows are bad.
-        most = sorting.sortable.max_line_bytes
-        described = {**self._options.described, "bad_rows": "dead_letters", "max_line_bytes": most}
+        sorts = {"bad_rows": "dead_letters", "max_line_bytes": sorting.max_line_bytes}
+        described = {**self._options.described, **sorts}
         return type(self)(replace(self._options, format=sorting, columns=self._columns, described=described))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
-        from boatlift.connectors.files.formats.bad_rows import SortedOut
-
-        assert isinstance(self._format, SortedOut)
+        assert isinstance(self._format, TextFormat)
         return self._format.dead_letters(rows, self._known_columns(), self._read_schema(rows.sparkSession))
 
     def places(self, dead_letters: Sequence[Row]) -> list[str]:
-        from boatlift.connectors.files.formats.bad_rows import numbers_of
-
-        assert self._format.sortable is not None
+        text = self._format
+        assert isinstance(text, TextFormat)
         offsets: dict[str, set[int]] = {}
-        for dead_letter in dead_letters:
-            offsets.setdefault(dead_letter["file"], set()).add(dead_letter["offset"])
+        for each in dead_letters:
+            offsets.setdefault(each["file"], set()).add(each["offset"])
         numbers = {
             (file, offset): number
             for file, wanted in offsets.items()
-            for offset, number in numbers_of(self._format.sortable, self._listing.path_of(file), wanted).items()
+            for offset, number in text.numbers_of(self._listing.path_of(file), wanted).items()
         }
-        return [
-            f"{dead_letter['file']}:{numbers[dead_letter['file'], dead_letter['offset']]}"
-            for dead_letter in dead_letters
-        ]
+        return [f"{each['file']}:{numbers[each['file'], each['offset']]}" for each in dead_letters]
 
-    def _by_tasks(self, name: str, path: Path) -> FileRange | None:
-        """Return a whole file as a range if tasks must read it; None if not, or if it is gone: its reader says so."""
+    def _size_for_tasks(self, path: Path) -> int | None:
+        """Return the size of a file that tasks must read; None if not, or if it is gone: its reader says so."""
         with self._reachable():
             try:
-                return FileRange(name, 0, path.stat().st_size) if self._format.needs_tasks(path) else None
+                return path.stat().st_size if self._format.needs_tasks(path) else None
             except FileNotFoundError:
                 return None
 
@@ -297,21 +286,18 @@ class FilesSource(SourceBase):
         schema = self._read_schema(spark)
         if spark not in self._readers:
             self._readers[spark] = self._format.reader(spark, schema)
-        whole: list[tuple[Path, int, int]] = []
-        ranges: list[PlacedRange] = []
+        whole, ranges = list[Span](), list[Span]()
         for ordinal, position in enumerate(positions):
-            for place, file in enumerate(position["files"]):
-                path = self._listing.path_of(file["path"])
-                if (taken := FileRange.of(file)) is None:
-                    taken = self._by_tasks(file["path"], path)
-                if taken is None:
-                    whole.append((path, place, ordinal))
-                elif taken.begin < taken.end:
-                    ranges.append(PlacedRange(path, taken, place, ordinal))
+            for span in self._spans(position, ordinal):
+                if span.end is not None:
+                    ranges.append(span)
+                elif (size := self._size_for_tasks(Path(span.path))) is None:
+                    whole.append(span)
+                elif size:
+                    ranges.append(span._replace(end=size))
         parts: list[DataFrame] = []
         if whole or not ranges:
-            files = [(path, place) for path, place, _ in whole]
-            parts.append(self._readers[spark](files, [ordinal for _, _, ordinal in whole] if ordinals else ()))
+            parts.append(self._readers[spark](whole, ordinals=ordinals and bool(whole)))
         if ranges:
             rows = self._format.rows_of_ranges(spark, self._source, ranges, schema)
             parts.append(rows if ordinals else rows.drop(ORDINAL))
@@ -357,15 +343,15 @@ class FilesSource(SourceBase):
 
 def _difference(path: Path, file: Json) -> str | None:
     """Return how a file or range differs from its entry in a position; None if it does not."""
-    if (taken := FileRange.of(file)) is not None:
+    if "end" in file:
         if (size := path.stat().st_size) != file["of"]:
             return f"has {size} bytes, but had {file['of']} when a range of it was taken"
         if has_another_footer(path, file):
             return "has another footer than when a range of it was taken"
-        now = digest_between(path, taken.begin, taken.end)
+        now = digest_between(path, file["begin"], file["end"])
         if now == file["digest"]:
             return None
-        where = f"from {taken.begin} to {taken.end}"
+        where = f"from {file['begin']} to {file['end']}"
         return f"has other bytes {where} (digest {now}) than when they were taken ({file['digest']})"
     content = digest_of(path)
     if content == (file["size"], file["digest"]):

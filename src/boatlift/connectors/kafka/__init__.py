@@ -1,8 +1,8 @@
 """Kafka: topics as sources and sinks. Exactly once from offsets to transactions.
 
 The source: `source`, `offsets` (positions and cursors), `topics` (requests to the cluster), `reading` and `fetching`
-(in tasks), `messages`, `value_format`, `background`. The sink: `sink`, `encoding` (rows to messages), `writer` (one
-transaction), `ledger` and `ledger_topic` (the record of steps). Both: `access`.
+(in tasks), `value_format`, `background`. The sink: `sink`, `encoding` (rows to messages), `writer` (one
+transaction), `ledger` (the record of steps). Both: `access`.
 """
 
 from boatlift.connectors.kafka.sink import sink

@@ -40,7 +40,6 @@ class Access:
     """The address of a cluster, and the settings to reach it. An access goes into tasks, and is never written down.
 
     Attributes:
-        servers: Addresses, as `bootstrap.servers` takes them.
         settings: The user's settings of librdkafka. They may hold credentials, so `repr` leaves them out.
     """
 
@@ -61,7 +60,6 @@ class Access:
         return Producer(self._with({"partitioner": "murmur2_random", **settings}))
 
     def admin(self, complaints: Complaints | None = None) -> AdminClient:
-        """Return a client that asks about topics."""
         from confluent_kafka.admin import AdminClient
 
         return AdminClient(self._with({} if complaints is None else {"error_cb": complaints}))
@@ -80,11 +78,7 @@ class Complaints:
         self.last = error
 
     def or_else(self, raised: KafkaException, client: AdminClient | Producer | None) -> KafkaError:
-        """Return the error that was raised; for an error of the client itself the last report, which says more.
-
-        Args:
-            raised: The exception of a call.
-        """
+        """Return the error that was raised; for an error of the client itself the last report, which says more."""
         cause: KafkaError = raised.args[0]
         if cause.code() >= 0:
             return cause
@@ -101,15 +95,7 @@ class _Quietly:
 
 
 def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
-    """Check the options by which a cluster is to be reached.
-
-    Args:
-        servers: `host:port`, several separated by commas.
-        options: Settings of librdkafka, such as `security.protocol` and `sasl.password`; a prefix `kafka.` is dropped.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
-    """
+    """Check the options by which a cluster is to be reached."""
     try:
         from confluent_kafka import KafkaException
     except ImportError as error:
@@ -149,13 +135,13 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
 
     Args:
         error: The cluster's error; None: no answer came.
-        what: The object of the request, for the message.
         sink: Whether a sink made the request, and not a source.
     """
     from confluent_kafka import KafkaError
 
     if error is None:
-        return _unavailable(f"{what} does not answer: run again when it does", sink=sink)
+        message = f"{what} does not answer: run again when it does"
+        return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
     code, said = error.code(), error.str()
     if code in (KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._SSL):
         return InvalidError(
@@ -171,10 +157,7 @@ def of_asking(error: KafkaError | None, what: str, *, sink: bool = False) -> Boa
     if code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
         message = f"{what} is not there: make it, or correct its name"
         return InvalidError("NO_TOPIC" if sink else "NO_INPUT", message)
-    return _unavailable(f"{what} cannot be reached ({said}): run again when it can", sink=sink)
-
-
-def _unavailable(message: str, *, sink: bool) -> UnavailableError:
+    message = f"{what} cannot be reached ({said}): run again when it can"
     return UnavailableError("SINK_FAILED" if sink else "INPUT_UNAVAILABLE", message)
 
 

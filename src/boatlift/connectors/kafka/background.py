@@ -16,7 +16,7 @@ from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Partition
 
 if TYPE_CHECKING:
-    from confluent_kafka import Consumer, Message
+    from confluent_kafka import Consumer
 
 LOOK_SECONDS = 0.1
 """The longest wait for a message, after which the end of a watch is noticed."""
@@ -57,7 +57,6 @@ class Arrivals:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End the watch."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -67,7 +66,12 @@ class Arrivals:
         consumer: Consumer | None = None
         following: dict[Partition, int] = {}
         try:
-            while (ends := self._next_watch()) is not None:
+            while True:
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed or self._ends is not None)
+                    ends = self._ends
+                if self._closed or ends is None:
+                    return
                 if consumer is None:
                     level = "read_committed" if self._committed else "read_uncommitted"
                     settings = {**_LITTLE, "isolation.level": level, "error_cb": Complaints()}
@@ -79,12 +83,6 @@ class Arrivals:
             if consumer is not None:
                 consumer.close()
 
-    def _next_watch(self) -> Mapping[Partition, int] | None:
-        """Wait for the next watch, and return its ends; None after `close`."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._ends is not None)
-            return None if self._closed else self._ends
-
     def _wait(self, consumer: Consumer, ends: Mapping[Partition, int], following: dict[Partition, int]) -> None:
         """Wait until a message comes behind the ends, or another watch begins; advance `following`."""
         from confluent_kafka import TopicPartition
@@ -95,34 +93,22 @@ class Arrivals:
             following.update(ends)
         while self._ends is ends and not self._closed:
             if any(following[each] > end for each, end in ends.items()):
-                if self._drop(ends):
-                    self._notify()
+                with self._changed:
+                    if self._ends is not ends:  # another watch has begun
+                        return
+                    self._ends = None
+                self._notify()
                 return
             first = consumer.poll(LOOK_SECONDS)  # `consume` would wait for as many messages as it may return
             for message in () if first is None else (first, *consumer.consume(100, 0)):
                 if message.error() is not None:
                     following.clear()  # after any error the next watch begins at its own ends
-                    self._pause(ends)
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
                     return
-                _advance(following, message)
-
-    def _pause(self, ends: Mapping[Partition, int]) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._closed or self._ends is not ends, LOOK_SECONDS)
-
-    def _drop(self, ends: Mapping[Partition, int]) -> bool:
-        """End a watch that has seen a message; return False if another watch has begun."""
-        with self._changed:
-            if self._ends is not ends:
-                return False
-            self._ends = None
-            return True
-
-
-def _advance(following: dict[Partition, int], message: Message) -> None:
-    place = message.topic() or "", message.partition() or 0
-    if place in following:
-        following[place] = (message.offset() or 0) + 1
+                place = message.topic() or "", message.partition() or 0
+                if place in following:
+                    following[place] = (message.offset() or 0) + 1
 
 
 class GroupOffsets:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
 
 from boatlift.connectors.kit import ArrowStager, user_columns
+from boatlift.connectors.kit.arrow_text import json_objects, json_values, plain_texts
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import SinkContext, Staged
-from boatlift.errors import InvalidError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from boatlift.errors import DataError, InvalidError
 
 KEY, VALUE, HEADERS = "key", "value", "headers"
 """The columns of staged messages."""
@@ -47,28 +49,14 @@ class MessageStager:
     schema: pa.Schema
 
     def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        """Write a piece of messages.
-
-        Raises:
-            DataError: `[NULL_KEY]` an upsert has a NULL in its key.
-            UnavailableError: `[STORE_FAILED]` the scratch folder cannot be written.
-        """
         made = (self.messages(batch) for batch in batches if batch.num_rows)
         return ArrowStager(self.schema).stage(folder, name, partition, made)
 
     def grouped(self) -> MessageStager:
         """Return a stager that adds the group of each message."""
-        import pyarrow as pa
-
         return replace(self, schema=self.schema.append(pa.field(GROUP, pa.int16())))
 
     def messages(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the messages of rows."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from boatlift.connectors.kit.json_text import json_objects
-
         value = (
             rows.column(VALUE).cast(pa.binary())
             if self.raw
@@ -86,10 +74,6 @@ class MessageStager:
         return pa.RecordBatch.from_arrays([made[name] for name in self.schema.names], schema=self.schema)
 
     def _keys(self, rows: pa.RecordBatch) -> pa.Array:
-        import pyarrow as pa
-
-        from boatlift.connectors.kit.json_text import json_objects, json_values, plain_texts
-
         if not self.key:
             return pa.nulls(rows.num_rows, pa.binary())
         columns = [rows.column(name) for name in self.key]
@@ -99,8 +83,6 @@ class MessageStager:
             return json_values(columns[0]).cast(pa.binary())
         keys = plain_texts(columns[0]).cast(pa.binary())
         if self.upserts and keys.null_count:
-            from boatlift.errors import DataError
-
             raise DataError(
                 "NULL_KEY",
                 f"key column {self.key[0]} holds a NULL, and a message without a key neither replaces nor deletes one: "
@@ -112,17 +94,7 @@ class MessageStager:
 def message_stager(
     context: SinkContext, key: Sequence[str], *, raw: bool, json_key: bool, upserts: bool
 ) -> MessageStager:
-    """Check that a sink's rows can become messages, and return its stager.
-
-    Args:
-        context: The owner, with the schema of rows.
-        key, raw, json_key, upserts: As `MessageStager` has them.
-
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`.
-    """
-    import pyarrow as pa
-
+    """Check that a sink's rows can become messages, and return its stager."""
     fields = user_columns(context, key)
     named = {field.name: field.type for field in fields}
     kept = [pa.field(KEY, pa.binary()), pa.field(VALUE, pa.binary())]
@@ -146,11 +118,6 @@ def message_stager(
 
 def groups_of(keys: pa.Array, values: pa.Array) -> pa.Array:
     """Return the group of each message, by its key or else by its value, so that a replay divides messages the same."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import xxhash
-
     hashed = pc.coalesce(keys, values, pa.scalar(b"", pa.binary())).to_pylist()
     hashes = np.fromiter(map(xxhash.xxh3_64_intdigest, hashed), np.uint64, len(hashed))
     return pa.array((hashes % np.uint64(GROUPS)).astype(np.int16))
@@ -161,14 +128,7 @@ def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: b
 
     Args:
         pieces: The messages, with their groups unless they were staged for one writer.
-        writer, writers: The writer's number, and the number of writers.
-        upserts: Whether a message without a value deletes its key.
-
-    Raises:
-        InvalidError: `[DUPLICATE_KEY]` a step has two upserts of one key.
     """
-    import pyarrow.compute as pc
-
     parts = [piece if writers == 1 else _of_writer(piece, writer, writers) for piece in pieces]
     if not upserts:
         return parts
@@ -179,9 +139,6 @@ def part_of(pieces: Sequence[pa.Table], writer: int, writers: int, *, upserts: b
 
 
 def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
-    import numpy as np
-    import pyarrow as pa
-
     if GROUP in piece.schema.names:
         groups = piece.column(GROUP)
     else:
@@ -190,9 +147,6 @@ def _of_writer(piece: pa.Table, writer: int, writers: int) -> pa.Table:
 
 
 def _refuse_duplicates(parts: Sequence[pa.Table]) -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if not parts:
         return
     keys = pa.chunked_array([chunk for part in parts for chunk in part.column(KEY).chunks], pa.binary())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_reading
 from boatlift.connectors.kafka.offsets import Range
@@ -36,6 +36,7 @@ class _Client:
     """A consumer without a group that reads assigned offsets."""
 
     def __init__(self, access: Access, *, committed: bool) -> None:
+        self.access, self.committed = access, committed
         self.complaints = Complaints()
         self.consumer = access.consumer(
             {
@@ -55,30 +56,23 @@ class _IdleClients:
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
-        self._clients: list[tuple[Any, _Client]] = []
+        self._clients: list[_Client] = []
 
     def take(self, access: Access, *, committed: bool) -> _Client | None:
-        """Remove and return a client for an access; None if there is none."""
-        wanted = _key(access, committed=committed)
         with self._changing:
-            for place, (key, client) in enumerate(self._clients):
-                if key == wanted:
-                    del self._clients[place]
+            for client in self._clients:
+                if (client.access, client.committed) == (access, committed):
+                    self._clients.remove(client)
                     return client
         return None
 
-    def put(self, access: Access, client: _Client, *, committed: bool) -> None:
-        """Keep a client that has finished."""
+    def put(self, client: _Client) -> None:
         client.consumer.unassign()
         with self._changing:
-            self._clients.append((_key(access, committed=committed), client))
-            left = [self._clients.pop(0)[1] for _ in range(len(self._clients) - KEEP)]
+            self._clients.append(client)
+            left = [self._clients.pop(0) for _ in range(len(self._clients) - KEEP)]
         for each in left:
             each.consumer.close()
-
-
-def _key(access: Access, *, committed: bool) -> Any:
-    return access.servers, dict(access.settings), committed
 
 
 _IDLE = _IdleClients()
@@ -91,11 +85,6 @@ def messages_in(
 
     Args:
         ranges: The ranges, each of another partition. The messages of each come in order.
-        committed: Whether messages of aborted and open transactions are left out.
-
-    Raises:
-        DataError: `[INPUT_MISSING]` offsets of the ranges are gone.
-        UnavailableError: `[INPUT_UNAVAILABLE]` the cluster does not answer.
     """
     following = [each.start for each in ranges]
     while any(begin < each.end for begin, each in zip(following, ranges, strict=True)):
@@ -104,7 +93,7 @@ def messages_in(
         timeout = TIMEOUT if idle is None else IDLE_TIMEOUT
         try:
             yield from _read(client, ranges, following, source, timeout)
-            _IDLE.put(access, client, committed=committed)
+            _IDLE.put(client)
         except BoatliftError:
             client.consumer.close()
             if idle is None:
@@ -117,7 +106,6 @@ def messages_in(
 def _read(
     client: _Client, ranges: Sequence[Range], following: list[int], source: str, timeout: float
 ) -> Iterator[tuple[int, list[Message]]]:
-    """Read on from the following offsets, and advance them."""
     from confluent_kafka import KafkaException, TopicPartition
 
     consumer = client.consumer
@@ -154,7 +142,6 @@ def _read(
 
 
 def _by_range(some: list[Message], index: dict[tuple[str, int], int]) -> list[tuple[int, list[Message]]]:
-    """Return the messages of each range, in order."""
     if len(index) == 1:
         return [(0, some)] if some else []
     found: dict[int, list[Message]] = {}
@@ -166,11 +153,7 @@ def _by_range(some: list[Message], index: dict[tuple[str, int], int]) -> list[tu
 
 
 def _wanted(messages: list[Message], source: str, each: Range) -> list[Message]:
-    """Return the messages within a range, without reports of a partition's end.
-
-    Raises:
-        BoatliftError: a message is an error.
-    """
+    """Return the messages within a range, without reports of a partition's end."""
     from confluent_kafka import KafkaError, Message
 
     if any(map(Message.error, messages)):

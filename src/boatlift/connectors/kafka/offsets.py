@@ -79,8 +79,6 @@ def taken_next(
     """Choose the input of the next step: of each partition a part, in proportion to what is available.
 
     Args:
-        cursor: The offsets taken so far.
-        found: All partitions, as they are now.
         first: Where the partitions begin that exist at the first step. None, and later partitions: at the first
             available offset.
         ends: Where partitions end for good.
@@ -89,9 +87,6 @@ def taken_next(
 
     Returns:
         A position; None if there is nothing new.
-
-    Raises:
-        DataError: `[INPUT_MISSING]`, `[INPUT_CHANGED]`.
     """
     numbers = {name: topic["number"] for name, topic in cursor["topics"].items()}
     for name in sorted({each.topic for each in found} - numbers.keys()):

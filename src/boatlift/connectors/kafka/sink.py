@@ -22,30 +22,31 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
-from boatlift.connectors.kafka.encoding import KEY, VALUE, MessageStager, message_stager, part_of
 from boatlift.connectors.kafka.fetching import messages_in
 from boatlift.connectors.kafka.ledger import (
     FORMAT,
     Claimed,
     Ledger,
+    LedgerTopic,
+    SettlingTopic,
     Written,
     decisions_of,
     refuse_another,
     refuse_stranger,
 )
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Topics
-from boatlift.connectors.kafka.writer import Writer, WriteTask, refuse_speculation, worth_tasks, write_in_tasks
 from boatlift.connectors.kit import Decision, SinkBase, StepLedger, checked_options, difference_of_rows, read_pieces
-from boatlift.connectors.kit.task_jobs import session_of_process
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged, Stager
 from boatlift.errors import DataError, Finding, InvalidError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    from boatlift.connectors.kafka.encoding import MessageStager
+    from boatlift.connectors.kafka.writer import Writer
 
 logger = logging.getLogger(__name__)
+
+_WRITTEN = msgspec.json.Decoder(Written)  # made at import: see `boatlift.decoders`
 
 
 @checked_options("bl.kafka.sink")
@@ -92,18 +93,13 @@ def sink(
     names = () if key is None else ((key,) if isinstance(key, str) else tuple(key))
     if not topic:
         raise InvalidError("BAD_OPTION", f"topic is {topic!r}: give its name")
-    if (
-        format not in ("json", "raw")
-        or rows not in ("append", "upsert", "changelog")
-        or key_format not in ("text", "json")
-    ):
-        raise InvalidError(
-            "BAD_OPTION", f"format, rows, key_format are {format!r}, {rows!r}, {key_format!r}: see `kafka.sink`"
-        )
+    known = rows in ("append", "upsert", "changelog") and key_format in ("text", "json")
+    if format not in ("json", "raw") or not known:
+        given = f"{format!r}, {rows!r}, {key_format!r}"
+        raise InvalidError("BAD_OPTION", f"format, rows, key_format are {given}: see `kafka.sink`")
     if format == "raw" and names:
-        raise InvalidError(
-            "BAD_OPTION", f"key is {key!r}, but rows of format 'raw' have their key in the column key: leave it out"
-        )
+        own = "rows of format 'raw' have their key in the column key"
+        raise InvalidError("BAD_OPTION", f"key is {key!r}, but {own}: leave it out")
     if rows == "upsert" and not names:
         raise InvalidError("BAD_OPTION", "upserts need a key, and format 'json': name the columns that tell rows apart")
     if key is not None and (not names or len(set(names)) != len(names)):
@@ -113,9 +109,8 @@ def sink(
     if atomic not in ("writer", "step"):
         raise InvalidError("BAD_OPTION", f"atomic is {atomic!r}: choose 'writer' or 'step'")
     if atomic == "step" and writers > 1:
-        raise InvalidError(
-            "BAD_OPTION", f"a step of {writers} writers is not atomic: choose atomic='writer', or leave writers out"
-        )
+        advice = "choose atomic='writer', or leave writers out"
+        raise InvalidError("BAD_OPTION", f"a step of {writers} writers is not atomic: {advice}")
     shape = {"key": list(names), "format": format, "rows": rows, "key_format": key_format}
     return KafkaSink(access, topic, ledger or f"{topic}.ledger", shape, writers)
 
@@ -124,12 +119,7 @@ MOST_WRITERS = 256
 
 
 class KafkaSink(SinkBase):
-    """A topic and its ledger.
-
-    Args:
-        shape: The options that make messages of rows.
-        writers: The number of writers of a step.
-    """
+    """A topic and its ledger."""
 
     def __init__(self, access: Access, topic: str, ledger: str, shape: Mapping[str, Any], writers: int) -> None:
         self.key: Sequence[str] | None = tuple(shape["key"]) if shape["rows"] == "upsert" else None
@@ -161,15 +151,10 @@ class KafkaSink(SinkBase):
         return {"kind": "kafka", "topic": self._topic, "ledger": self._ledger_topic.name, **self._shape}
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the topic over; return the newest step that all writers have written.
+        from boatlift.connectors.kafka.encoding import message_stager
+        from boatlift.connectors.kafka.writer import refuse_speculation
+        from boatlift.connectors.kit.tasks import session_of_process
 
-        Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
-            InvalidError: `[BAD_OPTION]` speculation, `[NO_TOPIC]`, `[SCHEMA_MISMATCH]`, `[TYPE_REFUSED]`,
-                `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
-            FencedError: a newer owner has the topic.
-            UnavailableError: `[SINK_FAILED]`.
-        """
         if context.changes and self._shape["rows"] == "append":
             raise InvalidError(
                 "SCHEMA_MISMATCH",
@@ -210,7 +195,8 @@ class KafkaSink(SinkBase):
             logger.info("step %s is in %s already: compared and dropped", step, decided.place)
             return Outcome.DROPPED
         self._compare(now, staged)  # some writers may have committed their parts
-        count = self._ledger.writers_of(step) or self._count
+        known = self._ledger.of_step(step)
+        count = self._count if known is None else known.writers
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
@@ -232,6 +218,10 @@ class KafkaSink(SinkBase):
 
     def _take_over(self, topic_id: str) -> None:
         """Take over every writer's id, read the ledger, and claim the sink, unless a newer owner has claimed it."""
+        from confluent_kafka import KafkaException
+
+        from boatlift.connectors.kafka.writer import Writer
+
         context, name = self._opened, self._ledger_topic.name
         before = self._ledger_topic.read(settled=False)
         self._refuse(before, topic_id)  # before any owner is fenced
@@ -242,7 +232,10 @@ class KafkaSink(SinkBase):
         self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
         found = Ledger()
         for writer in self._writers:
-            found.add(self._begun(writer))
+            try:
+                found.add(writer.begin())
+            except KafkaException as error:
+                raise writer.heard(error) from error
         self._refuse(found, topic_id)
         SettlingTopic(self._access, self._topic, f"topic {self._topic}").settled()
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
@@ -253,31 +246,15 @@ class KafkaSink(SinkBase):
         self._ledger_ends = {}
         self._sure = True
 
-    def _begun(self, writer: Writer) -> Ledger:
-        from confluent_kafka import KafkaException
-
-        try:
-            return writer.begin()
-        except KafkaException as error:
-            raise writer.heard(error) from error
-
     def _refuse(self, ledger: Ledger, topic_id: str) -> None:
-        """Raise if the topic is another sink's, or has a newer owner.
-
-        Raises:
-            DataError, FencedError: as `open`.
-        """
+        """Raise if the topic is another sink's, or has a newer owner."""
         if ledger.claim is not None:
             refuse_another(ledger.claim, self._opened, (self._topic, topic_id), self._shape)
         elif self._topics.has_rows(self._topic):
             raise self._decisions.foreign("has rows that this sink did not write")
 
     def _check_owner(self) -> None:
-        """Make sure that no other owner has claimed the sink: this owner knows every record of the ledger.
-
-        Raises:
-            FencedError: a newer owner has.
-        """
+        """Make sure that no other owner has claimed the sink: this owner knows every record of the ledger."""
         ends = self._ledger_topic.ends()
         if ends != self._ledger_ends:
             self._refuse(self._ledger_topic.read(settled=False), self._topics.id_of(self._topic))
@@ -297,20 +274,31 @@ class KafkaSink(SinkBase):
             self._decisions.too_old(now.step)
 
     def _difference(self, held: Written, rows: int, staged: Sequence[Staged]) -> str:
-        """Return how the newest step differs from the topic; empty for earlier steps."""
+        """Return the first message, by key and value, that only the topic or the newest step has; empty for others."""
         if held.step != self._ledger.whole():
             return ""
         parts = [steps[held.step] for steps in self._ledger.written.values() if held.step in steps]
         begins = {n: min(part.begins.get(n, 0) for part in parts) for part in parts for n in part.begins}
-        return _difference_of(self._topics, self._topic, begins, read_pieces(rows, staged))
+        ends = self._topics.ends_asked(self._topic)()
+        ranges = [Range(self._topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]
+        before = [
+            _shown(message.key(), message.value())
+            for _, some in messages_in(ranges, self._access, self._topic, committed=True)
+            for message in some
+        ]
+        again = [
+            _shown(key, value)
+            for piece in read_pieces(rows, staged)
+            for key, value in zip(piece.column("key").to_pylist(), piece.column("value").to_pylist(), strict=True)
+        ]
+        only_before, only_now = _without(before, again), _without(again, before)
+        return difference_of_rows(next(iter(only_before), None), next(iter(only_now), None))
 
     def _write(self, records: Sequence[Written], rows: int, staged: Sequence[Staged]) -> None:
-        """Write the parts of the records' writers at the same time; those of a large step in tasks.
+        from boatlift.connectors.kafka.encoding import part_of
+        from boatlift.connectors.kafka.writer import WriteTask, worth_tasks
+        from boatlift.connectors.kit.tasks import run_in_tasks, session_of_process
 
-        Raises:
-            FencedError: the sink has a newer owner.
-            UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
-        """
         self._sure = False  # until this returns, the content of the topic is unknown
         ends = self._ends or self._topics.ends_asked(self._topic)
         self._ends = None
@@ -318,7 +306,8 @@ class KafkaSink(SinkBase):
             begun = tuple(_beginning(record, ends) for record in records)
             upserts = self.key is not None
             task = WriteTask(self._access, self._topic, self._ledger_topic.name, begun, rows, tuple(staged), upserts)
-            written = write_in_tasks(spark, task)
+            results = run_in_tasks(spark, len(begun), task, f"the sink of topic {self._topic}")
+            written = [_WRITTEN.decode(each) for each in results]
             for writer in self._writers:
                 writer.end()  # a task has taken its id over
         else:
@@ -341,30 +330,6 @@ class KafkaSink(SinkBase):
 
 def _beginning(record: Written, ends: Callable[[], dict[int, int]]) -> Written:
     return msgspec.structs.replace(record, begins=ends())
-
-
-def _difference_of(topics: Topics, topic: str, begins: Mapping[int, int], now: Sequence[pa.Table]) -> str:
-    """Return, in words, the first message that only one version of a step has, by key and value.
-
-    Args:
-        topics, topic: The topic that holds the step.
-        begins: Partition to an offset at or before the step's first message.
-        now: The step as it was executed again.
-    """
-    ends = topics.ends_asked(topic)()
-    ranges = [Range(topic, "", 0, number, begins.get(number, 0), end) for number, end in ends.items()]
-    held = [
-        _shown(message.key(), message.value())
-        for _, some in messages_in(ranges, topics.access, topic, committed=True)
-        for message in some
-    ]
-    again = [
-        _shown(key, value)
-        for piece in now
-        for key, value in zip(piece.column(KEY).to_pylist(), piece.column(VALUE).to_pylist(), strict=True)
-    ]
-    only_held, only_now = _without(held, again), _without(again, held)
-    return difference_of_rows(next(iter(only_held), None), next(iter(only_now), None))
 
 
 def _shown(key: bytes | None, value: bytes | None) -> dict[str, Any]:

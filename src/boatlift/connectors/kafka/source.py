@@ -9,11 +9,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
 from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, size_of, taken_next
 from boatlift.connectors.kafka.topics import Partition, Topics
-from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, value_format_of
+from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, messages_schema, value_format_of
 from boatlift.connectors.kit import SourceBase, checked_options
 from boatlift.connectors.kit.text_forms import set_options
 from boatlift.dataflow.contracts import FrameOfTask, Json, Reading, SourceCapabilities, WaitingInput
@@ -135,12 +137,7 @@ def source(
 
 
 class KafkaSource(SourceBase):
-    """Topics, read in the tasks. `offsets` describes positions and cursors.
-
-    Args:
-        access, topics, value_format: How to reach the cluster; the topics; the form of rows.
-        starting, ending, limit, fail_on_data_loss, group: As `source` takes them, checked.
-    """
+    """Topics, read in the tasks. `offsets` describes positions and cursors."""
 
     positioned = True
 
@@ -251,12 +248,12 @@ class KafkaSource(SourceBase):
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:
-        from boatlift.connectors.kafka.reading import Split, parameters_for
+        from boatlift.connectors.kafka.reading import Split
 
         ranges = ranges_of(position)
         if size_of(ranges) >= 2 * TASK_OFFSETS:
             return None
-        return parameters_for([Split(each, None, folder) for each in ranges])
+        return msgspec.msgpack.encode([Split(each, None, folder) for each in ranges])
 
     def _read(
         self,
@@ -268,19 +265,14 @@ class KafkaSource(SourceBase):
     ) -> DataFrame:
         from boatlift.connectors.kafka.reading import ReadRanges
 
-        read = ReadRanges(
-            f"topic {self._topics.named}",
-            self._access,
-            self._topics.committed,
-            self._format.headers,
-            self._format.timed,
-            tasks,
-        )
-        columns = self._format.raw(ordinals=ordinals)
-        if frame_of is not None:
-            return self._format.rows(frame_of(read, columns), ordinals=ordinals)
+        topics, headers, timed = self._topics, self._format.headers, self._format.timed
+        read = ReadRanges(f"topic {topics.named}", self._access, topics.committed, headers, timed, tasks)
+        columns = messages_schema(headers, ordinals)
         count = 1 if tasks is None else len(tasks)
-        messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, columns)
+        if frame_of is None:
+            messages = spark.range(0, count, 1, max(1, count)).mapInArrow(read, columns)
+        else:
+            messages = frame_of(read, columns)
         return self._format.rows(messages, ordinals=ordinals)
 
     def reading(self, folder: str) -> Reading | None:
@@ -334,16 +326,9 @@ class KafkaSource(SourceBase):
                 for (topic, number), offset in offsets.items():
                     here = partitions.get((topic, number))
                     if here is None or not here.low <= offset <= here.high:
-                        found_there = (
-                            "which does not exist"
-                            if here is None
-                            else f"which has offsets {here.low} to {here.high - 1}"
-                        )
-                        raise InvalidError(
-                            "BAD_OPTION",
-                            f"starting_offsets has {offset} for topic {topic}, partition {number}, {found_there}: "
-                            "correct it",
-                        )
+                        has = "does not exist" if here is None else f"has offsets {here.low} to {here.high - 1}"
+                        place = f"topic {topic}, partition {number}, which {has}"
+                        raise InvalidError("BAD_OPTION", f"starting_offsets has {offset} for {place}: correct it")
                 return offsets
 
     def _ends_of(self, found: Sequence[Found]) -> Mapping[Partition, int]:

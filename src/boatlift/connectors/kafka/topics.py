@@ -42,7 +42,6 @@ class _Known:
     """The cluster's last answer, replaced as a whole, because several threads use it.
 
     Attributes:
-        at: The moment of the request, on the monotonic clock.
         ids: Topic to id.
         lows: Partition to its first available offset.
     """
@@ -57,11 +56,10 @@ class Topics:
 
     Args:
         names: The topics; None: those whose names match.
-        matching: The pattern of whole names.
         committed: Whether readable offsets end where the first open transaction begins.
-        written: Whether the topics are a sink's.
 
     Attributes:
+        named: The names of the topics, or their pattern, for errors and for the program's identity.
         made: Whether the topics are known to exist: a broker that does not know them yet is asked again.
     """
 
@@ -75,26 +73,15 @@ class Topics:
         written: bool = False,
     ) -> None:
         self.access, self._names, self._matching = access, names, matching
+        self.named = ", ".join(names) if names is not None else f"/{getattr(matching, 'pattern', '')}/"
+        self._cluster = f"the cluster at {access.servers}"
         self.committed, self._written = committed, written
         self.made = False
         self._complaints = Complaints()
         self._known: _Known | None = None
 
-    @property
-    def named(self) -> str:
-        """The names of the topics, or their pattern, for errors and for the program's identity."""
-        return ", ".join(self._names) if self._names is not None else f"/{getattr(self._matching, 'pattern', '')}/"
-
     def found(self, *, anew: bool = False) -> list[Found]:
-        """Return all partitions. Their ends are current; their number and first offsets may be a second old.
-
-        Args:
-            anew: Whether everything must be current.
-
-        Raises:
-            InvalidError: `[NO_INPUT]`, `[NOT_ADMITTED]`, `[NOT_PERMITTED]`.
-            UnavailableError: `[INPUT_UNAVAILABLE]`.
-        """
+        """Return all partitions. Their ends are current; their number and first offsets may be a second old."""
         known = self._known
         if anew or known is None or time.monotonic() - known.at >= LOOK_AGAIN_SECONDS:
             known = self._look()
@@ -102,11 +89,7 @@ class Topics:
         return [Found(topic, known.ids[topic], n, low, highs[topic, n]) for (topic, n), low in known.lows.items()]
 
     def verify(self, ranges: Sequence[Range]) -> None:
-        """Prove that the topics of ranges are the same, and that their offsets are still available.
-
-        Raises:
-            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
-        """
+        """Prove that the topics of ranges are the same, and that their offsets are still available."""
         now = self._look()  # after the rows were read, so no earlier answer will do
         for each in ranges:
             known = now.ids.get(each.topic)
@@ -140,9 +123,6 @@ class Topics:
 
         Args:
             timeout: Seconds after which a missing topic is an error: brokers learn of a new topic with a delay.
-
-        Raises:
-            InvalidError: `[NO_INPUT]`, `[NO_TOPIC]`.
         """
         from confluent_kafka import KafkaError, KafkaException
 
@@ -170,20 +150,18 @@ class Topics:
 
     def ends_asked(self, topic: str) -> Callable[[], dict[int, int]]:
         """Ask where the partitions of a topic end; return a function that waits for the answer."""
-        from confluent_kafka import TopicPartition
         from confluent_kafka.admin import OffsetSpec
 
         known = self._known or self._look()
         here = [partition for partition in known.lows if partition[0] == topic]
-        asked = {TopicPartition(*partition): OffsetSpec.latest() for partition in here}
-        client = self._admin
-        answers = client.list_offsets(asked, request_timeout=TIMEOUT)
+        asked = self._asked(here, OffsetSpec.latest())
 
         def ends() -> dict[int, int]:
             try:
-                return {place.partition: self._offset(client, place, end) for place, end in answers.items()}
+                found = asked()
             except UnavailableError:  # a partition may have no leader for a moment
-                return {number: end for (_, number), end in self.ends(here).items()}
+                found = self.ends(here)
+            return {number: end for (_, number), end in found.items()}
 
         return ends
 
@@ -331,10 +309,6 @@ class Topics:
         """
         if self.__dict__.get("_admin") is client:
             self.__dict__.pop("_admin", None)
-
-    @property
-    def _cluster(self) -> str:
-        return f"the cluster at {self.access.servers}"
 
     @cached_property
     def _admin(self) -> AdminClient:

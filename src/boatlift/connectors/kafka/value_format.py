@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from boatlift.connectors.kit import Columns, columns_of, required_of, struct_of
-from boatlift.connectors.kit.json_faults import json_fault
-from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.connectors.kit import columns_of, nullable, required_of, struct_of
+from boatlift.connectors.kit.json_values import json_fault, texts_of_json
 from boatlift.connectors.kit.text_forms import TextForms, forms_of
 from boatlift.dataflow.columns import ORDINAL, quoted
 from boatlift.dataflow.contracts import BAD_ROW, Json
@@ -29,7 +28,7 @@ _SIGN = f"[BAD_ROW] {secrets.token_hex(16)} "
 
 
 @cache
-def _raw(headers: bool, ordinals: bool) -> StructType:
+def messages_schema(headers: bool, ordinals: bool) -> StructType:
     """Return the schema of messages; cached, because the JVM parses it."""
     return struct_of(
         _RAW + (_HEADERS if headers else "") + f", {_POSITION} BIGINT" + (f", {ORDINAL} INT" if ordinals else "")
@@ -38,12 +37,7 @@ def _raw(headers: bool, ordinals: bool) -> StructType:
 
 @dataclass(frozen=True, slots=True)
 class RawFormat:
-    """Makes rows that are messages, with the columns of Spark's own Kafka source.
-
-    Attributes:
-        headers: Whether rows have `headers`.
-        timed: Whether rows have the time of their message.
-    """
+    """Makes rows that are messages, with the columns of Spark's own Kafka source."""
 
     headers: bool = False
     timed = True
@@ -51,13 +45,10 @@ class RawFormat:
     def describe(self) -> Json:
         return {"format": "raw", "headers": self.headers}
 
-    def raw(self, *, ordinals: bool) -> StructType:
-        return _raw(self.headers, ordinals)
-
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
         from pyspark.sql.types import StructType
 
-        return StructType([field for field in self.raw(ordinals=False) if field.name != _POSITION])
+        return StructType([field for field in messages_schema(self.headers, False) if field.name != _POSITION])
 
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:  # noqa: ARG002
         return messages
@@ -71,7 +62,6 @@ class JsonFormat:
     """Makes rows of the JSON objects that messages have as values.
 
     Attributes:
-        forms: How text says values.
         sorts: Whether a message whose value does not fit becomes a row with `_bad_row`; otherwise it stops the job.
     """
 
@@ -91,14 +81,9 @@ class JsonFormat:
             **({"bad_rows": "dead_letters"} if self.sorts else {}),
         }
 
-    def raw(self, *, ordinals: bool) -> StructType:
-        return RawFormat().raw(ordinals=ordinals)
-
     def schema(self, spark: SparkSession) -> StructType:
-        from pyspark.sql.types import StructField, StructType
-
         self.forms.check(spark)
-        rows = StructType([StructField(f.name, f.dataType) for f in struct_of(self.declared).fields])
+        rows = nullable(struct_of(self.declared))
         if self.sorts:
             if any(name.lower() == BAD_ROW for name in rows.fieldNames()):
                 raise InvalidError(
@@ -110,24 +95,26 @@ class JsonFormat:
     def rows(self, messages: DataFrame, *, ordinals: bool) -> DataFrame:
         from pyspark.sql import functions as F
 
-        values, schema = JsonValues(self.forms, blanks=False), struct_of(self.declared)
+        texts = texts_of_json(messages, struct_of(self.declared), self.forms, blanks=False)
         kept = [_POSITION, *([ORDINAL] if ordinals else [])]
         if self.sorts:
-            return values.sorted_out(messages, schema, kept, F.struct(*struct_of(_LETTER).fieldNames()))
+            return texts.sorted_out(kept, F.struct(*struct_of(_LETTER).fieldNames()))
         place = F.format_string("partition %d of topic %s has at offset %d", "partition", "topic", "offset")
         advice = "a value that does not fit: choose bad_rows='dead_letters', or correct the schema"
-        return values.rows(messages, schema, kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
+        return texts.rows(kept, F.concat(F.lit(_SIGN), place, F.lit(f" {advice}")))
 
     def dead_letters(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        names = [name for name, _ in columns_of(self.declared)]
-        unread = F.array(*(F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name in names))
-        reason = F.udf(
-            _reasons(columns_of(self.declared), required_of(self.declared), self.forms), "string", useArrow=False
-        )
-        bad = F.col(BAD_ROW)
-        return rows.select(f"{BAD_ROW}.*", reason(bad["value"], F.array_compact(unread)).alias("reason"))
+        columns, required, forms = columns_of(self.declared), required_of(self.declared), self.forms
+
+        def reason(value: bytes | None, unread: list[str]) -> str:  # runs in tasks
+            fault = "it has no value" if value is None else json_fault(bytes(value), unread, columns, required, forms)
+            return f"[BAD_ROW] {fault}"
+
+        unread = F.array(*(F.when(F.col(quoted(name)).isNull(), F.lit(name)) for name, _ in columns))
+        found = F.udf(reason, "string", useArrow=False)(F.col(BAD_ROW)["value"], F.array_compact(unread))
+        return rows.select(f"{BAD_ROW}.*", found.alias("reason"))
 
     def diagnose(self, text: str) -> Exception | None:
         _, found, rest = text.partition(_SIGN)
@@ -137,28 +124,10 @@ class JsonFormat:
 ValueFormat = RawFormat | JsonFormat
 
 
-def _reasons(columns: Columns, required: Sequence[str], forms: TextForms) -> Callable[[bytes | None, list[str]], str]:
-    """Return the function that says why a value does not fit; it runs in tasks."""
-
-    def reason(value: bytes | None, unread: list[str]) -> str:
-        if value is None:
-            return "[BAD_ROW] it has no value"
-        return f"[BAD_ROW] {json_fault(bytes(value), unread, columns, required, forms)}"
-
-    return reason
-
-
 def value_format_of(
     name: str, schema: str | StructType | None, text: Mapping[str, Any], columns: object, *, headers: bool
 ) -> ValueFormat:
-    """Check and return the form of rows.
-
-    Args:
-        name, schema, headers: As `source` takes them.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
+    """Check and return the form of rows."""
     if name not in ("raw", "json"):
         raise InvalidError("BAD_OPTION", f"format is {name!r}: choose 'raw' or 'json'")
     if name == "raw":

@@ -16,20 +16,18 @@ from itertools import repeat
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, is_of_fencing, logger, of_asking
 from boatlift.connectors.kafka.encoding import HEADERS, KEY, VALUE, part_of
-from boatlift.connectors.kafka.ledger import Claimed, Ledger, Written, refuse_newer
-from boatlift.connectors.kafka.ledger_topic import LedgerTopic, SettlingTopic
+from boatlift.connectors.kafka.ledger import Claimed, Ledger, LedgerTopic, SettlingTopic, Written, refuse_newer
 from boatlift.connectors.kit import read_pieces
-from boatlift.connectors.kit.task_jobs import run_in_tasks
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Staged
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from confluent_kafka import KafkaException, Producer
     from pyspark.sql import SparkSession
 
 Record = TypeVar("Record", Claimed, Written)
@@ -65,9 +63,7 @@ class Writer:
     """A producer with a transactional id, and its part of the ledger.
 
     Args:
-        ledger: The topic of the records.
         number: The writer's partition of the ledger.
-        refuse: Raises if a claim does not let this owner write.
         at: Called when a transaction is complete (`written`), and when it has ended (`committed`).
         again: Whether an earlier writer of this owner may have left a transaction open.
     """
@@ -97,11 +93,6 @@ class Writer:
 
         Returns:
             This writer's part of the ledger.
-
-        Raises:
-            FencedError: a newer owner has claimed the sink.
-            KafkaException: the id cannot be taken over.
-            UnavailableError: `[SINK_FAILED]` a transaction of an earlier attempt does not end.
         """
         self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
         producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
@@ -118,15 +109,7 @@ class Writer:
 
         Args:
             make_record: Makes the record, once the rows are on their way.
-
-        Raises:
-            DataError: `[MESSAGE_TOO_LARGE]`.
-            FencedError: a newer owner has claimed the sink.
-            UnavailableError: `[SINK_FAILED]` the cluster did not take the rows.
-            InvalidError: `[NOT_ADMITTED]`, `[NOT_PERMITTED]`, `[NO_TOPIC]`.
         """
-        from confluent_kafka import KafkaError, KafkaException
-
         for tries_left in reversed(range(TRIES)):
             try:
                 if self._producer is None:
@@ -142,16 +125,11 @@ class Writer:
                 if not tries_left:
                     raise self.heard(error) from error
                 self._producer, self._again = None, True
-                logger.warning(
-                    "writer %s of topic %s begins again, and reads its ledger first: %s",
-                    self._number,
-                    self._topic,
-                    cause,
-                )
+                message = "writer %s of topic %s begins again, and reads its ledger first: %s"
+                logger.warning(message, self._number, self._topic, cause)
         raise AssertionError
 
     def heard(self, error: KafkaException) -> BoatliftError:
-        """Return the error for a failed transaction, from the client's reports."""
         if is_of_fencing(error.args[0]):
             return UnavailableError(
                 "SINK_FAILED",
@@ -165,15 +143,6 @@ class Writer:
             self._refuse(part.claim)
 
     def write(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
-        """Write rows and a record in one transaction.
-
-        Args:
-            make_record: Makes the record, once the rows are on their way.
-
-        Raises:
-            DataError: `[MESSAGE_TOO_LARGE]`; no row was written.
-            KafkaException: the transaction failed, or its outcome is unknown.
-        """
         producer = self._producer
         assert producer is not None, "begin comes first"
         producer.begin_transaction()
@@ -184,7 +153,8 @@ class Writer:
             record = make_record()
             producer.produce(self._ledger, msgspec.json.encode(record), record.key, partition=self._number)
         except BaseException:
-            self._abort(producer)
+            with suppress(KafkaException):  # the next initialisation aborts it
+                producer.abort_transaction(TIMEOUT)
             raise
         with suppress(SystemError):  # a fatal error inside a callback; the commit reports it too
             producer.flush(TIMEOUT)
@@ -194,8 +164,6 @@ class Writer:
         return record
 
     def _produce(self, producer: Producer, batch: pa.RecordBatch) -> None:
-        from confluent_kafka import KafkaError, KafkaException
-
         keys, values = batch.column(KEY).to_pylist(), batch.column(VALUE).to_pylist()
         headers = _headers(batch)
         with suppress(SystemError):  # as at the flush
@@ -214,21 +182,12 @@ class Writer:
             size, key = max((len(key or b"") + len(value or b""), key) for key, value in zip(keys, values, strict=True))
             raise too_large(self._topic, f"a message of {size} bytes with key {(key or b'')[:60]!r}") from error
 
-    @staticmethod
-    def _abort(producer: Producer) -> None:
-        from confluent_kafka import KafkaException
-
-        with suppress(KafkaException):  # the next initialisation aborts it
-            producer.abort_transaction(TIMEOUT)
-
     def end(self) -> None:
         self._producer = None
 
 
 def _fatal(error: SystemError) -> KafkaException:
     """Return a fatal error of a callback as a Kafka error."""
-    from confluent_kafka import KafkaError, KafkaException
-
     return KafkaException(KafkaError(KafkaError._FATAL, str(error.__cause__ or error)))
 
 
@@ -259,8 +218,6 @@ class WriteTask:
     """Writes a part of a step, by its number; returns the record as it was written.
 
     Attributes:
-        records: The record of each writer.
-        rows, staged: The number of the step's rows, and the receipts of its pieces.
         upserts: Whether a message without a value deletes its key.
     """
 
@@ -292,26 +249,8 @@ class WriteTask:
         return writer.deliver(rows, lambda: record)
 
 
-_WRITTEN = msgspec.json.Decoder(Written)
-
-
-def write_in_tasks(spark: SparkSession, task: WriteTask) -> list[Written]:
-    """Write the missing parts of a step, each in a task of its own.
-
-    Raises:
-        BoatliftError: a task raised it.
-        UnavailableError: `[SINK_FAILED]` the job failed.
-    """
-    written = run_in_tasks(spark, len(task.records), task, f"the sink of topic {task.topic}")
-    return [_WRITTEN.decode(each) for each in written]
-
-
 def refuse_speculation(spark: SparkSession) -> None:
-    """Raise if Spark runs tasks speculatively: two attempts of a task would fence each other.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
+    """Raise if Spark runs tasks speculatively: two attempts of a task would fence each other."""
     if str(spark.conf.get("spark.speculation", "false")).lower() == "true":
         raise InvalidError(
             "BAD_OPTION",

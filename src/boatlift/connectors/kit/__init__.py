@@ -8,17 +8,16 @@ shows the parts in use.
 | `ArrowStager`, `read_pieces` | sinks: rows on their way from the tasks to `commit` |
 | `StepLedger`, `Decision`, `fenced`, `of_another_store` | sinks: the decision about a step, and the texts of errors |
 | `user_columns`, `first_difference`, `difference_of_rows` | sinks: the user's columns; the first row that differs |
-| `columns_of`, `required_of`, `struct_of`, `Columns` | sources: a declared schema |
+| `columns_of`, `required_of`, `struct_of`, `nullable`, `Columns` | sources: a declared schema |
 | `checked_options`, `checked_methods`, `whole_number` | functions for users: bad arguments are errors |
 | `SourceBase`, `SinkBase` | defaults for the members that most connectors leave alone |
 | `SinkWrapper`, `SourceWrapper` | connectors around connectors |
-| `kit.tasks`: `guarded`, `job_parameters` | code that runs in Spark's tasks; imports PySpark |
-| `kit.task_jobs`: `run_in_tasks`, `session_of_process` | sinks whose `commit` runs a job |
+| `kit.tasks`: `guarded`, `job_parameters`, `parts_of_tasks` | code that runs in Spark's tasks; imports PySpark |
+| `kit.tasks`: `run_in_tasks`, `session_of_process` | sinks whose `commit` runs a job |
 | `kit.step_rows`: `ordered_part` | sinks: parts and order of a step's rows that depend on the rows alone |
-| `kit.text_forms`, `kit.text_values`, `kit.text_rows` | sources of text: texts as values and rows |
-| `kit.json_values`, `kit.json_faults` | sources of JSON text: rows, bad rows, and reasons |
-| `kit.json_text`: `json_objects` | rows as JSON text |
-| `kit.arrow_text`: `is_string`, `timestamps_as_text` | values as text; imports PyArrow |
+| `kit.text_forms`, `kit.text_rows` | sources of text: texts as values and rows |
+| `kit.json_values` | sources of JSON text: rows, bad rows, and reasons |
+| `kit.arrow_text`: `json_objects`, `timestamps_as_text` | rows as JSON text, values as text; imports PyArrow |
 
 Importing `boatlift.connectors` is quick, so this module imports neither PySpark nor PyArrow. A connector imports these
 inside functions, or in modules that only tasks load.
@@ -26,7 +25,7 @@ inside functions, or in modules that only tasks load.
 
 from boatlift.connectors.kit.bases import SinkBase, SinkWrapper, SourceBase, SourceWrapper
 from boatlift.connectors.kit.checked_options import checked_methods, checked_options, whole_number
-from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, required_of, struct_of
+from boatlift.connectors.kit.declared_columns import Columns, columns_of, null_fault, nullable, required_of, struct_of
 from boatlift.connectors.kit.step_ledger import Decision, StepLedger, fenced, of_another_store
 from boatlift.connectors.kit.step_rows import difference_of_rows, first_difference, user_columns
 from boatlift.spark.tasks.staging import ArrowStager, read_pieces
@@ -47,6 +46,7 @@ __all__ = [
     "fenced",
     "first_difference",
     "null_fault",
+    "nullable",
     "of_another_store",
     "read_pieces",
     "required_of",

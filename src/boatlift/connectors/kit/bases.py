@@ -39,9 +39,8 @@ class SourceBase:
         """None beyond the contract."""
         return SourceCapabilities()
 
-    def size_bytes(self, position: Json) -> int:
+    def size_bytes(self, position: Json) -> int:  # noqa: ARG002
         """Return 1: one task reads a step."""
-        del position
         return 1
 
     def diagnose(self, position: Json, text: str) -> Exception | None:

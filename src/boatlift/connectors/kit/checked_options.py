@@ -57,11 +57,7 @@ def checked_methods(cls: C) -> C:
 
 
 def whole_number(name: str, value: object) -> int:
-    """Return the value of an option that must be a whole number from 1 on.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
+    """Return the value of an option that must be a whole number from 1 on."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise InvalidError("BAD_OPTION", f"{name} is {value!r}: give a whole number from 1 on")
     return value

@@ -43,9 +43,6 @@ def columns_of(schema: str | StructType) -> Columns:
 
     Args:
         schema: DDL (`origin STRING, arr_delay INT`) or a StructType.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the schema is neither, has a column twice, or has a type unknown to Spark.
     """
     if isinstance(schema, str):
         columns = tuple(_column(field, schema) for field in _fields(schema))
@@ -58,15 +55,18 @@ def columns_of(schema: str | StructType) -> Columns:
 
 
 def required_of(schema: str | StructType) -> list[str]:
-    """Return the names of the columns that a schema has as NOT NULL.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` as `columns_of`.
-    """
+    """Return the names of the columns that a schema has as NOT NULL."""
     if not isinstance(schema, str):
         return [field.name for field in schema.fields if not field.nullable]
     fields = _fields(schema)
     return [_column(field, schema)[0] for field in fields if _NOT_NULL.search(_COMMENT.sub("", field))]
+
+
+def nullable(schema: StructType) -> StructType:
+    """Return a schema whose columns may be NULL: the readers check NOT NULL."""
+    from pyspark.sql.types import StructField, StructType
+
+    return StructType([StructField(field.name, field.dataType) for field in schema.fields])
 
 
 def null_fault(name: str) -> str:
@@ -122,11 +122,7 @@ def _fields(schema: str) -> list[str]:
 
 
 def struct_of(schema: str | StructType) -> StructType:
-    """Return a declared schema as Spark has it; Spark must be running.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` Spark cannot parse the schema.
-    """
+    """Return a declared schema as Spark has it; Spark must be running."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 

@@ -32,7 +32,6 @@ class StepLedger:
     token in the place; `decide`; then `compare`, or the sink's own atomic act.
 
     Attributes:
-        context: The owner.
         place: The sink's place, as errors name it: `table delays of answers.db`.
         noun: The kind of place: `table`, `folder`, `topic`.
         repair: The advice for a place that lacks steps: `restore the database`.
@@ -62,14 +61,7 @@ class StepLedger:
         """Compare a step with the ledger's record of it.
 
         Args:
-            now: The step as it was executed now.
             difference: Finds the first row that differs, in words; called only if the step differs. Empty: unknown.
-
-        Returns:
-            `DROPPED`: the place holds the step already.
-
-        Raises:
-            DivergedError: `[DIVERGED]`.
         """
         if held == now:
             return Outcome.DROPPED
@@ -99,20 +91,12 @@ class StepLedger:
         return UnavailableError("SINK_FAILED", f"{self.place} failed before{reason}: mend it, then run again")
 
     def refuse_newer_owner(self, token: int) -> None:
-        """Raise if the place holds the token of a newer owner.
-
-        Raises:
-            FencedError: `[FENCED]`.
-        """
+        """Raise if the place holds the token of a newer owner."""
         if token > self.context.token:
             raise fenced(self.place, token, self.context.token)
 
     def refuse_other_store(self, store: str) -> None:
-        """Raise if the place holds rows of another store. Tokens are numbers of one store: compare the store first.
-
-        Raises:
-            DataError: `[SINK_OF_ANOTHER_STORE]`.
-        """
+        """Raise if the place holds rows of another store. Tokens are numbers of one store: compare the store first."""
         if store != self.context.store:
             raise of_another_store(self.place, self.noun, self.context.dataflow, store)
 
@@ -131,12 +115,7 @@ def fenced(place: str, newest: int, token: int) -> FencedError:
 
 
 def of_another_store(place: str, noun: str, dataflow: str, store: str) -> DataError:
-    """Return the error for a place that holds rows of another store of the same dataflow.
-
-    Args:
-        place, noun: As `StepLedger` has them.
-        store: The id of the other store.
-    """
+    """Return the error for a place that holds rows of another store of the same dataflow."""
     return DataError(
         "SINK_OF_ANOTHER_STORE",
         f"{place} was written by another store of dataflow {dataflow}, with id {store} as `boatlift status` shows it: "

@@ -34,15 +34,7 @@ def user_columns(context: SinkContext, key: Sequence[str]) -> list[pa.Field]:
 
 
 def first_difference(held: pa.Table, now: Sequence[pa.Table]) -> str:
-    """Return, in words, the first row that only one version of a step has; the order of rows does not matter.
-
-    Args:
-        held: The rows of the step in the sink.
-        now: The rows of the step as it was executed again, in pieces.
-
-    Returns:
-        A clause to put behind a colon.
-    """
+    """Return, in words, the first row that only one version of a step has; the order of rows does not matter."""
     import pyarrow as pa
 
     repeated = pa.concat_tables(now) if now else held.slice(0, 0)
@@ -80,18 +72,11 @@ def ordered_part(pieces: Sequence[pa.Table], number: int, parts: int) -> tuple[p
 
     Law: for the same rows the result is the same, whatever their order and their division into pieces. Each row is in
     exactly one part, and equal rows are in the same part.
-
-    Args:
-        pieces: The rows, of one schema; at least one piece.
-        number, parts: The part's number, from 0 on, and the number of parts.
-
-    Returns:
-        The rows, and a JSON object for each.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from boatlift.connectors.kit.json_text import json_objects
+    from boatlift.connectors.kit.arrow_text import json_objects
 
     rows, texts = [], []
     for piece in pieces:

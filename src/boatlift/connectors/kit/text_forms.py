@@ -28,16 +28,7 @@ _EXAMPLES = {
 
 @dataclass(frozen=True, slots=True)
 class TextForm:
-    """The form of a column's values in text.
-
-    Attributes:
-        date_format: Spark's pattern of `DATE`; None: ISO 8601.
-        timestamp_format: Spark's pattern of `TIMESTAMP` and `TIMESTAMP_NTZ`; None: ISO 8601.
-        decimal: The character before the fraction of a number.
-        thousands: The character between groups of three digits; None: no such character.
-        true_values: Texts that mean true, beside `true`.
-        false_values: Texts that mean false, beside `false`.
-    """
+    """The form of a column's values in text; `bl.files` describes the options."""
 
     date_format: str | None = None
     timestamp_format: str | None = None
@@ -45,14 +36,6 @@ class TextForm:
     thousands: str | None = None
     true_values: tuple[str, ...] = ()
     false_values: tuple[str, ...] = ()
-
-    @property
-    def says_numbers(self) -> bool:
-        return self.decimal != "." or self.thousands is not None
-
-    @property
-    def says_booleans(self) -> bool:
-        return bool(self.true_values or self.false_values)
 
     def of(self, kind: str) -> str:
         pattern = {"date": self.date_format, "timestamp": self.timestamp_format, "timestamp_ntz": self.timestamp_format}
@@ -78,12 +61,7 @@ def set_options(**options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class TextForms:
-    """The forms of all columns.
-
-    Attributes:
-        usual: The form of all other columns.
-        own: The forms of single columns.
-    """
+    """The forms of all columns."""
 
     usual: TextForm = field(default_factory=TextForm)
     own: Mapping[str, TextForm] = field(default_factory=dict)
@@ -97,11 +75,7 @@ class TextForms:
         return {**self.usual.set_options(), **({"columns": columns} if columns else {})}
 
     def check(self, spark: SparkSession) -> None:
-        """Raise if Spark does not know a pattern. Spark evaluates the query as a constant, without a job.
-
-        Raises:
-            InvalidError: `[BAD_OPTION]`.
-        """
+        """Raise if Spark does not know a pattern. Spark evaluates the query as a constant, without a job."""
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
 
@@ -120,11 +94,7 @@ def forms_of(options: Mapping[str, Any], of_columns: object, declared: Columns) 
     """Return the forms from options.
 
     Args:
-        options: The options for all columns, by name.
         of_columns: Options for single columns, by the column's name, or None.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
     """
     usual = _form(TextForm(), options, "")
     if of_columns is None:

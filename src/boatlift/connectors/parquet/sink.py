@@ -21,8 +21,7 @@ from boatlift.connectors.kit import (
     user_columns,
     whole_number,
 )
-from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder, io_errors
-from boatlift.connectors.parquet.owner import OwnedFolder
+from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.period import seconds_in
@@ -32,8 +31,6 @@ from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem, RealFileSystem
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from boatlift.connectors.parquet.step_file import StepRecord
 
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
@@ -84,12 +81,10 @@ def parquet(
 
 
 class ParquetSink(SinkBase):
-    """One Parquet file a step, made by create-if-absent; `owner` describes how older owners are fenced.
+    """One Parquet file a step, made by create-if-absent; `folder` describes how older owners are fenced.
 
     Args:
-        path, key, compression: As `parquet` takes them, checked.
         filesystem: The file system; a parameter so that tests can record its calls and make them fail.
-        gathers: The policy of the gathering before the sink, if there is one.
     """
 
     def __init__(
@@ -125,14 +120,6 @@ class ParquetSink(SinkBase):
         }
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the folder over; return the newest step. Of earlier steps only the names are read, as there may be many.
-
-        Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_GAP]`, `[SINK_DAMAGED]`.
-            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
-            FencedError: a newer owner has the folder.
-            UnavailableError: `[SINK_FAILED]` the folder cannot be used.
-        """
         from boatlift.connectors.parquet.step_file import check_types
 
         check_types(context.schema)
@@ -148,6 +135,8 @@ class ParquetSink(SinkBase):
         return Committed(newest.step, newest.rows, newest.digest)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
+        import pyarrow as pa
+
         from boatlift.connectors.parquet.step_file import StepRecord, write_step
 
         context, folder, ledger = self._opened, self._folder, self._ledger
@@ -164,7 +153,9 @@ class ParquetSink(SinkBase):
             with suppress(FileNotFoundError):  # of a failed attempt
                 self._files.unlink(draft)
             try:
-                write_step(draft, _written(context), pieces, record, self._compression)
+                # In the file the user's columns may be NULL, and the weight may not.
+                schema = pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
+                write_step(draft, schema, pieces, record, self._compression)
             except FileNotFoundError:
                 folder.check_owner()
                 raise
@@ -184,7 +175,7 @@ class ParquetSink(SinkBase):
 
     @property
     def _folder(self) -> OwnedFolder:
-        return OwnedFolder(self._path, self._files, self._identity, self._opened.token)
+        return OwnedFolder(self._path, self._files, self._identity_of(self._opened), self._opened.token)
 
     @property
     def _ledger(self) -> StepLedger:
@@ -197,21 +188,16 @@ class ParquetSink(SinkBase):
         if found is not None:
             self._identity_of(context).refuse_other(found, folder.identity_path)
 
-    @property
-    def _identity(self) -> FolderIdentity:
-        return self._identity_of(self._opened)
-
     def _identity_of(self, context: SinkContext) -> FolderIdentity:
-        return FolderIdentity(
-            context.dataflow, context.sink, context.store, None if self.key is None else tuple(self.key)
-        )
+        key = None if self.key is None else tuple(self.key)
+        return FolderIdentity(context.dataflow, context.sink, context.store, key)
 
     def _read(self, step: int) -> StepRecord:
         from boatlift.connectors.parquet.step_file import read_record
 
         path = self._folder.step_path(step)
         record = read_record(path, step)
-        self._identity.refuse_stranger(record.dataflow, record.sink, path)
+        self._identity_of(self._opened).refuse_stranger(record.dataflow, record.sink, path)
         return record
 
     def _compare(self, now: Committed, staged: Sequence[Staged]) -> Outcome:
@@ -235,10 +221,3 @@ class ParquetSink(SinkBase):
                 "SINK_OF_ANOTHER_DATAFLOW",
                 f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
             )
-
-
-def _written(context: SinkContext) -> pa.Schema:
-    """Return the schema of a step's file: the user's columns may be NULL, the weight may not."""
-    import pyarrow as pa
-
-    return pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])

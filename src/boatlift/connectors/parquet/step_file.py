@@ -34,11 +34,7 @@ class StepRecord:
 
 
 def check_types(schema: pa.Schema) -> None:
-    """Raise if Parquet would return another type for a column.
-
-    Raises:
-        InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]` for two columns of one name.
-    """
+    """Raise if Parquet would return another type for a column."""
     if len({name.lower() for name in schema.names}) != len(schema.names):
         raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {schema.names} have one name: rename one")
     for field in schema:
@@ -53,10 +49,8 @@ def write_step(path: Path, schema: pa.Schema, pieces: Sequence[pa.Table], record
     """Write a step's file; publishing it makes it durable.
 
     Args:
-        path: A file that no reader sees yet.
         schema: The file's columns, also for a step without rows.
         pieces: The rows; each piece is a row group.
-        compression: As `parquet` takes it.
     """
     writer = pq.ParquetWriter(
         path,
@@ -81,11 +75,7 @@ def read_rows(path: Path) -> pa.Table:
 
 
 def read_record(path: Path, step: int) -> StepRecord:
-    """Read the record in the file of a step.
-
-    Raises:
-        DataError: `[SINK_OF_ANOTHER_DATAFLOW]` another program wrote the file; `[SINK_DAMAGED]`.
-    """
+    """Read the record in the file of a step."""
     metadata = _footer(path).metadata
     text = (metadata.metadata or {}).get(_KEY)
     if text is None:
@@ -98,9 +88,8 @@ def read_record(path: Path, step: int) -> StepRecord:
         version = int(fields.pop("format"))
         fields.pop("check")
         if version > FORMAT:
-            raise DataError(
-                "NEWER_FORMAT", f"{path} has format {version}, this version reads {FORMAT}: upgrade Boatlift"
-            )
+            newer = f"{path} has format {version}, this version reads {FORMAT}: upgrade Boatlift"
+            raise DataError("NEWER_FORMAT", newer)
         record = StepRecord(**fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise _damaged(path, "its record cannot be read") from error
@@ -116,26 +105,11 @@ def read_columns(path: Path) -> list[tuple[str, str]]:
     return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
 
 
-def verify_step(path: Path, step: int) -> StepRecord:
-    """Read the record in the file of a step, and prove all its bytes by the checksum in the footer.
-
-    Raises:
-        DataError: `[SINK_DAMAGED]`.
-    """
-    record = read_record(path, step)
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-        at = _find_check(path, content)
-        if content[at : at + len(_BLANK)] != _digest(content, at).encode():
-            raise _damaged(path, "its bytes are not those that were written")
-    return record
-
-
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
     """Check each step's file by its checksum; yield each damaged, missing or foreign file."""
     identity: FolderIdentity | None = None
     try:
-        identity = folder.identity()
-        if identity is None:
+        if (identity := folder.identity()) is None:
             return
     except DataError as error:
         yield Finding(str(folder.identity_path), error.condition, error.message)
@@ -143,10 +117,14 @@ def verify_folder(folder: StepFolder) -> Iterator[Finding]:
         folder.steps()
     except DataError as error:
         yield Finding(str(folder.path), error.condition, error.message)
-    for step in folder.listed().steps:
+    for step in folder.listed()[0]:
         path = folder.step_path(step)
         try:
-            record = verify_step(path, step)
+            record = read_record(path, step)
+            with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                at = _find_check(path, content)
+                if content[at : at + len(_BLANK)] != _digest(content, at).encode():
+                    raise _damaged(path, "its bytes are not those that were written")
             if identity is not None:
                 identity.refuse_stranger(record.dataflow, record.sink, path)
         except DataError as error:

@@ -18,6 +18,8 @@ from boatlift.errors import InvalidError
 
 _HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([a-z0-9._-]+))(?::([0-9]{1,5}))?")
 
+_ONE_HOST = "a request has one Host, of a name or an address and a port: send that"
+
 HTTP_PORT = 80
 
 TOKEN_VARIABLE = "BOATLIFT_PUSH_TOKEN"  # noqa: S105 - its name, not a token
@@ -30,11 +32,7 @@ _SENDABLE = re.compile(r"[\x21-\x7e]+")
 
 
 def address_of(listen: str) -> tuple[str, int]:
-    """Parse `host:port`.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`; `[MISSING_EXTRA]` the packages that serve HTTP are not installed.
-    """
+    """Parse `host:port`."""
     text: object = listen
     host, _, port = listen.rpartition(":") if isinstance(text, str) else ("", "", "")
     if not host or not port.isdecimal() or int(port) > 65535:
@@ -71,11 +69,7 @@ class PushToken:
 
 
 def token_of(given: str | None) -> PushToken | None:
-    """Return the token given, or that of the environment; None if neither has one.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the token is short, or no header can carry it. The error does not show the token.
-    """
+    """Return the token given, or that of the environment; None if neither has one."""
     where, found = "token", given
     if given is None:
         where, found = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
@@ -85,9 +79,8 @@ def token_of(given: str | None) -> PushToken | None:
     if not isinstance(text, str) or not text:
         raise InvalidError("BAD_OPTION", f"{where} is {'empty' if text == '' else 'no text'}: give a secret, or none")
     if not _SENDABLE.fullmatch(text):
-        raise InvalidError(
-            "BAD_OPTION", f"{where} has characters that no header can carry: give visible ASCII without blanks"
-        )
+        advice = "give visible ASCII without blanks"
+        raise InvalidError("BAD_OPTION", f"{where} has characters that no header can carry: {advice}")
     if len(text) < SHORTEST:
         raise InvalidError(
             "BAD_OPTION",
@@ -106,7 +99,6 @@ class Admission:
 
     Args:
         address: Where the server listens: on a loopback address `Host` must be one, with the port.
-        token: The token that each request must have; None: none.
     """
 
     def __init__(self, address: tuple[str, int], token: PushToken | None) -> None:
@@ -119,39 +111,27 @@ class Admission:
         Args:
             headers: Names in lower case, and values.
             needs_host: Whether a request without `Host` is refused: all but those of HTTP/1.0.
-
-        Raises:
-            InvalidError: `[BAD_REQUEST]`, `[CROSS_SITE]`, `[BAD_TOKEN]`.
         """
-        hosts: list[bytes] = []
-        origins: list[bytes] = []
-        sites: list[bytes] = []
-        tokens: list[bytes] = []
-        kept = {b"host": hosts, b"origin": origins, b"sec-fetch-site": sites, b"authorization": tokens}
+        kept: dict[bytes, list[bytes]] = {b"host": [], b"origin": [], b"sec-fetch-site": [], b"authorization": []}
         for name, value in headers:
             if name in kept:
                 kept[name].append(value)
-        trusted = self._check_host(hosts, needs_host)
+        hosts, origins, sites, tokens = kept.values()
+        if len(hosts) > 1 or (needs_host and not hosts):
+            raise InvalidError("BAD_REQUEST", _ONE_HOST)
+        # Whether `Host` proves the server's name: then a page of the same origin is the server's own.
+        trusted = bool(hosts) and self._trusts(hosts[0])
         if origins or sites:
             self._check_site(hosts, origins, sites, trusted)
         if self._token is not None and (len(tokens) != 1 or not self._token.fits(tokens[0])):
             what = "no token" if not tokens else "another token" if len(tokens) == 1 else "several tokens"
-            raise InvalidError(
-                "BAD_TOKEN", f"the request has {what}: send Authorization: Bearer and the source's token"
-            )
-
-    def _check_host(self, hosts: list[bytes], needed: bool) -> bool:
-        """Return whether `Host` proves the server's name: then a page of the same origin is the server's own."""
-        if not hosts and not needed:
-            return False
-        if len(hosts) != 1:
-            raise _no_host()
-        return self._trusts(hosts[0])
+            advice = "send Authorization: Bearer and the source's token"
+            raise InvalidError("BAD_TOKEN", f"the request has {what}: {advice}")
 
     def _checked_host(self, host: bytes) -> bool:
         found = _HOST.fullmatch(host.decode("latin-1").lower())
         if found is None:
-            raise _no_host()
+            raise InvalidError("BAD_REQUEST", _ONE_HOST)
         name, port = found[1] or found[2], int(found[3] or HTTP_PORT)
         if not self._loopback:
             return _is_address(name) or self._token is not None
@@ -198,10 +178,6 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _no_host() -> InvalidError:
-    return InvalidError("BAD_REQUEST", "a request has one Host, of a name or an address and a port: send that")
 
 
 def _shown(value: bytes) -> str:

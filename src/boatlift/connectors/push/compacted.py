@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
-from boatlift.connectors.push.upserts import DELETED, PUSHED
+from boatlift.connectors.push.steps import DELETED, PUSHED
 from boatlift.errors import BoatliftError, InternalError
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.input_objects import LogSpan, sum_of
@@ -57,7 +57,6 @@ class CompactedSegments:
           they were read.
 
     Args:
-        key: The columns by which rows replace one another.
         done: Called from the thread when a segment is made, or has failed.
     """
 
@@ -69,7 +68,6 @@ class CompactedSegments:
 
     @property
     def under_way(self) -> bool:
-        """Whether a segment was begun and is not settled."""
         return self._thread is not None
 
     @property
@@ -85,14 +83,7 @@ class CompactedSegments:
             self._thread.start()
 
     def settle(self, remember: int) -> bool:
-        """Put a segment that was made in the place of its rows; return whether there was one.
-
-        Args:
-            remember: As `InputLog.replace` takes it.
-
-        Raises:
-            BoatliftError: the segment could not be made, or the log cannot be written.
-        """
+        """Put a segment that was made in the place of its rows; return whether there was one."""
         if self._made is None:
             return False
         assert self._thread is not None
@@ -165,12 +156,7 @@ class CompactedSegments:
 
 
 def numbered(base: int, rows: bytes) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of an object with `_pushed`; rows of compacted segments have it already.
-
-    Args:
-        base: The number of rows that were pushed before.
-        rows: The rows, as an Arrow stream.
-    """
+    """Yield the rows of an object with `_pushed`; rows of compacted segments have it already."""
     for batch in pa.ipc.open_stream(rows):
         if PUSHED in batch.schema.names:
             yield batch

@@ -1,12 +1,14 @@
-"""The connections of a push server: their number, the time that a client may take, and answers to refused pushes."""
+"""The connections of a push server, their bounds, so that no client keeps the others out, and answers to refusals."""
 
 from __future__ import annotations
 
 import asyncio
 import http
 import logging
+import resource
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any
 
@@ -14,7 +16,6 @@ import httptools
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from boatlift.connectors.push.limits import Limits
 from boatlift.errors import BoatliftError, FencedError, InternalError, InvalidError, UnavailableError
 
 logger = logging.getLogger(__name__)
@@ -37,12 +38,55 @@ _STATUS = {
 }
 
 
-class Connections:
-    """All connections of a server; the connection that has been silent longest comes first.
+_CONNECTIONS = 1000
 
-    Args:
-        clock: Returns the seconds that `limits` count.
+
+def most_connections() -> int:
+    """Return how many connections to allow: the store and Spark need file descriptors, too."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(_CONNECTIONS, soft // 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of a push server.
+
+    Attributes:
+        connections: Connections at once. A further one replaces the connection that has been silent longest, if the
+            client of that connection owes a request.
+        leaving: Refused connections that stay open for a moment, so that their clients can read why.
+        head_seconds: How long a request's line and headers may take to come.
+        body_seconds: How long the next bytes of a body may take to come, and how far a body may lag behind `body_rate`.
+        body_rate: Bytes a second of the slowest client.
+        idle_seconds: How long a connection is kept after an answer.
+        write_seconds: How long a client may leave answers unread.
+        linger_seconds: How long a refused client may take to read why.
+        head_bytes: Bytes of a request's line and headers.
+        pipelined: Requests of one connection that wait behind one that is not answered.
+        objects: Objects in a body, since a row can be as small as two bytes.
+        small_body: A body up to so many bytes is read whatever else is under way.
+        bodies_bytes: Bytes of all bodies under way, besides the small ones.
     """
+
+    connections: int = most_connections()
+    leaving: int = 64
+    head_seconds: float = 10.0
+    body_seconds: float = 10.0
+    body_rate: int = 4096
+    idle_seconds: float = 5.0
+    write_seconds: float = 10.0
+    linger_seconds: float = 2.0
+    head_bytes: int = 32 << 10
+    headers: int = 100
+    pipelined: int = 16
+    body_bytes: int = 16 << 20
+    objects: int = 250_000
+    small_body: int = 64 << 10
+    bodies_bytes: int = 128 << 20
+
+
+class Connections:
+    """All connections of a server; the connection that has been silent longest comes first."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float]) -> None:
         self.limits = limits
@@ -97,12 +141,7 @@ class _EnoughError(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection whose client must send its requests in time and within `Limits`.
-
-    Args:
-        connections: The server's connections.
-        arguments, options: As uvicorn passes them.
-    """
+    """A connection whose client must send its requests in time and within `Limits`."""
 
     def __init__(self, connections: Connections, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -138,7 +177,11 @@ class Connection(HttpToolsProtocol):
             self._stop_hearing()  # further bytes belong to another protocol, which the server does not speak
             return
         except httptools.HttpParserError as error:
-            self._refuse_parsed(error)
+            wrong, self._wrong = self._wrong, None
+            if isinstance(error.__context__, _EnoughError):
+                self._stop_hearing()
+            else:
+                self.refuse(wrong or InvalidError("BAD_REQUEST", "the bytes are no request of HTTP/1.1: send one"))
             return
         self._unparsed = self._unparsed + len(data) if self._events == events else 0
         if self._unparsed > self._limits.head_bytes:  # the parser joins the parts of a long field, again and again
@@ -205,7 +248,6 @@ class Connection(HttpToolsProtocol):
         return not self._is_answering and not self.transport.is_closing()
 
     def look(self, now: float) -> None:
-        """End the connection if its client has taken too long."""
         limits, took = self._limits, now - self._since
         if self._stalled is not None and now - self._stalled > limits.write_seconds:
             self.transport.abort()
@@ -270,13 +312,6 @@ class Connection(HttpToolsProtocol):
         cycle = self._answering
         arriving = self._phase is _Phase.BODY and cycle is self.cycle
         return cycle is not None and not cycle.response_complete and not arriving
-
-    def _refuse_parsed(self, error: httptools.HttpParserError) -> None:
-        if isinstance(error.__context__, _EnoughError):
-            self._stop_hearing()
-            return
-        wrong, self._wrong = self._wrong, None
-        self.refuse(wrong or InvalidError("BAD_REQUEST", "the bytes are no request of HTTP/1.1: send one"))
 
     def _stop_hearing(self) -> None:
         """Drop all further data; the connection ends with the answer to the last whole request."""

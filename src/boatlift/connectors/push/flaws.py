@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 _FINE = re.compile(rb":[0-9]{2}\.[0-9]{6}[0-9]*[1-9]")
-_BLANKS = re.compile(r"[ \t\n\r]*")
+_NO_BLANK = re.compile(r"[^ \t\n\r]")
 
 
 def has_repeated_fields(body: bytes, fields: int) -> bool:
@@ -32,11 +32,6 @@ def has_repeated_fields(body: bytes, fields: int) -> bool:
         return False  # a colon of a field follows a quote: these are the colons of all fields, and perhaps more
     marked = body.replace(rb"\\", b"").replace(rb"\"", b"")  # every quote left begins or ends a string
     return b"".join(marked.split(b'"')[::2]).count(b":") != fields
-
-
-def may_have_nul_escaped(body: bytes) -> bool:
-    """Return whether a string of JSON may have an escaped NUL; the parser refuses a plain one."""
-    return b"\\" in body and b"\\u0000" in body
 
 
 def field_counter(kind: DataType) -> Callable[[Any], int] | None:
@@ -85,11 +80,10 @@ def _rows_in(text: str, decoder: json.JSONDecoder) -> list[Any]:
         if text.lstrip()[:1] == "[":
             rows = decoder.decode(text)
         else:
-            at = _end_of_blanks(text, 0)
-            while at < len(text):
-                row, end = decoder.raw_decode(text, at)
+            end = 0
+            while (found := _NO_BLANK.search(text, end)) is not None:
+                row, end = decoder.raw_decode(text, found.start())
                 rows.append(row)
-                at = _end_of_blanks(text, end)
     return rows
 
 
@@ -125,7 +119,6 @@ def flaw_in(rows: Iterable[Any], wrong: str = "half of a surrogate pair") -> str
     """Return the first flaw of rows, with its place.
 
     Args:
-        rows: The rows as Python's values.
         wrong: The words for text that cannot be UTF-8.
     """
     for number, row in enumerate(rows):
@@ -143,12 +136,6 @@ def flaw_in_columns(table: Any) -> str | None:
 
 class _Pairs(list[tuple[str, Any]]):
     """A JSON object as written, with repeated fields."""
-
-
-def _end_of_blanks(text: str, at: int) -> int:
-    found = _BLANKS.match(text, at)
-    assert found
-    return found.end()
 
 
 def _flaw(value: Any, path: str, wrong: str) -> tuple[str, str] | None:

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from boatlift.connectors.kit.tasks import guarded, job_parameters
+from boatlift.connectors.kit.tasks import guarded, parts_of_tasks
 from boatlift.connectors.push.compacted import numbered
-from boatlift.connectors.push.upserts import PUSHED
+from boatlift.connectors.push.steps import PUSHED
 from boatlift.storage.input_objects import rows_in
 
 TASK_BYTES = 1 << 20
@@ -38,13 +38,8 @@ def divided(pieces: Sequence[Piece], size: int, slots: int) -> tuple[tuple[Piece
     return tuple(tuple(pieces[len(pieces) * i // count : len(pieces) * (i + 1) // count]) for i in range(count))
 
 
-def parameters_for(paths: Sequence[str]) -> bytes:
-    """Return the parameters of a job whose task reads objects."""
-    return msgspec.msgpack.encode(paths)
-
-
-def _pieces_of_job() -> list[Piece]:
-    return [Piece(path, None) for path in msgspec.msgpack.decode(job_parameters().source)]
+def _pieces_in(parameters: bytes) -> list[Piece]:
+    return [Piece(path, None) for path in msgspec.msgpack.decode(parameters)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +49,6 @@ class ReadPushes:
     `_position` is the number of a row among all rows ever pushed.
 
     Attributes:
-        tasks: The pieces of each task; None: the job's parameters name the objects.
         upserts: Whether rows replace one another: then they have `_deleted` and `_pushed`.
     """
 
@@ -63,14 +57,11 @@ class ReadPushes:
     upserts: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                mine = guarded(self.source, _pieces_of_job) if self.tasks is None else self.tasks[number]
-                for piece in mine:
-                    yield from guarded(self.source, partial(self.read, piece))
+        for pieces in parts_of_tasks(batches, self.source, self.tasks, _pieces_in):
+            for piece in pieces:
+                yield from guarded(self.source, partial(self.read, piece))
 
     def read(self, piece: Piece) -> list[pa.RecordBatch]:
-        """Read a piece, and check its checksum."""
         base, rows = rows_in(Path(piece.path))
         made = []
         for batch in numbered(base, rows) if self.upserts else pa.ipc.open_stream(rows):

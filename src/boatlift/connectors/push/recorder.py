@@ -52,8 +52,11 @@ class Recorder:
         remember: The milliseconds for which keys are remembered.
         most_keys: The most keys that are remembered; pushes with further keys are refused.
         most_waiting: The most bytes of rows that may wait until they are free.
-        until_stable: See the laws.
         compacted: Makes the compaction, given a function to call when a segment is made; None: rows are not compacted.
+
+    Attributes:
+        failure: The error that ended the recording; None while it goes on.
+        announce: Called after rows are recorded.
     """
 
     def __init__(
@@ -77,9 +80,9 @@ class Recorder:
         self._unstable: list[tuple[int, Future[Receipt], Receipt]] = []
         self._freed = self._acted_free = self._queued = 0
         self._full = self._forgets = False
-        self._failure: BoatliftError | None = None
+        self.failure: BoatliftError | None = None
         self._closed = False
-        self._announce: Callable[[], None] = lambda: None
+        self.announce: Callable[[], None] = lambda: None
         self._compacted = None if compacted is None else compacted(self._notify)
         if self._compacted is not None:
             self._compacted.begin()  # rows may have become free when an earlier owner ended
@@ -87,25 +90,15 @@ class Recorder:
         self._thread.start()
 
     @property
-    def failure(self) -> BoatliftError | None:
-        """The error that ended the recording; None while it goes on."""
-        return self._failure
-
-    @property
     def awaited(self) -> bool:
         """Whether a client waits until rows are free: for an answer, or for room to push more."""
         return bool(self._unstable) or self._full
-
-    def announce_to(self, announce: Callable[[], None]) -> None:
-        """Call a function after rows are recorded, from now on."""
-        self._announce = announce
 
     def go_on_from(self, cursor: Mapping[str, Any]) -> None:
         """Set the cursor from which steps take pushes; a log without rows begins with the first call."""
         if isinstance(self._log, UnloggedInput) and not self._log.begun:
             self._log.begin(cursor)
-            with self._changed:
-                self._changed.notify_all()
+            self._notify()
 
     def put(self, rows: pa.RecordBatch, key: str | None) -> Future[Receipt]:
         """Queue the rows of a push. A push without rows is answered at once, and its key is not remembered.
@@ -123,8 +116,8 @@ class Recorder:
                 "PUSH_TOO_LARGE", f"{rows.nbytes:,} bytes are more than {LARGEST_ROWS:,}: push them in parts"
             )
         with self._changed:
-            if self._failure is not None:
-                raise self._failure
+            if self.failure is not None:
+                raise self.failure
             if self._closed:
                 raise UnavailableError(
                     "NOT_RUNNING", f"{self._source} takes no more rows: push again once its dataflow runs"
@@ -159,8 +152,8 @@ class Recorder:
         Raises:
             BoatliftError: recording has failed, and another owner may have recorded more.
         """
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
         if not self._log.begun:
             raise UnavailableError("NOT_RUNNING", f"{self._source} does not take rows yet: ask again in a moment")
         known = self._log.find(key)
@@ -183,7 +176,7 @@ class Recorder:
             self._changed.notify_all()
         self._thread.join()
         if self._compacted is not None:
-            self._compacted.close(in_order=self._failure is None)
+            self._compacted.close(in_order=self.failure is None)
 
     def _notify(self) -> None:
         with self._changed:
@@ -195,7 +188,7 @@ class Recorder:
                 self._changed.wait_for(
                     lambda: (
                         (self._closed and not self._compacts)
-                        or self._has_compacted
+                        or (self._compacts and self._compacted is not None and self._compacted.ready)
                         or (self._log.begun and (self._waiting or self._forgets or self._freed > self._acted_free))
                     )
                 )
@@ -206,7 +199,7 @@ class Recorder:
             try:
                 if group and not self._log.begun:
                     raise self._ended()
-                if self._failure is None and self._log.begun:
+                if self.failure is None and self._log.begun:
                     self._write(group)
                     self._free(freed)
                     self._compact(freed)
@@ -216,8 +209,8 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - every client gets the error: this thread must not die silently
                 self._fail(InternalError("INTERNAL", f"pushes to {self._source} cannot be recorded: {error!r}"))
             self._acted_free = freed
-            if self._failure is not None:
-                self._refuse(group, self._failure)
+            if self.failure is not None:
+                self._refuse(group, self.failure)
         self._answer_unstable()
 
     def _next_group(self) -> list[_Waiting]:
@@ -228,19 +221,16 @@ class Recorder:
         return group
 
     def _write(self, group: list[_Waiting]) -> None:
-        new: dict[str, _Waiting] = {}
-        made: list[_Waiting] = []
-        again: list[_Waiting] = []
+        new = set[str]()
+        made, again = list[_Waiting](), list[_Waiting]()
         for waiting in group:
             key = waiting.push.key
-            if key and (key in new or self._log.find(key) is not None):
-                again.append(waiting)
-            else:
-                made.append(waiting)
-                new[key] = waiting
+            is_known = bool(key) and (key in new or self._log.find(key) is not None)
+            (again if is_known else made).append(waiting)
+            new.add(key)
         if made:
             number = self._log.append([w.push for w in made], self._rows.stream([w.rows for w in made]))
-            self._announce()
+            self.announce()
             for waiting in made:
                 self._answer(waiting, number, repeated=False)
         for waiting in again:
@@ -265,22 +255,15 @@ class Recorder:
             return
         self._log.free(freed, self._clock() - self._remember)
         self._full = False
-        left = []
         for number, answer, receipt in self._unstable:
             if number <= freed:
                 answer.set_result(receipt)
-            else:
-                left.append((number, answer, receipt))
-        self._unstable = left
+        self._unstable = [each for each in self._unstable if each[0] > freed]
 
     @property
     def _compacts(self) -> bool:
         """Whether a segment is under way, or waits to replace its rows."""
-        return self._failure is None and self._compacted is not None and self._compacted.under_way
-
-    @property
-    def _has_compacted(self) -> bool:
-        return self._compacts and self._compacted is not None and self._compacted.ready
+        return self.failure is None and self._compacted is not None and self._compacted.under_way
 
     def _compact(self, freed: int) -> None:
         """Put a segment that was made in the place of its rows, and begin another if more rows are free."""
@@ -292,7 +275,7 @@ class Recorder:
 
     def _fail(self, error: BoatliftError) -> None:
         with self._changed:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             group, self._waiting = self._waiting, []
         self._refuse(group, error)
         self._answer_unstable()
@@ -304,7 +287,7 @@ class Recorder:
             if self._log.keeps_rows:
                 answer.set_result(Receipt(receipt.rows, receipt.repeated, stable=False))
             else:
-                answer.set_exception(self._failure or self._ended())
+                answer.set_exception(self.failure or self._ended())
 
     def _ended(self) -> UnavailableError:
         return UnavailableError(

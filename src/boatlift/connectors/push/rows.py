@@ -22,10 +22,9 @@ from boatlift.connectors.push.flaws import (
     flaw_in_json,
     has_repeated_fields,
     may_have_nul,
-    may_have_nul_escaped,
     too_fine_time,
 )
-from boatlift.connectors.push.upserts import as_recorded
+from boatlift.connectors.push.steps import as_recorded
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -49,9 +48,6 @@ class PushedRows:
 
     Args:
         key: The columns by which rows replace one another; () if they do not.
-
-    Raises:
-        InvalidError: `[TYPE_REFUSED]` a column of a type that cannot be pushed.
     """
 
     def __init__(self, schema: StructType, key: Sequence[str] = ()) -> None:
@@ -70,11 +66,6 @@ class PushedRows:
         self._nested = {f.name: counter for f in schema.fields if (counter := field_counter(f.dataType))}
 
     def of_json(self, body: bytes) -> pa.RecordBatch:
-        """Return the rows of an object, a list of objects, or objects in lines.
-
-        Raises:
-            DataError: `[BAD_ROW]`.
-        """
         decode = self._many.decode if body.lstrip()[:1] == b"[" else self._one.decode_lines
         try:
             rows = _as_dictionaries(lambda: decode(body))
@@ -85,27 +76,23 @@ class PushedRows:
             fields += sum(count(row[name]) for row in rows if row.get(name))
         if has_repeated_fields(body, fields):
             raise _bad_row(flaw_in_json(body) or "a field is given twice")
-        if may_have_nul_escaped(body) and (flaw := flaw_in_json(body)):
+        may_have_nul_escaped = b"\\" in body and b"\\u0000" in body  # the parser refuses a plain NUL
+        if may_have_nul_escaped and (flaw := flaw_in_json(body)):
             raise _bad_row(flaw)
         if self._has_times and (flaw := too_fine_time(body, self._declared)):
             raise _bad_row(flaw)
         return self._made(rows)
 
     def of_python(self, rows: object) -> pa.RecordBatch:
-        """Return the rows of mappings, or of any object that exports an Arrow stream.
-
-        Raises:
-            DataError: `[BAD_ROW]`.
-        """
+        """Return the rows of mappings, or of any object that exports an Arrow stream."""
         if hasattr(rows, "__arrow_c_stream__"):
-            return _without_nul(self._of_table(_without_index(_as_arrow(rows), self.schema.names)))
+            return _without_nul(self._of_table(_as_arrow(rows, self.schema.names)))
         if isinstance(rows, pa.RecordBatch):
             return _without_nul(self._of_table(pa.Table.from_batches([rows])))
         mappings = [rows] if isinstance(rows, dict) else rows
         return _without_nul(self._made(_as_dictionaries(lambda: msgspec.convert(mappings, self._rows))))
 
     def stream(self, batches: list[pa.RecordBatch]) -> bytes:
-        """Return all rows of some batches as one Arrow stream."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, self.schema) as writer:
             writer.write_batch(pa.concat_batches(batches) if len(batches) > 1 else batches[0])
@@ -148,11 +135,7 @@ class PushedRows:
         return self._marked(columns)
 
     def _marked(self, columns: list[pa.Array]) -> pa.RecordBatch:
-        """Return rows; with a key, each row says whether it deletes.
-
-        Raises:
-            DataError: `[BAD_ROW]` a row that does not delete lacks a column.
-        """
+        """Return rows; with a key, each row says whether it deletes."""
         if self._deletes:
             columns[-1] = columns[-1].fill_null(False)
         batch = pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -163,33 +146,20 @@ class PushedRows:
         return batch
 
 
-def _as_arrow(table: Any) -> pa.Table:
-    """Return a table as an Arrow table.
-
-    Raises:
-        DataError: `[BAD_ROW]` Arrow cannot hold a value.
-    """
+def _as_arrow(table: Any, names: Sequence[str]) -> pa.Table:
+    """Return a table as an Arrow table, without the index of a pandas frame unless it has the name of a column."""
     pandas = sys.modules.get("pandas")
     try:
-        if pandas is not None and isinstance(table, pandas.DataFrame):
-            return pa.Table.from_pandas(table, preserve_index=True)
-        return pa.table(table)
+        is_frame = pandas is not None and isinstance(table, pandas.DataFrame)
+        made = pa.Table.from_pandas(table, preserve_index=True) if is_frame else pa.table(table)
     except (pa.ArrowException, UnicodeError, TypeError) as error:
         raise _bad_row(flaw_in_columns(table) or str(error)) from error
-
-
-def _without_index(table: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Remove the index of a pandas frame, unless it has the name of a column."""
-    index = (table.schema.pandas_metadata or {}).get("index_columns", ())
-    return table.drop_columns([name for name in index if name in table.column_names and name not in names])
+    index = (made.schema.pandas_metadata or {}).get("index_columns", ())
+    return made.drop_columns([name for name in index if name in made.column_names and name not in names])
 
 
 def _as_dictionaries(decode: Callable[[], list[Any]]) -> list[Any]:
-    """Return rows with the fields that the client sent. Errors in JSON's syntax pass through.
-
-    Raises:
-        DataError: `[BAD_ROW]` a row does not fit.
-    """
+    """Return rows with the fields that the client sent. Errors in JSON's syntax pass through."""
     try:
         rows: list[Any] = msgspec.to_builtins(decode(), builtin_types=_BUILTIN)
     except msgspec.ValidationError as error:
@@ -231,11 +201,7 @@ def _as_numbers(kind: pa.DataType) -> pa.DataType:
 
 
 def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
-    """Raise if a cast would leave out fields of a struct, or would invent the zone of times.
-
-    Raises:
-        ArrowInvalid: there is such a value.
-    """
+    """Raise if a cast would leave out fields of a struct, or would invent the zone of times."""
     if pa.types.is_temporal(declared) and pa.types.is_integer(found):
         raise pa.ArrowInvalid(f"numbers ({found}) are no times")
     if pa.types.is_timestamp(declared) and (
@@ -256,11 +222,7 @@ def _check_inside(found: pa.DataType, declared: pa.DataType) -> None:
 
 
 def _check_decimals(value: Any) -> None:
-    """Raise if a decimal fits no column of decimals; Arrow would crash on it.
-
-    Raises:
-        ArrowInvalid: there is such a value.
-    """
+    """Raise if a decimal fits no column of decimals; Arrow would crash on it."""
     match value:
         case decimal.Decimal():
             if not value.is_finite() or abs(value.adjusted()) > LARGEST_EXPONENT or len(value.as_tuple().digits) > 100:

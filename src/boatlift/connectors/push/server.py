@@ -21,8 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from boatlift.connectors.push.admission import Admission, PushToken, is_loopback
-from boatlift.connectors.push.connections import Connection, Connections, refusal_of
-from boatlift.connectors.push.limits import Bodies, Limits
+from boatlift.connectors.push.connections import Connection, Connections, Limits, refusal_of
 from boatlift.dataflow.contracts import Receipt
 from boatlift.errors import InvalidError, UnavailableError
 
@@ -48,15 +47,7 @@ class Server:
 
     Args:
         address: Host and port; port 0 for one that is free.
-        pushes: The source.
-        token: The token that each request must have; None: none.
         clock: Returns the seconds that limits count.
-
-    Attributes:
-        address: Where the server listens.
-
-    Raises:
-        UnavailableError: `[LISTEN_FAILED]`.
     """
 
     def __init__(
@@ -107,11 +98,6 @@ class Server:
         self._thread = threading.Thread(target=run, name=f"boatlift-http-{source}", daemon=True)
 
     def serve(self) -> None:
-        """Begin to answer.
-
-        Raises:
-            UnavailableError: `[LISTEN_FAILED]`.
-        """
         self._thread.start()
         self._server.settled.wait()
         self.check()
@@ -132,11 +118,6 @@ class Server:
         return f"http://[{host}]:{port}/{self._source}" if ":" in host else f"http://{host}:{port}/{self._source}"
 
     def check(self) -> None:
-        """Make sure that the server answers.
-
-        Raises:
-            UnavailableError: `[LISTEN_FAILED]`.
-        """
         cause = self._server.failure
         if cause is not None or not self._server.started:
             raise UnavailableError(
@@ -160,14 +141,11 @@ class Server:
         scope["app"] = self  # else the router answers unknown paths itself, in plain text
         try:
             await self._router(scope, whole.receive, whole.send)
-        except HTTPException as error:
-            await self._not_served(error)(scope, whole.receive, whole.send)
-
-    def _not_served(self, error: HTTPException) -> Response:
-        """Return 404 or 405, as the router found."""
-        here = f"POST /{self._source} and GET /{self._source}/keys/KEY"
-        refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
-        return Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
+        except HTTPException as error:  # 404 or 405
+            here = f"POST /{self._source} and GET /{self._source}/keys/KEY"
+            refusal = refusal_of(InvalidError("NOT_SERVED", f"the source takes {here}: send one of these"))
+            answer = Response(refusal.body, error.status_code, {**refusal.headers, **(error.headers or {})})
+            await answer(scope, whole.receive, whole.send)
 
     async def _push(self, request: Request) -> Response:
         try:
@@ -223,6 +201,47 @@ class _Announcing(uvicorn.Server):
             self.settled.set()
 
 
+class Bodies:
+    """Reads bodies, and counts how many bytes of them are in memory."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._under_way = 0
+
+    async def read(self, request: Request) -> bytes:
+        """Read a body; its bytes count until `drop`."""
+        declared = request.headers.get("content-length", "0")
+        self._check(int(declared) if declared.isdecimal() else 0, 0, 0)
+        body, objects = bytearray(), 0
+        try:
+            async for part in request.stream():
+                objects += part.count(b"{")
+                self._check(len(part), len(body), objects)
+                body += part
+                self._under_way += len(part)
+        except BaseException:
+            self.drop(body)
+            raise
+        return bytes(body)
+
+    def drop(self, body: bytes | bytearray) -> None:
+        self._under_way -= len(body)
+
+    def _check(self, more: int, size: int, objects: int) -> None:
+        limits = self._limits
+        if size + more > limits.body_bytes or objects > limits.objects:
+            raise InvalidError(
+                "PUSH_TOO_LARGE",
+                f"a push is at most {limits.body_bytes:,} bytes and {limits.objects:,} objects: push them in parts",
+            )
+        if size + more > limits.small_body and self._under_way + more > limits.bodies_bytes:
+            raise UnavailableError(
+                "SERVER_BUSY",
+                f"pushes under way have {self._under_way:,} of {limits.bodies_bytes:,} bytes: push again in a moment, "
+                "with the same key",
+            )
+
+
 class _WholeBody:
     """Reads the rest of a body before the answer: most clients read no answer before they have sent the body.
 
@@ -246,11 +265,6 @@ class _WholeBody:
 
 
 def _key_of(request: Request) -> str | None:
-    """Return the key in a request's headers, in UTF-8.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]`.
-    """
     text = request.headers.get(KEY_HEADER)
     try:
         return None if text is None else text.encode("latin-1").decode()

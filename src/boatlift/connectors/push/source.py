@@ -1,7 +1,7 @@
 """`bl.push`: rows that clients push from Python or over HTTP, recorded before the client gets an answer.
 
 Read `steps` first (positions and cursors), then `recorder`, `rows`, `compacted` and `reading`; for HTTP `server`,
-`connections`, `admission` and `limits`.
+`connections` and `admission`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from boatlift.connectors.kit import checked_options, columns_of, struct_of
 from boatlift.connectors.push.admission import PushToken, address_of, token_of
-from boatlift.connectors.push.steps import PushedSteps
-from boatlift.connectors.push.upserts import upserts_of
+from boatlift.connectors.push.steps import PushedSteps, upserts_of
 from boatlift.dataflow.contracts import Json, Receipt, SourceCapabilities, Upserts
 from boatlift.errors import InvalidError, UnavailableError
 from boatlift.storage.input_log import InputLog
@@ -105,12 +104,8 @@ class PushSource(PushedSteps):
     """Records pushes, and makes steps of them.
 
     Args:
-        schema, remember, limit, most_waiting, most_keys: As `push` takes them, checked.
-        upserts: How rows replace one another; None: they do not.
         address: Where to listen; None: no HTTP.
-        bearer: The token of HTTP requests; None: none.
         until_stable: Whether answers wait until the rows' results are stable.
-        clock: Returns milliseconds since 1970; old keys are forgotten by it.
 
     Attributes:
         listens_at: The address while the source is open; for port 0 in the options, with the port that was free.
@@ -131,7 +126,7 @@ class PushSource(PushedSteps):
         most_keys: int = MOST_KEYS,
     ) -> None:
         super().__init__(schema, limit, upserts)
-        self._address, self._bearer, self._until_stable = address, bearer, until_stable
+        self._address, self._bearer, self.answers_when_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
         self._most_keys = most_keys
         self._recorder: Recorder | None = None
@@ -157,11 +152,6 @@ class PushSource(PushedSteps):
         )
 
     @property
-    def answers_when_stable(self) -> bool:
-        """Whether answers wait for acknowledgements."""
-        return self._until_stable
-
-    @property
     def url(self) -> str | None:
         """The URL that takes rows now, if any."""
         return self._server.url if self._server is not None and self._open.is_set() else None
@@ -169,14 +159,12 @@ class PushSource(PushedSteps):
     @property
     def awaits_stability(self) -> bool:
         """Whether an answer, or a refused push, waits for stability now."""
-        recorder = self._recorder
-        return recorder is not None and recorder.awaited
+        return self._recorder is not None and self._recorder.awaited
 
     def reserve(self, name: str) -> None:
         if self._reserved:
-            raise InvalidError(
-                "BAD_OPTION", f"{name} runs already, in this process: make another Dataflow for another run"
-            )
+            advice = "make another Dataflow for another run"
+            raise InvalidError("BAD_OPTION", f"{name} runs already, in this process: {advice}")
         if self._address is not None:
             from boatlift.connectors.push.server import Server
 
@@ -206,7 +194,7 @@ class PushSource(PushedSteps):
             remember=self._remember // timedelta(milliseconds=1),
             most_keys=self._most_keys,
             most_waiting=self._most,
-            until_stable=self._until_stable,
+            until_stable=self.answers_when_stable,
             compacted=partial(CompactedSegments, log, token, key) if key and isinstance(log, InputLog) else None,
         )
         if self._server is not None:
@@ -228,11 +216,7 @@ class PushSource(PushedSteps):
         return recorder.put(reader.of_python(rows), _checked(key)).result()
 
     def put_json(self, body: bytes, key: str | None) -> Future[Receipt]:
-        """Take rows as JSON; the answer comes once they are recorded.
-
-        Raises:
-            BoatliftError: as `push`.
-        """
+        """Take rows as JSON; the answer comes once they are recorded."""
         recorder, reader = self._running
         return recorder.put(reader.of_json(body), _checked(key))
 
@@ -245,8 +229,12 @@ class PushSource(PushedSteps):
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         recorder, _ = self._running
-        recorder.announce_to(told)
-        return lambda: recorder.announce_to(lambda: None)
+        recorder.announce = told
+
+        def stop() -> None:
+            recorder.announce = lambda: None
+
+        return stop
 
     def _go_on_from(self, cursor: Json) -> None:
         if self._recorder is not None:
@@ -262,12 +250,10 @@ class PushSource(PushedSteps):
 
     @property
     def _running(self) -> tuple[Recorder, PushedRows]:
-        recorder, rows = self._recorder, self._rows
-        if recorder is None or rows is None:
-            raise UnavailableError(
-                "NOT_RUNNING", "rows are pushed while the dataflow runs in this process: begin with bl.start(flow, …)"
-            )
-        return recorder, rows
+        if self._recorder is None or self._rows is None:
+            advice = "begin with bl.start(flow, …)"
+            raise UnavailableError("NOT_RUNNING", f"rows are pushed while the dataflow runs in this process: {advice}")
+        return self._recorder, self._rows
 
 
 def _checked(key: str | None) -> str | None:

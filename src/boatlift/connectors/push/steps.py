@@ -13,11 +13,14 @@ the input log in place of the rows that no recovery needs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kit import SourceBase, columns_of, struct_of
-from boatlift.connectors.push.upserts import DELETED, PUSHED
+import msgspec
+
+from boatlift.connectors.kit import SourceBase, columns_of, nullable, struct_of
+from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import FrameOfTask, Json, Upserts
 from boatlift.errors import DataError, InvalidError
 from boatlift.operators.view.upserts import newest_rows
@@ -31,16 +34,52 @@ if TYPE_CHECKING:
     from boatlift.connectors.push.reading import Piece
     from boatlift.storage.unlogged_input import UnloggedInput
 
+DELETED = "_deleted"
+"""Whether a row deletes the row of its key; a client may leave it out."""
+
+PUSHED = "_pushed"
+"""The number of a row among all rows ever pushed: a later row replaces an earlier one."""
+
+_EXACT = re.compile(r"tinyint|smallint|int|bigint|decimal\(.*\)|string|boolean|binary|date|timestamp|timestamp_ntz")
+"""The types whose equal values have equal bits."""
+
+
+def upserts_of(schema: str | StructType, key: object) -> Upserts | None:
+    """Return how the rows of a declared schema replace one another; None without a key."""
+    if key is None:
+        return None
+    fields = dict(columns_of(schema))
+    names = tuple(key) if isinstance(key, list | tuple) else ()
+    if not names or len(set(names)) < len(names) or not set(names) <= set(fields):
+        raise InvalidError(
+            "BAD_OPTION", f"upsert is {key!r}: give the columns of the key, as in ['id'], out of {', '.join(fields)}"
+        )
+    for name in names:
+        if _EXACT.fullmatch(fields[name]) is None:
+            raise InvalidError(
+                "TYPE_REFUSED",
+                f"column {name} of the key is {fields[name]}, whose equal values may have different "
+                "bits: use whole numbers, decimals, texts, dates, timestamps, booleans or bytes",
+            )
+    for name in fields:
+        if name.lower() in (DELETED, PUSHED):
+            raise InvalidError("RESERVED_NAME", f"a column is named {name}, a name that Boatlift uses: rename it")
+    return Upserts(names, order=PUSHED, deletes=DELETED)
+
+
+def as_recorded(schema: StructType, key: Sequence[str]) -> StructType:
+    """Return the schema in which rows are recorded: a row that deletes needs only the key and `_deleted`."""
+    from pyspark.sql.types import BooleanType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType, field.name not in key) for field in schema.fields]
+    return StructType([*fields, StructField(DELETED, BooleanType())])
+
 
 class PushedSteps(SourceBase):
     """The rows of an input log as steps of a source.
 
     Args:
         limit: A step ends with the object that brings it to this number of rows.
-        upserts: How rows replace one another; None: they do not.
-
-    Attributes:
-        upserts: As given.
     """
 
     positioned = True
@@ -54,14 +93,10 @@ class PushedSteps(SourceBase):
         return described if self.upserts is None else {**described, "upsert": list(self.upserts.key)}
 
     def schema(self, spark: SparkSession) -> StructType:  # noqa: ARG002
-        from pyspark.sql.types import BooleanType, LongType, StructField, StructType
-
         from boatlift.connectors.push.rows import nullable_inside
 
-        fields = [StructField(f.name, f.dataType) for f in nullable_inside(struct_of(self._declared)).fields]
-        if self.upserts is not None:
-            fields += [StructField(DELETED, BooleanType()), StructField(PUSHED, LongType())]
-        return StructType(fields)
+        rows = nullable(nullable_inside(struct_of(self._declared)))
+        return rows if self.upserts is None else rows.add(DELETED, "boolean").add(PUSHED, "long")
 
     def attach(self, log: InputLog | UnloggedInput) -> None:
         self._log = log
@@ -122,11 +157,11 @@ class PushedSteps(SourceBase):
 
     def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
         """Read all objects up to a cursor; they are never freed. Of upserts read the current rows."""
-        from boatlift.connectors.push.reading import Piece
+        from boatlift.connectors.push.reading import Piece, divided
 
         files = self._everything.files_up_to(cursor["last"])
-        pieces = [Piece(str(path), None) for path, _ in files]
-        rows = self._load_pieces(spark, pieces, sum(size for _, size in files), ordinals=False)
+        pieces, size = [Piece(str(path), None) for path, _ in files], sum(size for _, size in files)
+        rows = self._read(spark, divided(pieces, size, spark.sparkContext.defaultParallelism), ordinals=False)
         if self.upserts is None:
             return rows
         return newest_rows(self.upserts.key, self.upserts.order, self.upserts.deletes)(rows)
@@ -146,37 +181,28 @@ class PushedSteps(SourceBase):
         )
 
     def _load(self, spark: SparkSession, positions: Sequence[Json], *, ordinals: bool) -> DataFrame:
+        from boatlift.connectors.push.reading import Piece, divided
+
         objects = [
             (number, ordinal if ordinals else None)
             for ordinal, position in enumerate(positions)
             for number in self._numbers(position["first"], position["last"])
         ]
-        return self._load_objects(spark, objects)
-
-    def _load_objects(self, spark: SparkSession, objects: Sequence[tuple[int, int | None]]) -> DataFrame:
-        from boatlift.connectors.push.reading import Piece
-
         pieces = [Piece(str(self._attached.path(number)), ordinal) for number, ordinal in objects]
         sizes = dict(self._attached.parts(0))
         size = sum(sizes[number].size for number, _ in objects)
-        return self._load_pieces(spark, pieces, size, ordinals=objects[0][1] is not None)
-
-    def _load_pieces(self, spark: SparkSession, pieces: Sequence[Piece], size: int, *, ordinals: bool) -> DataFrame:
-        from boatlift.connectors.push.reading import divided
-
         return self._read(spark, divided(pieces, size, spark.sparkContext.defaultParallelism), ordinals=ordinals)
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
 
     def parameters_for(self, position: Json, folder: str) -> bytes | None:  # noqa: ARG002
-        from boatlift.connectors.push.reading import TASK_BYTES, parameters_for
+        from boatlift.connectors.push.reading import TASK_BYTES
 
         if position["bytes"] >= 2 * TASK_BYTES:
             return None
-        return parameters_for(
-            [str(self._attached.path(number)) for number in self._numbers(position["first"], position["last"])]
-        )
+        numbers = self._numbers(position["first"], position["last"])
+        return msgspec.msgpack.encode([str(self._attached.path(number)) for number in numbers])
 
     def _read(
         self,
@@ -186,13 +212,11 @@ class PushedSteps(SourceBase):
         ordinals: bool,
         frame_of: FrameOfTask | None = None,
     ) -> DataFrame:
-        from pyspark.sql.types import IntegerType, LongType, StructField, StructType
-
         from boatlift.connectors.push.reading import ReadPushes
-        from boatlift.dataflow.columns import ORDINAL
 
-        added = [StructField("_position", LongType()), *([StructField(ORDINAL, IntegerType())] if ordinals else [])]
-        schema = StructType([*self.schema(spark).fields, *added])
+        schema = self.schema(spark).add("_position", "long")
+        if ordinals:
+            schema = schema.add(ORDINAL, "integer")
         read = ReadPushes(self._attached.source, tasks, self.upserts is not None)
         if frame_of is not None:
             return frame_of(read, schema)

@@ -62,7 +62,6 @@ class Database:
         self._files.sync_folder(self.path.parent)
 
     def close(self) -> None:
-        """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
@@ -82,12 +81,7 @@ class Database:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Turn SQLite's errors into Boatlift's, and close the connection: the database's state is then unknown.
-
-        Raises:
-            DataError: `[SINK_DAMAGED]`.
-            UnavailableError: `[SINK_FAILED]`.
-        """
+        """Turn SQLite's errors into Boatlift's, and close the connection: the database's state is then unknown."""
         try:
             yield
         except (driver.Error, OSError) as error:
@@ -96,12 +90,7 @@ class Database:
             raise error_of(error, self.path) from error
 
     def _waiting(self, action: Callable[[], _T]) -> _T:
-        """Run an action that needs the lock, as soon as the lock is free.
-
-        Raises:
-            UnavailableError: `[SINK_LOCKED]` another process holds the lock for too long; the message says how to find
-                the process.
-        """
+        """Run an action that needs the lock, as soon as the lock is free."""
         deadline = time.monotonic() + self._lock_timeout
         while True:
             try:

@@ -78,7 +78,6 @@ class SqliteSink(SinkBase):
     """One row a key; the step's number is checked and recorded in the transaction of its rows.
 
     Args:
-        path, table, key, unique, nan_as_text, lock_timeout: As `sqlite` takes them, checked.
         filesystem: The acts that make the database's own name durable; a parameter so that tests can record them.
     """
 
@@ -107,25 +106,12 @@ class SqliteSink(SinkBase):
         return SinkCapabilities(places=self._places, refuses_duplicates=self._unique, preflight=self._preflight)
 
     def describe(self) -> Json:
+        unique = {"unique": True} if self._unique else {}
         nan = "text" if self._nan_as_text else "refuse"
-        return {
-            "kind": "sqlite",
-            "path": str(self._path),
-            "table": self._table_name,
-            "key": list(self._key),
-            "nan": nan,
-            **({"unique": True} if self._unique else {}),
-        }
+        place = {"kind": "sqlite", "path": str(self._path), "table": self._table_name}
+        return {**place, "key": list(self._key), "nan": nan, **unique}
 
     def open(self, context: SinkContext) -> Committed | None:
-        """Take the table over, or make it; return its newest step.
-
-        Raises:
-            DataError: `[SINK_OF_ANOTHER_DATAFLOW]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_DAMAGED]`, `[NEWER_FORMAT]`.
-            InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
-            FencedError: a newer owner has the table.
-            UnavailableError: `[SINK_LOCKED]`, `[SINK_FAILED]`.
-        """
         from boatlift.connectors.sqlite.table import KeyedTable
 
         self.close()
@@ -160,12 +146,12 @@ class SqliteSink(SinkBase):
                     return ledger.too_old(step)
                 if record is None:
                     raise ledger.lacks(step)
-                now = Committed(step, rows, digest)
-                # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
-                pieces = staged if step == held else ()
-                return ledger.compare(
-                    now, record, lambda: table.difference(self._db, read_pieces(rows, pieces)) if pieces else ""
-                )
+
+                def difference() -> str:
+                    # Later steps have overwritten the rows of older steps: only the newest can be compared row by row.
+                    return table.difference(self._db, read_pieces(rows, staged)) if step == held and staged else ""
+
+                return ledger.compare(Committed(step, rows, digest), record, difference)
             table.apply(self._db, read_pieces(rows, staged))
             self._db.execute(
                 "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
@@ -179,7 +165,7 @@ class SqliteSink(SinkBase):
 
     def verify(self) -> Iterator[Finding]:
         """Check the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
-        from boatlift.connectors.sqlite.verify import verify_table
+        from boatlift.connectors.sqlite.table import verify_table
 
         yield from verify_table(self._path, self._table_name)
 
@@ -187,7 +173,7 @@ class SqliteSink(SinkBase):
         self._database.close()
 
     def _preflight(self, context: SinkContext) -> None:
-        from boatlift.connectors.sqlite.verify import owner_of
+        from boatlift.connectors.sqlite.table import owner_of
 
         owner, ledger = owner_of(self._path, self._table_name), self._ledger(context)
         if owner is not None:
@@ -240,9 +226,8 @@ class SqliteSink(SinkBase):
             (ledger.context.dataflow, ledger.context.sink),
         ).fetchone()
         if found is None:
-            raise DataError(
-                "SINK_DAMAGED", f"{ledger.place} has lost its entry in _boatlift_sinks: restore the database"
-            )
+            lost = f"{ledger.place} has lost its entry in _boatlift_sinks: restore the database"
+            raise DataError("SINK_DAMAGED", lost)
         store, token = found
         ledger.refuse_other_store(store)
         ledger.refuse_newer_owner(token)

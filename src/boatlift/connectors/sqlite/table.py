@@ -1,24 +1,46 @@
-"""The SQL of a SQLite sink: the table for readers, and the ledger beside it.
+"""The SQL of a SQLite sink: the table for readers, the ledger beside it, and checks of both without the owner.
 
 **NULL is one key.** SQLite's unique indexes treat any two NULLs as different, so `ON CONFLICT` never finds a NULL key.
 The index is nevertheless a plain one over the key columns, because queries of readers use it. Rows with a NULL in the
 key are replaced by `DELETE … WHERE k IS ?` and `INSERT`, which use the same index.
+
+**Values.** No value changes, and NULL stays NULL:
+
+| Arrow | SQLite | kept as |
+|---|---|---|
+| integers | INTEGER | exact 64 bits |
+| booleans | INTEGER | 0 or 1 |
+| floats | REAL | exact; −0.0 as 0.0 (SQLite has one zero); NaN refused, or the text `NaN`; infinities as such |
+| decimals | TEXT | all digits of the scale, no exponent: `12.50` |
+| strings | TEXT | as they are |
+| binary | BLOB | as it is |
+| dates | TEXT | `2013-01-31` |
+| timestamps | TEXT | `2013-01-31T06:05:00.000000`, with a `Z` at the end if they are instants (UTC) |
+| times of day | TEXT | `06:05:00.000000` |
+
+Years beyond 9999 and before 0 have a sign: `+55840-11-08`, `-1199-02-15`.
+
+All other types are refused with `[TYPE_REFUSED]`: cast them.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from boatlift.connectors.kit import difference_of_rows
-from boatlift.connectors.sqlite.values import column_type, column_values
+from boatlift.connectors.kit.arrow_text import dates_as_text, is_string, timestamps_as_text
+from boatlift.connectors.sqlite.database import error_of
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.errors import InvalidError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from boatlift.errors import DataError, Finding, InvalidError
 
 FORMAT = 1
 
@@ -40,6 +62,69 @@ LEDGER = (
 """The statements for the two tables with the steps of all sinks of a database."""
 
 
+def column_type(field: pa.Field) -> str:
+    """Return the declared type, and with it the affinity, of the SQLite column for an Arrow column."""
+    kind = field.type
+    if (pa.types.is_integer(kind) and kind != pa.uint64()) or pa.types.is_boolean(kind):
+        return "INTEGER"
+    if pa.types.is_floating(kind):
+        return "REAL"
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind):
+        return "BLOB"
+    if (
+        is_string(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_time(kind)
+    ):
+        return "TEXT"
+    raise InvalidError(
+        "TYPE_REFUSED", f"SQLite cannot hold column {field.name} of type {kind}: cast it in a transform, or drop it"
+    )
+
+
+def column_values(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list[Any]:
+    """Return a column's values as SQLite takes them.
+
+    Raises:
+        DataError: `[NAN_REFUSED]`, naming the column: SQLite would turn NaN into NULL.
+    """
+    kind = values.type
+    if pa.types.is_boolean(kind):
+        return _numbers(values.cast(pa.int8()))
+    if pa.types.is_floating(kind):
+        return _floats(name, values.cast(pa.float64()), nan_as_text)
+    if pa.types.is_integer(kind):
+        return _numbers(values)
+    if pa.types.is_decimal(kind):
+        return [None if value is None else format(value, "f") for value in values.to_pylist()]
+    if pa.types.is_timestamp(kind):
+        return list(timestamps_as_text(values).to_pylist())
+    if pa.types.is_date(kind):
+        return list(dates_as_text(values).to_pylist())
+    if pa.types.is_time(kind):
+        return list(values.cast(pa.string()).to_pylist())
+    return list(values.to_pylist())
+
+
+def _numbers(values: pa.ChunkedArray) -> list[Any]:
+    # NumPy is ten times as fast, but would turn integers beside NULLs into floats.
+    return list(values.to_pylist() if values.null_count else values.to_numpy().tolist())
+
+
+def _floats(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list[Any]:
+    nans = pc.sum(pc.is_nan(values)).as_py() or 0
+    if not nans:
+        return _numbers(values)
+    if not nan_as_text:
+        raise DataError(
+            "NAN_REFUSED",
+            f"column {name} holds {nans} NaN, which SQLite would turn into NULL: choose nan='text', or filter them",
+        )
+    return ["NaN" if value is not None and value != value else value for value in values.to_pylist()]
+
+
 class KeyedTable:
     """A table with one row a key, and the statements that change it.
 
@@ -47,10 +132,6 @@ class KeyedTable:
         fields: Its columns, the key's among them.
         weighted: Whether rows have a weight: +1 an upsert, −1 a delete. Otherwise all are upserts.
         unique: Whether a second row of a key is refused; otherwise it replaces the first.
-        nan_as_text: Whether NaN is written as text.
-
-    Raises:
-        InvalidError: `[TYPE_REFUSED]`, `[SCHEMA_MISMATCH]`.
     """
 
     def __init__(
@@ -68,6 +149,15 @@ class KeyedTable:
         self.columns = [(field.name, column_type(field)) for field in fields]
         self.key = list(key)
         self._key_places = [names.index(column) for column in key]
+        whole, keys = ", ".join(map(_quoted, names)), ", ".join(map(_quoted, key))
+        is_key = " AND ".join(f"{_quoted(column)} IS ?" for column in key)
+        others = [_quoted(column) for column in names if column not in key]
+        action = "UPDATE SET " + ", ".join(f"{each} = excluded.{each}" for each in others) if others else "NOTHING"
+        marks = ", ".join("?" for _ in names)
+        self._select = f"SELECT {whole} FROM {_quoted(name)} WHERE {is_key}"  # noqa: S608
+        self._insert = f"INSERT INTO {_quoted(name)} ({whole}) VALUES ({marks})"  # noqa: S608
+        self._upsert = f"{self._insert} ON CONFLICT ({keys}) DO {action}"
+        self._delete = f"DELETE FROM {_quoted(name)} WHERE {is_key}"  # noqa: S608
 
     def create(self, connection: sqlite3.Connection) -> None:
         columns = ", ".join(f"{_quoted(name)} {kind}" for name, kind in self.columns)
@@ -87,16 +177,7 @@ class KeyedTable:
         return [name for (name,) in rows]
 
     def apply(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> None:
-        """Apply a step: its deletes, then its upserts, each in order of key (which halves the time).
-
-        Raises:
-            DataError: `[NAN_REFUSED]`.
-            InvalidError: `[DUPLICATE_KEY]` two rows of the step have the same key; or keys are unique, and the table
-                has a row of the key.
-        """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
+        """Apply a step: its deletes, then its upserts, each in order of key (which halves the time)."""
         if not pieces:
             return
         rows = pa.concat_tables(pieces)
@@ -104,61 +185,57 @@ class KeyedTable:
             weight = rows.column(WEIGHT)
             gone, rows = rows.filter(pc.less(weight, 0)), rows.filter(pc.greater(weight, 0))
             for part in _parts(gone):
-                connection.executemany(self._delete_sql, self._tuples(part, self.key))
-        self._upsert(connection, rows)
+                connection.executemany(self._delete, self._tuples(part, self.key))
+        self._write(connection, rows)
 
     def difference(self, connection: sqlite3.Connection, pieces: Sequence[pa.Table]) -> str:
         """Return, in words, the first row of the newest step that differs from the table's; empty if none does."""
-        import pyarrow.compute as pc
-
         names = [name for name, _ in self.columns]
-        columns = ", ".join(map(_quoted, names))
         for rows in pieces:
             held_now = rows.filter(pc.greater(rows.column(WEIGHT), 0)) if self._weighted else rows
             for row in self._tuples(_in_order(held_now, self.key), names):
-                key = [row[place] for place in self._key_places]
-                query = f"SELECT {columns} FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
-                found = connection.execute(query, key).fetchone()
+                found = connection.execute(self._select, self._key_of(row)).fetchone()
                 if found != row:
                     held = None if found is None else dict(zip(names, found, strict=True))
                     return difference_of_rows(held, dict(zip(names, row, strict=True)))
         return ""
 
-    def _upsert(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
+    def _write(self, connection: sqlite3.Connection, rows: pa.Table) -> None:
         last: object = None
         for part in _parts(_in_order(rows, self.key)):
             keys = [*([last] if last is not None else []), *self._tuples(part, self.key)]
-            self._refuse_duplicates(keys)
+            for key, following in pairwise(keys):  # in order, so equal keys are adjacent
+                if key == following:
+                    raise InvalidError(
+                        "DUPLICATE_KEY",
+                        f"a step has two rows for key {key!r} ({', '.join(self.key)}) of table {self.name}: aggregate "
+                        "by that key, or add columns to it",
+                    )
             last = keys[-1]
             whole = self._tuples(part, [name for name, _ in self.columns])
             if any(part.column(name).null_count for name in self.key):
-                with_null = [row for row in whole if any(row[place] is None for place in self._key_places)]
-                whole = [row for row in whole if all(row[place] is not None for place in self._key_places)]
-                self._insert_with_null(connection, with_null)
-            if self._unique:
-                self._insert(connection, whole)
-            else:
-                connection.executemany(self._upsert_sql, whole)
+                self._write_with_null(connection, [row for row in whole if None in self._key_of(row)])
+                whole = [row for row in whole if None not in self._key_of(row)]
+            if not self._unique:
+                connection.executemany(self._upsert, whole)
+                continue
+            handed = iter(whole)
+            try:
+                connection.executemany(self._insert, handed)
+            except sqlite3.IntegrityError as error:
+                left = sum(1 for _ in handed)
+                raise self._second(self._key_of(whole[-1 - left])) from error
 
-    def _insert_with_null(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+    def _write_with_null(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
+        """Write rows with a NULL in their keys, for which the unique index does nothing."""
         keys = [self._key_of(row) for row in rows]
         if self._unique:
-            held = f"SELECT 1 FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
             for key in keys:
-                if connection.execute(held, key).fetchone() is not None:
+                if connection.execute(self._select, key).fetchone() is not None:
                     raise self._second(key)
         else:
-            connection.executemany(self._delete_sql, keys)
-        connection.executemany(self._insert_sql, rows)
-
-    def _insert(self, connection: sqlite3.Connection, rows: Sequence[tuple[object, ...]]) -> None:
-        """Insert rows without a NULL in their keys, which the index holds to be unique."""
-        handed = iter(rows)
-        try:
-            connection.executemany(self._insert_sql, handed)
-        except sqlite3.IntegrityError as error:
-            left = sum(1 for _ in handed)
-            raise self._second(self._key_of(rows[-1 - left])) from error
+            connection.executemany(self._delete, keys)
+        connection.executemany(self._insert, rows)
 
     def _key_of(self, row: tuple[object, ...]) -> tuple[object, ...]:
         return tuple(row[place] for place in self._key_places)
@@ -174,35 +251,6 @@ class KeyedTable:
         columns = [column_values(name, rows.column(name), self._nan_as_text) for name in names]
         return list(zip(*columns, strict=True))
 
-    def _refuse_duplicates(self, keys: Sequence[object]) -> None:
-        for key, following in pairwise(keys):  # in order, so equal keys are adjacent
-            if key == following:
-                raise InvalidError(
-                    "DUPLICATE_KEY",
-                    f"a step has two rows for key {key!r} ({', '.join(self.key)}) of table {self.name}: aggregate by "
-                    "that key, or add columns to it",
-                )
-
-    @property
-    def _insert_sql(self) -> str:
-        names = ", ".join(_quoted(name) for name, _ in self.columns)
-        marks = ", ".join("?" for _ in self.columns)
-        return f"INSERT INTO {_quoted(self.name)} ({names}) VALUES ({marks})"  # noqa: S608
-
-    @property
-    def _upsert_sql(self) -> str:
-        others = [_quoted(name) for name, _ in self.columns if name not in self.key]
-        action = "UPDATE SET " + ", ".join(f"{name} = excluded.{name}" for name in others) if others else "NOTHING"
-        return f"{self._insert_sql} ON CONFLICT ({', '.join(map(_quoted, self.key))}) DO {action}"
-
-    @property
-    def _delete_sql(self) -> str:
-        return f"DELETE FROM {_quoted(self.name)} WHERE {self._is_key}"  # noqa: S608
-
-    @property
-    def _is_key(self) -> str:
-        return " AND ".join(f"{_quoted(name)} IS ?" for name in self.key)
-
 
 def _parts(rows: pa.Table) -> Iterator[pa.Table]:
     for start in range(0, rows.num_rows, _AT_ONCE):
@@ -210,10 +258,98 @@ def _parts(rows: pa.Table) -> Iterator[pa.Table]:
 
 
 def _in_order(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    import pyarrow.compute as pc
-
     return rows.take(pc.sort_indices(rows.select(key), sort_keys=[(name, "ascending") for name in key]))
 
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+def owner_of(path: Path, table: str) -> tuple[str, str, str] | None:
+    """Return the dataflow, the sink and the store of a table; None if no sink has made the table."""
+    if not path.exists():
+        return None
+    how = "mode=ro" if Path(f"{path}-wal").exists() else "immutable=1"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+            if not _exists(database, "table", "_boatlift_sinks"):
+                return None
+            found: tuple[str, str, str] | None = database.execute(
+                'SELECT dataflow, sink, store FROM _boatlift_sinks WHERE "table" = ?', (table,)
+            ).fetchone()
+            return found
+    except (sqlite3.Error, OSError) as error:
+        raise error_of(error, path) from error
+
+
+def verify_table(path: Path, table: str) -> list[Finding]:
+    """Return each fault of a sink's table; none if no sink has made it yet.
+
+    SQLite keeps no checksums of rows, so a changed value is found only if it breaks the file.
+    """
+    try:
+        return _undisturbed(path, table)
+    except OSError as error:
+        raise error_of(error, path) from error
+
+
+def _undisturbed(path: Path, table: str) -> list[Finding]:
+    log = Path(f"{path}-wal")
+    while path.exists():
+        # With a write-ahead log an owner lives, or has died, and SQLite must read both files. Without a log SQLite can
+        # read without making files, but does not notice a process that begins to write.
+        if log.exists():
+            return list(_findings(path, "mode=ro", table))
+        before = path.stat()
+        findings = list(_findings(path, "immutable=1", table))
+        now = path.stat()
+        unchanged = (before.st_mtime_ns, before.st_size) == (now.st_mtime_ns, now.st_size)
+        if not findings or (unchanged and not log.exists()):
+            return findings
+    return []
+
+
+def _findings(path: Path, how: str, table: str) -> Iterator[Finding]:
+    name = f"table {table} of {path}"
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(path))}?{how}", uri=True)) as database:
+            for (message,) in database.execute("PRAGMA integrity_check"):
+                if message != "ok":
+                    yield Finding(str(path), "SINK_DAMAGED", f"{path} is damaged, {message}: restore it from a copy")
+            yield from _ledger_findings(database, name, table)
+    except sqlite3.Error as error:
+        known = error_of(error, path)
+        if not isinstance(known, DataError):
+            raise known from error
+        yield Finding(str(path), known.condition, known.message)
+
+
+def _ledger_findings(database: sqlite3.Connection, name: str, table: str) -> Iterator[Finding]:
+    if not _exists(database, "table", "_boatlift_sinks"):
+        return
+    entry = database.execute(
+        'SELECT dataflow, sink, format FROM _boatlift_sinks WHERE "table" = ?', (table,)
+    ).fetchone()
+    if entry is None:
+        if _exists(database, "index", f"_boatlift_key_of_{table}"):  # which only a sink makes
+            yield Finding(name, "SINK_DAMAGED", f"{name} has lost its entry in _boatlift_sinks: restore the database")
+        return
+    if entry[2] > FORMAT:
+        newer = f"{name} has format {entry[2]}, this version reads {FORMAT}: upgrade Boatlift"
+        yield Finding(name, "NEWER_FORMAT", newer)
+        return
+    if not _exists(database, "table", table):
+        yield Finding(name, "SINK_DAMAGED", f"{name} is gone but its ledger is there: restore the database")
+    steps, first, last = database.execute(
+        "SELECT count(*), min(step), max(step) FROM _boatlift_ledger WHERE dataflow = ? AND sink = ?", entry[:2]
+    ).fetchone()
+    if steps and (last - first + 1 != steps or (first > 0 and steps < KEPT_STEPS)):
+        gap = f"{name} has {steps} steps from {first} to {last} in its ledger: restore the database"
+        yield Finding(name, "SINK_GAP", gap)
+
+
+def _exists(database: sqlite3.Connection, kind: str, name: str) -> bool:
+    found = database.execute(
+        "SELECT 1 FROM sqlite_schema WHERE type = ? AND name = ? COLLATE NOCASE", (kind, name)
+    ).fetchone()
+    return found is not None

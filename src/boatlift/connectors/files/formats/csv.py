@@ -6,14 +6,14 @@ import csv
 import io
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from boatlift.connectors.files.compression import DAMAGE, damage_of, length_of_bom, opened, refuse_unreadable
 from boatlift.connectors.files.formats.base import CORRECTED, ReadFiles, TextFormat, difference, loaded, with_ordinals
-from boatlift.connectors.files.lines import BLANK, LONGEST, lines_in
+from boatlift.connectors.files.lines import BLANK, LONGEST, Span, lines_in
 from boatlift.connectors.kit import Columns, null_fault, required_of
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
 from boatlift.connectors.kit.text_rows import QUOTED_EMPTY, Texts, all_text
@@ -22,7 +22,7 @@ from boatlift.dataflow.contracts import BAD_ROW, Json
 from boatlift.errors import DataError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import StructType
 
 ENCODINGS = {"utf-8": "utf-8-sig", "iso-8859-1": "iso-8859-1"}
@@ -42,8 +42,6 @@ class CsvFormat(TextFormat):
     """Lines of text; every field of every row must fit the schema, also in unused columns.
 
     Attributes:
-        header, null_value, separator, quote, escape, encoding, multi_line: As `bl.files` takes them, checked.
-        forms: How text says values.
         max_line_bytes: The bytes that a line may have; for `multi_line`, the characters that a field may have.
     """
 
@@ -56,15 +54,15 @@ class CsvFormat(TextFormat):
     multi_line: bool
     forms: TextForms
     max_line_bytes: int = LONGEST
+    sorts_in: Path | None = None
     title = "CSV"
 
     @property
     def has_task(self) -> bool:
         return not self.multi_line and not self.separator.isspace()
 
-    @property
-    def sortable(self) -> TextFormat | None:
-        return None if self.multi_line else self
+    def sorting_in(self, base: Path) -> TextFormat | None:
+        return None if self.multi_line else replace(self, sorts_in=base)
 
     def describe(self) -> Json:
         return {
@@ -80,7 +78,6 @@ class CsvFormat(TextFormat):
         }
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        """Compare the header line, if there is one, with the schema: same names in the same order."""
         refuse_unreadable(path)
         if not self.header:
             return
@@ -117,20 +114,13 @@ class CsvFormat(TextFormat):
                 behind = bool(line.strip(BLANK))
         return path.stat().st_size
 
-    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        return self._texts_of_lines(lines, schema).rows([ORDINAL])
-
-    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
-        return self._texts_of_lines(lines, schema).sorted_out(kept, bad_row)
-
-    def _texts_of_lines(self, lines: DataFrame, schema: StructType) -> Texts:
-        """Return the texts of the fields of lines; a blank line has none."""
+    def texts(self, lines: DataFrame, schema: StructType) -> Texts:
         from pyspark.sql import functions as F
 
         text = F.col("value").cast("string")
         names = [*(quoted(name) for name in schema.fieldNames()), _TEXT]
-        options = {**self._parser_options(), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT}
-        options["maxColumns"] = str(_MOST_FIELDS)
+        options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _TEXT, "maxColumns": str(_MOST_FIELDS)}
+        options |= self._parser_options()
         fields = F.from_csv(text, ", ".join(f"{name} STRING" for name in names), options)
         is_row = F.length(text) > 0 if self.separator.isspace() else text.rlike(r"[^\x00-\x20]")
         frame = lines.where(is_row).select("*", fields.alias(_PARSED))
@@ -145,25 +135,24 @@ class CsvFormat(TextFormat):
             return next((null_fault(name) for name in required if name in unread), fault)
         return fault
 
-    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            ends = [self._line_end(path) for path, _ in files]
+    def strict_reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+            ends = [self._line_end(Path(each.path)) for each in files]
             texts = []
             for end in dict.fromkeys(ends or [None]):
                 reader = self._options(spark, end).schema(all_text(schema)).option("mode", "FAILFAST")
                 some = [file for file, each in zip(files, ends, strict=True) if each == end]
-                numbers = [number for number, each in zip(ordinals, ends, strict=False) if each == end]
-                texts.append(with_ordinals(loaded(reader, some), some, numbers))
+                texts.append(with_ordinals(loaded(reader, [each.path for each in some]), some, ordinals=ordinals))
             united = reduce(lambda one, other: one.union(other), texts)
-            return self._texts(united, schema).rows([ORDINAL] if ordinals else [])
+            return self._of_fields(united, schema).rows([ORDINAL] if ordinals else [])
 
         return read
 
-    def _texts(self, texts: DataFrame, schema: StructType, broken: str = "false") -> Texts:
+    def _of_fields(self, fields: DataFrame, schema: StructType, broken: str = "false") -> Texts:
         row = f"struct({', '.join(map(quoted, schema.fieldNames()))})"
-        return Texts(texts, row, broken, schema, self.forms, has_quoted_empty=True)
+        return Texts(fields, row, broken, schema, self.forms, has_quoted_empty=True)
 
-    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def bad_row_in(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         from py4j.protocol import Py4JJavaError
         from pyspark.errors import PySparkException
         from pyspark.sql import functions as F
@@ -178,7 +167,7 @@ class CsvFormat(TextFormat):
         lenient = StructType([*all_text(schema).fields, StructField(_BAD_ROW, StringType())])
         reader = self._options(spark, end).schema(lenient)
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", _BAD_ROW)
-        texts = self._texts(loaded(reader, [(path, 0)]), schema, f"{_BAD_ROW} IS NOT NULL")
+        texts = self._of_fields(loaded(reader, [str(path)]), schema, f"{_BAD_ROW} IS NOT NULL")
         bad = texts.sorted_out([], F.struct(*map(quoted, lenient.fieldNames()))).where(F.col(BAD_ROW).isNotNull())
         try:
             found = bad.limit(1).collect()
@@ -203,7 +192,6 @@ class CsvFormat(TextFormat):
         return DataError("BAD_ROW", f"{path} line {line}: {fault}; {CORRECTED}")
 
     def _fault_of_text(self, text: str, unread: Collection[str], columns: Columns) -> str:
-        """Return, in words, why the text of a row does not fit; arguments as `fault` takes them."""
         try:
             fields = next(self._split(io.StringIO(text, newline="")), [])
         except csv.Error:  # a field of more than 131,072 characters
@@ -250,9 +238,6 @@ class CsvFormat(TextFormat):
 
         By default Spark takes the first line end of a file for the end of all rows, and makes LF of it in quoted fields
         too: `"a\r\nb"` would lose its CR.
-
-        Raises:
-            DataError: `[BAD_ROW]` rows end in several ways, and a field has a line end that Spark would change.
         """
         if not (self.multi_line or self.separator.isspace()):
             return None
@@ -294,7 +279,6 @@ class CsvFormat(TextFormat):
         )
 
     def _parser_options(self) -> dict[str, str]:
-        """Return the options of Spark's parser of CSV."""
         return {
             "nullValue": self.null_value,
             "sep": self.separator,

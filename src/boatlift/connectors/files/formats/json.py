@@ -1,7 +1,7 @@
 """JSON: an object a line, or one array of objects a file.
 
 Spark's own JSON source ignores everything behind the first value of a line or a file. So Spark reads only the text, and
-`JsonValues` makes the columns.
+`texts_of_json` makes the columns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import codecs
 import json
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +18,15 @@ from boatlift.connectors.files.compression import damage_of, exceeds, opened, re
 from boatlift.connectors.files.formats.base import CORRECTED, TEXT_TYPES, ReadFiles, TextFormat, loaded, with_ordinals
 from boatlift.connectors.files.lines import LONGEST, Span, cut, lines_in
 from boatlift.connectors.kit import Columns, required_of
-from boatlift.connectors.kit.json_faults import json_fault
-from boatlift.connectors.kit.json_values import JsonValues
+from boatlift.connectors.kit.json_values import json_fault, texts_of_json
 from boatlift.connectors.kit.text_forms import NO_FORMATS, TextForms
+from boatlift.connectors.kit.text_rows import Texts
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import BAD_ROW, Json
 from boatlift.errors import DataError
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
     from pyspark.sql.types import StructType
 
 _AT_ONCE = 1 << 20
@@ -44,21 +44,20 @@ class JsonFileFormat(TextFormat):
 
     Attributes:
         multi_line: Whether a file is one array of objects, or one object; otherwise every line is an object.
-        forms: How text says values.
         max_line_bytes: The bytes that a line may have; for `multi_line`, those of a file.
     """
 
     multi_line: bool
     forms: TextForms
     max_line_bytes: int = LONGEST
+    sorts_in: Path | None = None
     header = False
     encoding = "utf-8"
     types = (*TEXT_TYPES, "binary", "array", "map", "struct")
     title = "JSON"
 
-    @property
-    def sortable(self) -> TextFormat:
-        return self
+    def sorting_in(self, base: Path) -> TextFormat:
+        return replace(self, sorts_in=base)
 
     def describe(self) -> Json:
         return {"multi_line": self.multi_line, **NO_FORMATS, **self.forms.describe()}
@@ -89,34 +88,28 @@ class JsonFileFormat(TextFormat):
                 offsets, texts, size = [], [], 0
         yield offsets, texts
 
-    def rows_of_lines(self, lines: DataFrame, schema: StructType) -> DataFrame:
-        return self._values.rows(lines, schema, [ORDINAL])
+    def texts(self, lines: DataFrame, schema: StructType) -> Texts:
+        return texts_of_json(lines, schema, self.forms, blanks=not self.multi_line)
 
-    def sorted_out(self, lines: DataFrame, schema: StructType, kept: Sequence[str], bad_row: Column) -> DataFrame:
-        return self._values.sorted_out(lines, schema, kept, bad_row)
-
-    def no_row(self, schema: StructType) -> str:
-        del schema
+    def no_row(self, schema: StructType) -> str:  # noqa: ARG002
         return "}"
 
     def fault(self, line: bytes, unread: Collection[str], columns: Columns, required: Collection[str]) -> str:
         return json_fault(line, unread, columns, required, self.forms)
 
-    def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+    def strict_reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
         text = spark.read.format("text")
 
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
             if self.multi_line:
-                numbers = ordinals or [0] * len(files)
-                spans = [Span(str(path), path.name, 0, None, n) for (path, _), n in zip(files, numbers, strict=True)]
-                texts = self.lines_of(spark, "files of JSON", spans)
+                texts = self.lines_of(spark, "files of JSON", files)
             else:
-                texts = with_ordinals(loaded(text, files), files, ordinals)
-            return self._values.rows(texts, schema, [ORDINAL] if ordinals else [])
+                texts = with_ordinals(loaded(text, [each.path for each in files]), files, ordinals=ordinals)
+            return self.texts(texts, schema).rows([ORDINAL] if ordinals else [])
 
         return read
 
-    def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
+    def bad_row_in(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         if (damage := damage_of(path)) is not None:
             return DataError("BAD_ROW", damage)
         not_text = _not_text(path)
@@ -125,7 +118,7 @@ class JsonFileFormat(TextFormat):
         return (self._explain_file if self.multi_line else self._explain_line)(spark, path, columns, schema)
 
     def _explain_line(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
-        found = self._first_bad(loaded(spark.read.format("text"), [(path, 0)]), schema)
+        found = self._first_bad(loaded(spark.read.format("text"), [str(path)]), schema)
         if found is None:
             return None
         bad = found[BAD_ROW]["value"]
@@ -156,7 +149,7 @@ class JsonFileFormat(TextFormat):
     def _first_bad(self, texts: DataFrame, schema: StructType) -> Row | None:
         from pyspark.sql import functions as F
 
-        return self._values.sorted_out(texts, schema, [], F.struct("*")).where(F.col(BAD_ROW).isNotNull()).first()
+        return self.texts(texts, schema).sorted_out([], F.struct("*")).where(F.col(BAD_ROW).isNotNull()).first()
 
     def _fault(self, bad: Row, columns: Columns, schema: StructType) -> str:
         unread = [name for name, _ in columns if bad[name] is None]
@@ -164,10 +157,6 @@ class JsonFileFormat(TextFormat):
         return json_fault(
             text if isinstance(text, str) else bytes(text), unread, columns, required_of(schema), self.forms
         )
-
-    @property
-    def _values(self) -> JsonValues:
-        return JsonValues(self.forms, blanks=not self.multi_line)
 
 
 def _not_text(path: Path) -> DataError | None:
@@ -187,9 +176,6 @@ def objects_in(path: Path) -> Iterator[tuple[int, bytes]]:
     Law: if the file is an array, the texts are its elements. Otherwise at least one text is no JSON value: a `,`
     without an element beside it, the `[` of an array without an end, the last bracket with the text behind it, or an
     element whose brackets do not match, with the elements behind it.
-
-    Raises:
-        OSError, EOFError, zlib.error: the file cannot be read; see `DAMAGE`.
     """
     with opened(path) as file:
         text = file.read()

@@ -12,19 +12,33 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from boatlift.connectors.files.formats.base import (
     FileFormat,
     ReadFiles,
     by_file,
     difference,
     loaded,
-    nullable,
     spark_path,
     with_ordinals,
 )
+from boatlift.connectors.files.formats.parquet_rows import (
+    PLACE_BITS,
+    ReadParquet,
+    are_small_and_plain,
+    begins_of,
+    columns_in,
+    footer_in,
+    not_plain,
+    refuse_fractions,
+    unread_by_spark,
+    unreadable,
+)
 from boatlift.connectors.files.lines import Span, shared_out
-from boatlift.connectors.files.ranges import PlacedRange, digest_between, footer_of
-from boatlift.connectors.kit import Columns, struct_of
+from boatlift.connectors.files.ranges import digest_between, footer_of
+from boatlift.connectors.kit import Columns, nullable, struct_of
 from boatlift.dataflow.columns import ORDINAL, POSITION, quoted
 from boatlift.dataflow.contracts import FrameOfTask, Json
 from boatlift.errors import DataError
@@ -32,8 +46,6 @@ from boatlift.errors import DataError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
-
-    from boatlift.connectors.files.formats.parquet_rows import ReadParquet
 
 
 @dataclass(frozen=True)
@@ -47,11 +59,6 @@ class ParquetFormat(FileFormat):
         return {}
 
     def check_file(self, path: Path, columns: Columns) -> None:
-        import pyarrow as pa
-
-        from boatlift.connectors.files.formats.parquet_rows import unreadable
-        from boatlift.connectors.files.formats.parquet_types import refuse_fractions
-
         found = dict(columns_of_footer(path))
         declared = dict(columns)
         try:
@@ -70,8 +77,6 @@ class ParquetFormat(FileFormat):
         )
 
     def whole_because(self, path: Path) -> str | None:
-        from boatlift.connectors.files.formats.parquet_rows import begins_of, footer_in, not_plain
-
         footer = footer_in(path)
         # Only PyArrow reads ranges, so times of unknown writers count as they are.
         if (reason := not_plain(footer, as_written=lambda: True)) is not None:
@@ -83,17 +88,9 @@ class ParquetFormat(FileFormat):
         return None if begins == sorted(set(begins)) else "its row groups are in no order"
 
     def rows_begin(self, path: Path) -> int:
-        import pyarrow.parquet as pq
-
-        from boatlift.connectors.files.formats.parquet_rows import begins_of
-
         return begins_of(pq.read_metadata(path))[0]
 
     def next_range(self, path: Path, begin: int, most: int) -> dict[str, Any] | None:
-        import pyarrow.parquet as pq
-
-        from boatlift.connectors.files.formats.parquet_rows import begins_of
-
         before = path.stat()
         size = before.st_size
         ends = [*begins_of(pq.read_metadata(path))[1:], size]  # bytes between row groups belong to the first
@@ -106,23 +103,16 @@ class ParquetFormat(FileFormat):
         return found if same else None
 
     def needs_tasks(self, path: Path) -> bool:
-        """Return whether a file has something that Arrow supports and Spark does not."""
-        from boatlift.connectors.files.formats.parquet_rows import footer_in, unread_by_spark
-
         footer = footer_in(path)
         return footer is not None and unread_by_spark(footer) is not None
 
     def by_task(self, spans: Sequence[Span], spark: SparkSession) -> bool:
-        from boatlift.connectors.files.formats.parquet_rows import are_small_and_plain
-
         return are_small_and_plain(spans, partial(_reads_as_written, spark))
 
     def rows_by_task(self, source: str, schema: StructType, frame_of: FrameOfTask) -> DataFrame:
         return frame_of(*self._task(source, schema))
 
-    def rows_of_ranges(
-        self, spark: SparkSession, source: str, ranges: Sequence[PlacedRange], schema: StructType
-    ) -> DataFrame:
+    def rows_of_ranges(self, spark: SparkSession, source: str, ranges: Sequence[Span], schema: StructType) -> DataFrame:
         tasks = _divided(ranges, spark.sparkContext.defaultParallelism)
         return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(*self._task(source, schema, tasks))
 
@@ -136,8 +126,6 @@ class ParquetFormat(FileFormat):
         from pyspark.sql.pandas.types import to_arrow_schema
         from pyspark.sql.types import IntegerType, LongType
 
-        from boatlift.connectors.files.formats.parquet_rows import ReadParquet
-
         made = nullable(schema)
         columns = to_arrow_schema(made, timezone="UTC")
         if self.positioned:
@@ -147,33 +135,24 @@ class ParquetFormat(FileFormat):
         return ReadParquet(source, columns, self.positioned, ordinals=tasks is not None, tasks=tasks), made
 
     def reader(self, spark: SparkSession, schema: StructType) -> ReadFiles:
+        from pyspark.sql import functions as F
+
         reader = spark.read.format("parquet").schema(nullable(schema))
 
-        def read(files: Sequence[tuple[Path, int]], ordinals: Sequence[int] = ()) -> DataFrame:
-            return with_ordinals(self._with_positions(loaded(reader, files), files), files, ordinals)
+        def read(files: Sequence[Span], *, ordinals: bool) -> DataFrame:
+            rows = loaded(reader, [each.path for each in files])
+            if self.positioned:
+                # The file's place in the step, in the upper bits, and the row's index in the file.
+                index = F.col("_metadata.row_index")
+                if any(each.place for each in files):
+                    index = by_file(spark, [(each.path, each.place) for each in files]) * (1 << PLACE_BITS) + index
+                rows = rows.select("*", index.alias("_position"))
+            return with_ordinals(rows, files, ordinals=ordinals)
 
         return read
 
-    def _with_positions(self, rows: DataFrame, files: Sequence[tuple[Path, int]]) -> DataFrame:
-        """Add `_position`: the file's place in the step, in the upper bits, and the row's index in the file."""
-        if not self.positioned:
-            return rows
-        from boatlift.connectors.files.formats.parquet_rows import PLACE_BITS
-
-        if not any(place for _, place in files):
-            return rows.selectExpr("*", "_metadata.row_index AS _position")
-        from pyspark.sql import functions as F
-
-        place = by_file(rows.sparkSession, files)
-        return rows.select("*", (place * (1 << PLACE_BITS) + F.col("_metadata.row_index")).alias("_position"))
-
     def explain(self, spark: SparkSession, path: Path, columns: Columns, schema: StructType) -> DataError | None:
         del spark, columns, schema
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        from boatlift.connectors.files.formats.parquet_rows import unreadable
-
         try:
             for _ in pq.ParquetFile(path).iter_batches():
                 pass
@@ -182,33 +161,24 @@ class ParquetFormat(FileFormat):
         return None
 
 
-def _divided(ranges: Sequence[PlacedRange], tasks: int) -> tuple[tuple[Span, ...], ...]:
+def _divided(ranges: Sequence[Span], tasks: int) -> tuple[tuple[Span, ...], ...]:
     """Divide row groups among tasks, in order, by their bytes."""
-    import pyarrow.parquet as pq
-
-    from boatlift.connectors.files.formats.parquet_rows import begins_of
-
     parts: list[tuple[Span, int]] = []
-    for path, taken, place, ordinal in ranges:
-        metadata = pq.read_metadata(path)
+    for each in ranges:
+        metadata = pq.read_metadata(each.path)
         begins = begins_of(metadata)
+        sizes = [metadata.row_group(number).total_byte_size for number in range(len(begins))]
         if begins != sorted(set(begins)):  # such a file is taken whole
-            size = sum(metadata.row_group(number).total_byte_size for number in range(len(begins)))
-            parts.append((Span(str(path), taken.path, 0, None, ordinal, place=place), size))
+            parts.append((each._replace(begin=0, end=None), sum(sizes)))
             continue
-        for number, begin in enumerate(begins):
-            if taken.begin <= begin < taken.end:
-                span = Span(str(path), taken.path, begin, begin + 1, ordinal, place=place)
-                parts.append((span, metadata.row_group(number).total_byte_size))
+        for begin, size in zip(begins, sizes, strict=True):
+            if each.begin <= begin and (each.end is None or begin < each.end):
+                parts.append((each._replace(begin=begin, end=begin + 1), size))
     return shared_out(parts, tasks)
 
 
 def schema_of_file(spark: SparkSession, path: Path) -> StructType:
-    """Return the schema of a Parquet file, as Spark infers it.
-
-    Raises:
-        DataError: `[BAD_HEADER]` as `columns_of_footer`.
-    """
+    """Return the schema of a Parquet file, as Spark infers it."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -216,24 +186,14 @@ def schema_of_file(spark: SparkSession, path: Path) -> StructType:
     if ParquetFormat(positioned=False).needs_tasks(path):
         return struct_of(", ".join(f"{quoted(name)} {kind}" for name, kind in columns))
     try:
-        return spark.read.parquet(spark_path(path)).schema
+        return spark.read.parquet(spark_path(str(path))).schema
     except (PySparkException, Py4JJavaError) as error:
         reason = str(error).splitlines()[0]
         raise DataError("BAD_HEADER", f"Spark cannot read {path} ({reason}); correct the file") from error
 
 
 def columns_of_footer(path: Path) -> Columns:
-    """Return the columns of a Parquet file, as Spark would read them.
-
-    Raises:
-        DataError: `[BAD_HEADER]` the file is not Parquet, or has a type that cannot be read.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    from boatlift.connectors.files.formats.parquet_rows import not_plain, unread_by_spark
-    from boatlift.connectors.files.formats.parquet_types import columns_in
-
+    """Return the columns of a Parquet file, as Spark would read them."""
     try:
         footer = pq.read_metadata(path)
     except (pa.ArrowException, OSError) as error:

@@ -1,4 +1,7 @@
-"""Files that are done growing: detects that a file was renamed, replaced or written to."""
+"""Proofs that what was taken of a file that grows is unchanged: of its first bytes, and of a file that is done.
+
+The proof of a prefix costs the same however many bytes were taken.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,19 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Any, NamedTuple
 
-from boatlift.connectors.files.follow.prefixes import Prefix, ends_as
+import xxhash
+
+from boatlift.connectors.files.ranges import end_of_range, folded
 from boatlift.errors import DataError
+
+BLOCK = 1 << 16
+"""The bytes of a block. Each block has a digest; the last one or two blocks of a prefix have one together."""
+
+_STRIDE = 1 << 16
 
 REMEMBERED = 10_000
 """The number of files that are remembered, each with some 500 bytes; a check after a change looks at each."""
@@ -19,6 +30,99 @@ _TICK = 2 * 10**9
 """The nanoseconds after which a change of a folder certainly gives it another time."""
 
 _KEEPS = "a file of tail= keeps its name, which no other file gets: undo that, and give new lines a new name"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The first bytes of a file.
+
+    Law: a prefix depends on the bytes alone, and not on the steps that took them.
+
+    Attributes:
+        end: The number of bytes.
+        blocks: The digest of the digests of all blocks before the rest.
+        rest: The digest of the rest: fewer than two blocks, and at least one if the prefix is so long.
+    """
+
+    end: int
+    blocks: str
+    rest: str
+
+    @classmethod
+    def of(cls, entry: Any) -> Prefix:
+        return cls(entry["end"], entry["blocks"], entry["rest"])
+
+    def named(self) -> dict[str, Any]:
+        return {"end": self.end, "blocks": self.blocks, "rest": self.rest}
+
+
+NOTHING = Prefix(0, "", xxhash.xxh3_128_hexdigest(b""))
+"""The empty prefix."""
+
+
+def lengthened(file: IO[bytes], before: Prefix, begin: int, end: int) -> tuple[Prefix, str] | None:
+    """Prove the last bytes of a prefix, and read on.
+
+    Args:
+        begin: Where the new bytes begin: at the end of the prefix, or behind it.
+
+    Returns:
+        The longer prefix, and the digest of the bytes from `begin` to `end`; None if the last bytes of `before` have
+        changed, or the file ends before `end`.
+    """
+    known, taken, rest = xxhash.xxh3_128(), xxhash.xxh3_128(), xxhash.xxh3_128()
+    blocks, place, last = before.blocks, _rest_begins(before.end), _rest_begins(end)
+    file.seek(place)
+    while place < end:
+        block = file.read(min(BLOCK, end - place))
+        if not block:
+            return None
+        known.update(block[: max(0, before.end - place)])
+        taken.update(block[max(0, begin - place) :])
+        if place < last:
+            blocks = folded(blocks, [xxhash.xxh3_128_hexdigest(block)])
+        else:
+            rest.update(block)
+        place += len(block)
+    if known.hexdigest() != before.rest:
+        return None
+    return Prefix(end, blocks, rest.hexdigest()), taken.hexdigest()
+
+
+def ends_as(file: IO[bytes], prefix: Prefix) -> bool:
+    """Return whether a file has the last one or two blocks of a prefix at their place."""
+    return lengthened(file, prefix, prefix.end, prefix.end) is not None
+
+
+def prefix_of(path: Path, end: int) -> Prefix | None:
+    """Read the first bytes of a file; None if it has fewer."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size < end:
+            return None
+        found = lengthened(file, NOTHING, 0, end)
+    return None if found is None else found[0]
+
+
+def end_of_lines(file: IO[bytes], begin: int, size: int, most: int | None) -> int:
+    """Return the end of the next lines of a file that have their line feed; `begin` if no line has.
+
+    Args:
+        most: The most bytes of all lines, unless the first line is longer; None: no bound.
+    """
+    upto = size
+    while upto > begin:
+        start = max(begin, upto - _STRIDE)
+        file.seek(start)
+        place = file.read(upto - start).rfind(b"\n")
+        if place >= 0:
+            return end_of_range(file, begin, size if most is None else most, start + place + 1)
+        upto = start
+    return begin
+
+
+def _rest_begins(end: int) -> int:
+    """Return where the last blocks begin, which have one digest together."""
+    return max(0, end // BLOCK - 1) * BLOCK
 
 
 class Stamp(NamedTuple):
@@ -51,10 +155,6 @@ class DoneFiles:
 
     A file system may give the inode of a removed file to a new file, so the last bytes are compared too. A check is
     cheap as long as no folder changes.
-
-    Args:
-        base: The folder that names are relative to.
-        clock: Returns the time in nanoseconds.
     """
 
     def __init__(self, base: Path, clock: Callable[[], int] = time.time_ns) -> None:
@@ -64,7 +164,6 @@ class DoneFiles:
         self._folders: dict[str, int | None] = {}  # when each had changed at the last look
 
     def add(self, name: str, stamp: Stamp, prefix: Prefix, *, has_rows: bool) -> None:
-        """Remember a file whose bytes were all taken."""
         self._files[name] = _Done(stamp, prefix, has_rows)
         self._names[stamp.identity] = name
         self._folders[_folder_of(name)] = None
@@ -76,15 +175,6 @@ class DoneFiles:
                 del self._folders[_folder_of(oldest)]
 
     def refuse_changed(self, others: Mapping[str, Stamp]) -> None:
-        """Raise if a file was renamed, replaced or written to.
-
-        Args:
-            others: The files that are not done.
-
-        Raises:
-            DataError: `[INPUT_ROTATED]`, `[INPUT_CHANGED]`.
-            OSError: a file cannot be read.
-        """
         for other, stamp in others.items():
             name = self._names.get(stamp.identity)
             # A file without rows proves nothing: many files begin with the same header.

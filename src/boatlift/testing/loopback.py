@@ -1,15 +1,21 @@
-"""Ports of loopback for servers that are killed and started again on the same port (Linux)."""
+"""Servers on loopback that are killed and started again: ports that they keep, and the wait for them (Linux)."""
 
 from __future__ import annotations
 
 import random
 import socket
+import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from boatlift.errors import UnavailableError
+
+_T = TypeVar("_T")
+
+TIMEOUT = 120.0
+"""Seconds after which a missing event is an error; a busy machine starts a JVM in ten, a broker in twenty."""
 
 _LOWEST = 10_000
 _HIGHEST = 65_535
@@ -49,10 +55,19 @@ class ReservedPort:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
+
+
+def wait_for(condition: Callable[[], _T | None], what: str, *, of_broker: bool = False) -> _T:
+    """Return the first value of a condition that is not None; raise if none comes in time."""
+    deadline = time.monotonic() + TIMEOUT
+    while (found := condition()) is None:
+        if time.monotonic() > deadline:
+            late = f"{what} did not come within {TIMEOUT:.0f} s: run again on a machine that is less busy"
+            raise UnavailableError("BROKER_FAILED" if of_broker else "STEP_FAILED", late)
+        time.sleep(0.02)
+    return found
 
 
 def _candidates() -> range:

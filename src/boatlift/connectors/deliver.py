@@ -1,0 +1,438 @@
+"""At-least-once sinks: a function of the user's, requests over HTTP, the standard output.
+
+The external system remembers no steps, so the log alone records what was delivered. `commit` delivers the rows of a
+step in tasks. A process that dies after the delivery and before the log's record of it delivers the step once more.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import socket
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+import xxhash
+
+from boatlift.connectors.kit import SinkBase, checked_options, read_pieces, whole_number
+from boatlift.connectors.kit.step_rows import ordered_part
+from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.contracts import Delivery, Json, Outcome, SinkCapabilities, SinkContext, Staged
+from boatlift.errors import FLOW_AND_STORE, InvalidError, UnavailableError, from_text, to_text
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import urllib3
+
+_TYPES = {"json": "application/json", "lines": "application/x-ndjson"}
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+
+LONGEST_REST = 30
+"""The most seconds between two attempts, whatever `Retry-After` says: a waiting task delays the end of a run."""
+
+_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Answers after which the same request may succeed later."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepPart:
+    """The rows of a step, or of one of its parts.
+
+    A step that is delivered again has the same parts, with the same rows in the same order, as long as the number of
+    parts stays.
+
+    Attributes:
+        key: The part's unique name: `DATAFLOW/STORE/SINK/STEP/PART`.
+        rows: The rows: the user's columns, then `_weight` if rows are changes.
+        texts: A JSON object for each row.
+    """
+
+    sink: str
+    key: str
+    step: int
+    part: int
+    rows: pa.Table
+    texts: pa.ChunkedArray
+
+
+Deliver = Callable[[StepPart], None]
+"""Sends the rows of a part to the external system, and returns once that has them. It runs in a task, and is pickled.
+
+It raises `[SINK_FAILED]` if the external system lacks some rows, and a retry may help; `[SINK_REFUSED]` if the external
+system will never accept them.
+"""
+
+
+class DeliveringSink(SinkBase):
+    """Delivers the rows of each step, at least once, in the order of steps.
+
+    Args:
+        about: Kind, place and options, as `describe` returns them.
+        parts: The number of parts of a step, which are delivered at the same time, each in a task of its own.
+    """
+
+    delivery = Delivery.AT_LEAST_ONCE
+    capabilities = SinkCapabilities(runs_jobs=True)
+
+    def __init__(
+        self, deliver: Deliver, about: Json, parts: int, functions: tuple[Callable[..., object], ...] = ()
+    ) -> None:
+        self._deliver, self._about, self._parts, self.functions = deliver, about, parts, functions
+
+    def describe(self) -> Json:
+        return self._about
+
+    def open(self, context: SinkContext) -> None:
+        self._context = context
+
+    def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
+        from boatlift.connectors.kit.tasks import run_in_tasks, session_of_process
+
+        context = self._opened
+        if rows:
+            work = _PartTask(self._deliver, context, step, rows, tuple(staged), self._parts)
+            try:
+                spark = session_of_process()
+                if spark is not None:
+                    results = run_in_tasks(spark, self._parts, work, f"sink {context.sink}")
+                else:
+                    results = [work(number) for number in range(self._parts)]
+                for result in filter(None, results):
+                    raise from_text(result.decode())
+            except UnavailableError as error:
+                if error.condition == "SINK_REFUSED":
+                    error.remedy = f"boatlift run {FLOW_AND_STORE} --skip {context.sink}:{step} leaves the step out"
+                raise
+        return Outcome.APPENDED
+
+
+@dataclass(frozen=True, slots=True)
+class _PartTask:
+    """Delivers the part with the given number; returns the text of the error if that is refused, otherwise nothing.
+
+    A refusal by the external system is a result and not a failure of the task: the host decides about a retry, and
+    Spark would retry a failed task at once.
+    """
+
+    deliver: Deliver
+    context: SinkContext
+    step: int
+    rows: int
+    staged: tuple[Staged, ...]
+    parts: int
+
+    def __call__(self, number: int) -> bytes:
+        owner = self.context
+        rows, texts = ordered_part(read_pieces(self.rows, self.staged), number, self.parts)
+        if rows.num_rows:
+            key = f"{owner.dataflow}/{owner.store}/{owner.sink}/{self.step}/{number}"
+            try:
+                self.deliver(StepPart(owner.sink, key, self.step, number, rows, texts))
+            except UnavailableError as error:
+                return to_text(error).encode()
+        return b""
+
+
+@checked_options("bl.foreach")
+def foreach(function: Callable[..., object], *, parts: int = 1) -> DeliveringSink:
+    """Return a sink that calls a function with the rows of each step, at least once.
+
+    Tasks call the function, with steps in order. Only the step under way may come again after a failure, with the same
+    rows in the same order: so a function with effects that are idempotent by the step's number is exact. A task of a
+    killed process may end late, after the next process has delivered later steps: a function that overwrites must
+    compare the number of the step. A step without rows makes no call. An error of the function counts as a failure of
+    the external system: the step is retried a few times, then the dataflow stops.
+
+    Args:
+        function: Takes the rows, a `pyarrow.Table`, and the step's number: `function(rows, step)`; with several parts
+            also the part's number: `function(rows, step, part)`. If rows are changes, `_weight` is −1 or +1.
+        parts: The number of parts of a step, which are delivered at the same time, each by a call of its own.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+
+    Examples:
+        >>> flights.sink("seen", bl.foreach(lambda rows, step: print(step, rows.num_rows)))
+    """
+    wanted = ("rows", "step") if whole_number("parts", parts) == 1 else ("rows", "step", "part")
+    if not callable(function):
+        raise InvalidError("BAD_OPTION", f"function is {function!r}: give a function of ({', '.join(wanted)})")
+    name = str(getattr(function, "__qualname__", type(function).__qualname__))
+    try:
+        signature(function).bind(*wanted)
+    except TypeError as error:
+        calls = f"bl.foreach calls its function with ({', '.join(wanted)})"
+        raise InvalidError("BAD_OPTION", f"{calls}, and {name} does not take these: {error}") from None
+    except ValueError:  # a function in C has no signature
+        pass
+    about = {"kind": "foreach", "function": name, "parts": parts}
+    return DeliveringSink(_Call(function, name, with_part=parts > 1), about, parts, (function,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """Calls a function of the user's for a part."""
+
+    function: Callable[..., Any]
+    name: str
+    with_part: bool
+
+    def __call__(self, part: StepPart) -> None:
+        numbers = (part.step, part.part) if self.with_part else (part.step,)
+        try:
+            self.function(part.rows, *numbers)
+        except Exception as error:
+            text = " ".join(str(error).split())
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise UnavailableError(
+                "SINK_FAILED",
+                f"{self.name} raised at step {part.step} of sink {part.sink}: {type(error).__name__}: {text} "
+                f"({at.filename}, line {at.lineno}); mend that and run again, or leave the step out with --skip "
+                f"{part.sink}:{part.step}",
+            ) from error
+
+
+@checked_options("bl.stdout")
+def stdout(*, rows: int = 20) -> StdoutSink:
+    """Return a sink that prints the rows of each step, as JSON, at least once.
+
+    Bytes are printed as text if they are UTF-8, else as `base64:…`.
+
+    The rows appear on the standard output of the process that runs the dataflow, also on a cluster. In a stream of
+    changes, a new row has `+` before it, and a retracted row `-`.
+
+    Args:
+        rows: The most rows to print of a step; of further rows, the number is printed.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`.
+
+    Example:
+        >>> numbers = bl.Dataflow("numbers").source("n", bl.generator({"n": "id"}, rows_per_step=2, steps=1))
+        >>> numbers.sink("shown", bl.stdout())
+    """
+    return StdoutSink(whole_number("rows", rows))
+
+
+class StdoutSink(SinkBase):
+    """Prints the rows of each step in the process that commits it."""
+
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+
+    def describe(self) -> Json:
+        return {"kind": "stdout", "rows": self._most}
+
+    def open(self, context: SinkContext) -> None:
+        from boatlift.connectors.kit.tasks import session_of_process
+
+        self._context = context
+        spark = session_of_process()
+        if spark is not None and not str(spark.sparkContext.master).startswith("local"):
+            where = f"host {socket.gethostname()}, by the process that runs {context.dataflow}"
+            sys.stderr.write(f"boatlift: {context.sink} prints its rows here, on {where}\n")
+
+    def commit(self, step: int, rows: int, _digest: str, staged: Sequence[Staged]) -> Outcome:
+        from boatlift.connectors.kit.arrow_text import json_objects
+
+        if rows:
+            table, _ = ordered_part(read_pieces(rows, staged), 0, 1)
+            shown = table.slice(0, self._most).combine_chunks()
+            weights = shown.column(WEIGHT).to_pylist() if WEIGHT in shown.schema.names else None
+            signs = [""] * shown.num_rows if weights is None else ["+ " if weight > 0 else "- " for weight in weights]
+            names = [name for name in shown.schema.names if name != WEIGHT]
+            batch = shown.select(names).to_batches()[0]
+            texts = json_objects(batch.schema.names, [_readable(each) for each in batch.columns]).to_pylist()
+            lines = [f"{self._opened.sink} {step}: {sign}{text}" for sign, text in zip(signs, texts, strict=True)]
+            if rows > len(lines):
+                lines.append(f"{self._opened.sink} {step}: and {rows - len(lines):,} more rows")
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()
+        return Outcome.APPENDED
+
+
+def _readable(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    def text(value: bytes) -> str:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return f"base64:{base64.b64encode(value).decode()}"
+
+    if not (pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type)):
+        return column
+    return pa.array([None if value is None else text(value) for value in column.to_pylist()], pa.string())
+
+
+@checked_options("bl.http_post")
+def http_post(
+    url: str,
+    *,
+    format: Literal["json", "lines"] = "json",  # noqa: A002
+    headers: Mapping[str, str] | None = None,
+    rows_per_request: int = 1000,
+    parts: int = 1,
+    timeout: float = 30.0,
+    tries: int = 5,
+) -> DeliveringSink:
+    """Return a sink that posts the rows of each step to a URL, at least once.
+
+    Each request has the header `Idempotency-Key`, with dataflow, store, sink, step, part, request and content. A step
+    that is delivered again has the same requests with the same keys, as long as `format`, `rows_per_request` and
+    `parts` stay. So delivery is exactly once if the receiver ignores keys that it knows. A task of a killed process may
+    post late, after the next process has posted later steps: a receiver that overwrites must compare the number of the
+    step.
+
+    An answer 2xx is success. After 408, 425, 429, 500, 502, 503, 504, a timeout or a failed connection, a request is
+    retried with exponential backoff, or as `Retry-After` says, up to half a minute. Any other answer is a refusal: the
+    dataflow stops, and nothing is lost.
+
+    Args:
+        url: `http://…` or `https://…`.
+        format: `json`: a body is an array of objects, one a row. `lines`: one object a line.
+        headers: Further headers, such as `Authorization`; they are kept in memory only.
+        rows_per_request: The most rows of a request.
+        parts: The number of requests of a step at the same time, each in a task of its own.
+        timeout: Seconds to wait for a connection, and for an answer.
+        tries: The attempts at a request before the sink counts as failed. The host then delivers the step again, a few
+            times, with backoff.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`.
+
+    Examples:
+        >>> flights.sink("posted", bl.http_post("http://127.0.0.1:8080/flights"))
+    """
+    try:
+        import urllib3
+    except ImportError:
+        raise InvalidError(
+            "MISSING_EXTRA", "bl.http_post needs urllib3: pip install 'boatlift[http]', on driver and executors"
+        ) from None
+    place = urlsplit(str(url))
+    try:
+        urllib3.util.parse_url(str(url))
+        is_place = place.scheme in ("http", "https") and bool(place.hostname) and place.port != 0
+    except ValueError:  # the error names the whole URL
+        is_place = False
+    if not is_place:
+        shown = place._replace(query="", fragment="").geturl()
+        raise InvalidError("BAD_OPTION", f"url is {shown!r}: give http://HOST/… or https://HOST/…")
+    if place.username is not None or place.password is not None:
+        raise InvalidError("BAD_OPTION", "the url holds a password: give it in headers, as Authorization")
+    if format not in _TYPES:
+        raise InvalidError("BAD_OPTION", f"format is {format!r}: choose 'json' or 'lines'")
+    for name, number in (("rows_per_request", rows_per_request), ("parts", parts), ("tries", tries)):
+        whole_number(name, number)
+    if not _is_seconds(timeout):
+        raise InvalidError("BAD_OPTION", f"timeout is {timeout!r}: give seconds, more than 0")
+    for name, value in (headers or {}).items():
+        if not _is_header(name, value):
+            raise InvalidError("BAD_OPTION", f"header {name!r} has characters that HTTP does not carry: encode them")
+    own = [name for name in headers or {} if name.lower() in ("idempotency-key", "content-type")]
+    if own:
+        raise InvalidError("BAD_OPTION", f"header {own[0]} is the sink's own: leave it out")
+    shown = place._replace(query="", fragment="").geturl()
+    about = {
+        "kind": "http_post",
+        "url": shown,
+        "format": format,
+        "rows_per_request": rows_per_request,
+        "parts": parts,
+        "exactly_once_if": "the receiver ignores an Idempotency-Key that it knows",
+    }
+    post = _Post(url, shown, format == "lines", dict(headers or {}), rows_per_request, timeout, tries)
+    return DeliveringSink(post, about, parts)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Post:
+    """Posts the rows of a part, one request after the other."""
+
+    url: str
+    shown: str
+    lines: bool
+    headers: dict[str, str]
+    rows: int
+    timeout: float
+    tries: int
+
+    def __call__(self, part: StepPart) -> None:
+        import urllib3
+
+        with urllib3.PoolManager(1) as pool:
+            for number, begin in enumerate(range(0, len(part.texts), self.rows)):
+                texts = part.texts.slice(begin, self.rows).to_pylist()
+                body = ("\n".join(texts) + "\n" if self.lines else "[" + ",\n".join(texts) + "]").encode()
+                self._post(pool, f"{part.key}/{number}/{xxhash.xxh3_64_hexdigest(body)}", body)
+
+    def _post(self, pool: urllib3.PoolManager, key: str, body: bytes) -> None:
+        """Post a body until it is accepted.
+
+        The key has the number of the request, because two requests may have equal rows. It also has a hash of the
+        content: after a change of options, the receiver does not confuse new rows with known ones.
+        """
+        import urllib3
+
+        kind = _TYPES["lines" if self.lines else "json"]
+        again = urllib3.Retry(
+            self.tries - 1,
+            redirect=False,
+            allowed_methods=None,
+            status_forcelist=_PASSING,
+            backoff_factor=0.2,
+            backoff_max=LONGEST_REST,
+            retry_after_max=LONGEST_REST,
+            raise_on_status=False,
+        )
+        try:
+            answer = pool.request(
+                "POST",
+                self.url,
+                body=body,
+                headers={**self.headers, "Content-Type": kind, "Idempotency-Key": key},
+                timeout=self.timeout,
+                retries=again,
+                redirect=False,
+            )
+        except urllib3.exceptions.HTTPError as error:
+            cause = getattr(error, "reason", None) or error  # the error itself names the whole URL, secrets included
+            raise UnavailableError(
+                "SINK_FAILED",
+                f"{self.shown} did not answer request {key}: {_one_line(str(cause))}; the step is delivered again",
+            ) from None
+        if 200 <= answer.status < 300:
+            return
+        text = _one_line(answer.data.decode(errors="replace"))
+        said = f"{self.shown} answered {answer.status} to request {key}{text and f': {text}'}"
+        if answer.status in _PASSING:
+            raise UnavailableError("SINK_FAILED", f"{said}; the step is delivered again")
+        raise UnavailableError("SINK_REFUSED", f"{said}; correct the receiver, or the options, and run again")
+
+
+def _is_header(name: object, value: object) -> bool:
+    return (
+        isinstance(name, str)
+        and isinstance(value, str)
+        and _HEADER.fullmatch(name) is not None
+        and _VALUE.fullmatch(value) is not None
+    )
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:300]
+
+
+def _is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and 0 < value < float("inf")
