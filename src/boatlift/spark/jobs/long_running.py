@@ -136,7 +136,7 @@ LONG_RUNNING_BYTES = 1 << 18
 STEPS_BEFORE = 8
 """A long-running job begins after this number of small steps in quick succession."""
 
-QUICK_SECONDS = 1.0
+QUICK_SECONDS = 5.0
 """Steps at a larger distance are not in quick succession."""
 
 SLOW_SECONDS, BAD_STEPS = 0.25, 3

@@ -24,7 +24,7 @@ from boatlift.storage.records.payloads import StepClock
 WIDTH = 64
 """The number of rows in a batch between the two tasks."""
 
-IDLE_TIMEOUT = 10.0
+IDLE_TIMEOUT = 30.0
 """A long-running job ends after this number of seconds without a step."""
 
 MakeFrame: TypeAlias = Callable[[FrameOfTask, LastStage], DataFrame]
