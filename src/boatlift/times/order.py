@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from boatlift.times.frontier import Frontier
-from boatlift.times.sequence import Sequence, SequenceTime
+from boatlift.times.domains import Sequence, SequenceTime
+from boatlift.times.frontiers import Frontier
 
 
 class ArrivalOrder:
@@ -20,7 +20,6 @@ class ArrivalOrder:
     Only the frontier of the dropped part is known: any smaller prefix counts as empty, and any event as its last.
 
     Attributes:
-        domain: The domain of the times.
         start: The first event that is not dropped.
     """
 
