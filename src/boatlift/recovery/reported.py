@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery.graph import Kind, RecoveryGraph, Vertex
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.times import (
     AnyFrontier,
@@ -39,22 +39,6 @@ class Reported:
         stable: The stable frontier, whose times no failure can undo.
         floor: The bound of garbage collection; None for no bound.
     """
-
-    __slots__ = (
-        "_vertex",
-        "checkpoints",
-        "collected",
-        "completed",
-        "determinants",
-        "durable_ends",
-        "ends",
-        "floor",
-        "held",
-        "in_flight",
-        "logged",
-        "order",
-        "stable",
-    )
 
     def __init__(self, vertex: Vertex, order: ArrivalOrder | None) -> None:
         nothing = frontier_of(vertex.domain)
@@ -126,8 +110,7 @@ class Reported:
         """Add a checkpoint; return whether an answer may depend on it."""
         if frontier <= self.checkpoints[0] or frontier in self.checkpoints:
             return False
-        at = sum(f <= frontier for f in self.checkpoints)
-        self.checkpoints.insert(at, frontier)
+        self.checkpoints.insert(sum(f <= frontier for f in self.checkpoints), frontier)
         return True
 
     def forget(self) -> None:
@@ -177,11 +160,9 @@ class Reported:
             held.cut(restored)
 
     def known(self, graph: RecoveryGraph) -> Knowledge:
-        """Return the knowledge for the solver."""
-        inputs: tuple[Edge, ...] = graph.inputs[self._vertex.name]
         return Knowledge(
             vertex=self._vertex,
-            inputs=inputs,
+            inputs=graph.inputs[self._vertex.name],
             outputs=graph.outputs[self._vertex.name],
             checkpoints=self.checkpoints,
             collected=self.collected,

@@ -10,11 +10,10 @@ from operator import and_
 from typing import NamedTuple
 
 from boatlift.errors import DataError
-from boatlift.recovery.available import Available
+from boatlift.recovery.available import Available, Xi
 from boatlift.recovery.constraints import Why, clear_of, first_broken, in_words, limit_of, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
-from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, all_times
 
 
@@ -45,8 +44,6 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
     shrink.
 
     Args:
-        graph: Processors and edges.
-        knowledge: Processor to knowledge.
         failed: The processors that have failed; the others also have ⊤.
 
     Raises:
@@ -55,7 +52,8 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
     """
     solving = Solving(graph, dict(knowledge), failed)
     solving.run()
-    return solving.assignment()
+    kept = {name: solving.kept(edge) for name, edge in graph.edges.items()}
+    return Assignment(solving.f, solving.fixed, solving.f_n, kept, _Reasons(solving))
 
 
 class _Reasons(Mapping[str, "Why | None"]):
@@ -105,11 +103,6 @@ class Solving:
                     unsettled |= self._settle(p)
             along = not along
 
-    def assignment(self) -> Assignment:
-        """Return the fixed point."""
-        kept = {name: self.kept(edge) for name, edge in self.graph.edges.items()}
-        return Assignment(self.f, self.fixed, self.f_n, kept, _Reasons(self))
-
     def _settle(self, p: str) -> set[str]:
         """Shrink one processor to the values that its neighbours allow; return the affected neighbours."""
         known = self.knowledge[p]
@@ -119,12 +112,10 @@ class Solving:
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def on_inputs(self, p: str) -> AnyFrontier:
-        """Return the times that are fixed and notified on all inputs of a processor."""
         known = self.knowledge[p]
         return self._on_all_inputs(known, self.fixed) & self._on_all_inputs(known, self.fixed_n)
 
     def renew(self, p: str, known: Knowledge) -> None:
-        """Replace the knowledge of a processor."""
         self.knowledge[p] = known
         self.available[p] = known.available(self.survivors)
 
