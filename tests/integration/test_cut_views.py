@@ -18,7 +18,7 @@ from boatlift.dataflow import plan
 from boatlift.runtime.host.admission import check_store
 from boatlift.runtime.inspect.opening import log_at
 from boatlift.runtime.inspect.source_steps import is_of_a_query
-from boatlift.storage.records.division import units_in
+from boatlift.storage.records.records import units_in
 from support.rows.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import FencedError, InternalError, UnavailableError
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -19,7 +19,7 @@ from boatlift.storage.records.records import Record
 from support.worlds.facts import CLAIM, gave, made, stable
 
 
-class Gate(RealFileSystem):
+class Gate(FileSystem):
     """A real file system on which the log's links wait until they are let through, and may fail."""
 
     def __init__(self) -> None:

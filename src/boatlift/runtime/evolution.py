@@ -23,8 +23,8 @@ from boatlift.dataflow import Timing
 from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
-from boatlift.storage.records.division import UnitRecord, edges_of, units_in
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import UnitRecord, edges_of, units_in
 
 
 def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> None:

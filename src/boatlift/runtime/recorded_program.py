@@ -14,7 +14,7 @@ from boatlift.errors import RESTORE, DataError, InternalError, InvalidError
 from boatlift.recovery import Kind
 from boatlift.runtime.graph import RecoveryNode, edge_name, program_from
 from boatlift.runtime.machine import Program
-from boatlift.storage.records.division import UnitRecord, units_in
+from boatlift.storage.records.records import UnitRecord, units_in
 
 _POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in get_args(Policy)}
 

@@ -104,7 +104,7 @@ class SimulatedDriver:
     @property
     def idle(self) -> bool:
         """True if no act is outstanding."""
-        return not (self.outstanding or self._commit.waits or self._finishes)
+        return not (self.outstanding or self._commit.waiting or self._finishes)
 
     def act(self) -> None:
         """Do any one of the outstanding acts; the log writes in the order of submission.
@@ -183,7 +183,7 @@ class SimulatedDriver:
 
     def _choice(self) -> int | None:
         """Return the index of the next act; after the last one: the log writes; None: no act is left."""
-        count = len(self.outstanding) + self._commit.waits
+        count = len(self.outstanding) + bool(self._commit.waiting)
         if not count:
             return None
         if self._acts_since_failure < self.settings.late:

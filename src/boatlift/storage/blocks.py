@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import xxhash
 
@@ -48,15 +49,11 @@ class BlockTable:
         magic, block, mark_rows, *counts = _HEAD.unpack_from(content)
         if magic != _MAGIC or block != BLOCK_BYTES or _HEAD.size + _WORD * sum(counts) > len(content):
             raise ValueError("the tail has no table of checksums")
-        parts, begin = [], _HEAD.size
-        for count in counts:
-            parts.append(content[begin : begin + _WORD * count])
-            begin += _WORD * count
-        sums, starts, marks = parts
+        ends = accumulate((_WORD * count for count in counts), initial=_HEAD.size)
+        sums, starts, marks = (content[begin:end] for begin, end in pairwise(ends))
         return cls(sums, starts, marks, mark_rows)
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return len(self.sums) // _WORD
 
     def proves(self, number: int, block: bytes | memoryview) -> bool:

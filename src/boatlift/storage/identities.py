@@ -33,12 +33,7 @@ STORE_ID_BYTES = 16
 class Identities:
     """The identity objects of one store, and the marks of clean shutdowns, which have the same form.
 
-    Args:
-        store: The store.
-        dataflow: The dataflow that the store must belong to; empty takes the store's own.
-
     Attributes:
-        dataflow: The dataflow's name; empty until it is read from the store.
         store_id: The id of the store and its copies; empty before the first claim.
     """
 
@@ -94,7 +89,7 @@ STOPS = "stopped/"
 
 
 def mark_of(number: int) -> str:
-    """Return the name of the mark of a clean shutdown."""
+    """Return the name of the mark of a clean shutdown that is recorded in an object."""
     return f"{STOPS}{number:012}"
 
 

@@ -59,22 +59,15 @@ class InputLog:
         * `replace` removes only freed rows, and only once their compacted segment is durable.
         * The files of the last `files_up_to` are kept until the next call.
 
-    Args:
-        store: The store.
         store_id: The id of the store: an object of another store is refused.
-        source: The source's name.
         keeps_all: Whether freed rows, or their compacted segments, are kept because a batch reads them again.
 
     Attributes:
         last: The number of the newest object; 0 for none.
         waiting: The bytes of all objects that are not freed.
         keeps_rows: Whether later owners read the appended rows.
-        begun: Whether rows can be appended, and keys looked up.
         claims: The numbers of all claims, as the newest claim or key checkpoint lists them.
         compacted: The compacted segments that replace the oldest objects, in order and without gaps.
-        compacted_parts: The parts of these segments.
-        key_packs: The packs.
-        keys: The remembered keys.
     """
 
     keeps_rows = begun = True
@@ -100,10 +93,7 @@ class InputLog:
         self.keys = RememberedKeys()
 
     def load(self, freed: int = 0) -> None:
-        """Read the log.
-
-        Args:
-            freed: The number up to which no recovery needs rows, as far as the caller knows.
+        """Read the log. As far as the caller knows, no recovery needs rows up to the number `freed`.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
@@ -136,10 +126,10 @@ class InputLog:
             for number in range(deleted + 1, self.last + 1):
                 if number not in numbers:
                     raise DataError("MISSING_OBJECT", f"{self._name(number)} is not there: {RESTORE}")
-                self._take(number)
+                content = self._store.read(self._name(number))
+                self._apply(self._checked(content, number), content)
 
     def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        """Return the objects with rows after a number, in order."""
         with self._changing:
             return [(number, part) for number, part in self._parts.items() if number > after]
 
@@ -158,7 +148,6 @@ class InputLog:
             raise
 
     def is_freed(self, number: int) -> bool:
-        """Return whether no recovery needs the rows of an object."""
         with self._changing:
             return number <= self._freed
 
@@ -200,7 +189,7 @@ class InputLog:
             return LogSpan(kept[-1].last + 1 if kept else 1, self.compacted[len(kept) :], numbers)
 
     def numbers_within(self, first: int, last: int) -> list[int]:
-        """Return the numbers of the objects with rows in a range, both ends included."""
+        """Return the numbers of the objects with rows from `first` to `last`."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
@@ -272,11 +261,7 @@ class InputLog:
         raise FencedError("FENCED", f"other processes keep taking over the pushes to {self.source}: stop this process")
 
     def append(self, pushes: Sequence[Push], rows: bytes) -> int:
-        """Make pushes durable, all or none; return the number of their object.
-
-        Args:
-            pushes: The pushes, whose `number` is set here.
-            rows: All their rows, in order, as an Arrow stream.
+        """Make pushes and all their rows durable, or none, and set their `number`; return the number of their object.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -329,7 +314,6 @@ class InputLog:
         """Free rows up to a number, and delete objects that no owner needs.
 
         Args:
-            number: The number of an object.
             remember: Keys older than this (milliseconds since 1970) may be forgotten.
         """
         with self._changing:
@@ -426,11 +410,6 @@ class InputLog:
             self._present.add(written.number)
             self._apply(written, content)
 
-    def _take(self, number: int) -> None:
-        name = self._name(number)
-        content = self._store.read(name)
-        self._apply(self._checked(decode_input(content, name), number), content)
-
     def _apply(self, found: InputObject, content: bytes) -> None:
         if found.kind == ROWS:
             self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
@@ -447,9 +426,10 @@ class InputLog:
             self.keys.add(found.pushes)
 
     def _read(self, number: int) -> InputObject:
-        return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)
+        return self._checked(self._store.read(self._name(number)), number)
 
-    def _checked(self, found: InputObject, number: int) -> InputObject:
+    def _checked(self, content: bytes, number: int) -> InputObject:
+        found = decode_input(content, self._name(number))
         if (found.store, found.source, found.number) != (self.store_id, self.source, number):
             raise DataError(
                 "CORRUPT",

@@ -31,8 +31,6 @@ class InputPart:
 
     Attributes:
         base: Number of rows pushed before its first since the log began.
-        rows: Number of rows.
-        size: Bytes.
         checksum: The object's checksum, 16 bytes.
     """
 
@@ -85,7 +83,6 @@ class LogSpan:
 
     @property
     def last(self) -> int:
-        """The number of the last object."""
         return self.numbers[-1]
 
 
@@ -100,17 +97,10 @@ class CompactedParts:
         self._present: set[str] = set()
 
     def look(self) -> None:
-        """List the existing parts."""
         self._present = {*self._store.list(f"{COMPACTED}{self._source}/")}
 
     def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> CompactedPart:
         """Make a part durable.
-
-        Args:
-            token: The owner.
-            last: The last number of the segment's span.
-            place: The number of the part, from 0.
-            rows, stream: Number of rows, and the rows as an Arrow stream.
 
         Raises:
             UnavailableError: `[STORE_FAILED]`.

@@ -53,16 +53,13 @@ class RememberedKeys:
 
     @property
     def pushes(self) -> tuple[Push, ...]:
-        """The pushes that are not packed."""
         return tuple(self._pushes.values())
 
     @property
     def unpacked(self) -> int:
-        """Number of pushes that are not packed."""
         return len(self._pushes)
 
     def add(self, pushes: Iterable[Push]) -> None:
-        """Add pushes."""
         self._pushes.update((push.key, push) for push in pushes if push.key)
 
     def find(self, key: str) -> Push | None:
@@ -94,11 +91,6 @@ class RememberedKeys:
 
     def packed_up_to(self, number: int, packs: KeyPacks, token: int, key_checkpoint: int) -> RememberedKeys:
         """Return the same keys, with those recorded up to a number in a new pack if they are many.
-
-        Args:
-            number: The number.
-            packs: Writes the pack.
-            token, key_checkpoint: See `KeyPacks.write`.
 
         Raises:
             UnavailableError: `[STORE_FAILED]`.
@@ -145,6 +137,7 @@ class _Pack:
         return None
 
     def check(self) -> None:
+        """Read every block."""
         if sum(len(self._read(block)) for block in range(len(self._ends))) != self._packed.keys:
             raise self._corrupt()
 
@@ -180,11 +173,6 @@ class KeyPacks:
 
     def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
         """Make a pack durable.
-
-        Args:
-            token: The owner.
-            key_checkpoint: The number of the key checkpoint that will name it.
-            pushes: The pushes, with distinct keys.
 
         Raises:
             UnavailableError: `[STORE_FAILED]`.

@@ -28,10 +28,6 @@ class UnloggedInput:
         * Keys of pushes that a cursor has taken remain known; those after this owner's first cursor do not.
         * `parts` after a cursor returns all objects appended since, also if it returned them before.
 
-    Args:
-        log: The log of the keys.
-        folder: The owner's scratch folder.
-
     Attributes:
         source, last, waiting, keeps_rows: As in `InputLog`.
         begun: Whether `begin` was called, which precedes each `append` and `find`.
@@ -131,7 +127,7 @@ class UnloggedInput:
 
     @property
     def keys(self) -> RememberedKeys:
-        """The remembered keys, including those that may become void."""
+        """Include those that may become void."""
         return self._log.keys
 
     def remember(self, since: int, *, full: bool = False) -> None:

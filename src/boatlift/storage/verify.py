@@ -165,7 +165,6 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
     """Read every object of all input logs of a store; yield each fault.
 
     Args:
-        store, store_id: The store.
         taken: Source to the number of the newest object that a recorded step reads.
     """
     names = [*store.list(INPUT)]

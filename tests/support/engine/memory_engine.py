@@ -27,9 +27,8 @@ from boatlift.runtime.engine import Beginning, Skips, StepResult
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.runtime.recorded_program import division_of
 from boatlift.spark.jobs.jobs import ScratchFiles
-from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import RunRef
+from boatlift.storage.records.records import UNITS, RunRef
 from support.any_connector import ANY
 from support.worlds.facts import payload_with, run_of
 

@@ -29,7 +29,7 @@ from boatlift.dataflow.period import seconds_in
 from boatlift.dataflow.policies import Batch
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
-from boatlift.storage.filesystem import FileSystem, RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +105,7 @@ class ParquetSink(SinkBase):
         self._path = path
         self._places = (f"folder {realpath(path)}",)
         self._compression = compression
-        self._files = filesystem or RealFileSystem()
+        self._files = filesystem or FileSystem()
         self._gathers = gathers
         self._held = -1
         self._failed: str | None = None

@@ -17,9 +17,8 @@ from boatlift.runtime.host.ownership import refuse_running_owner
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Admitted, Record
+from boatlift.storage.records.records import Admitted, Record, units_in
 
 
 def check_owner(path: Path) -> None:

@@ -27,8 +27,8 @@ from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.runtime.recorded_program import division_of
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import UNITS
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 

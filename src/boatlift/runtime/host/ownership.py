@@ -65,7 +65,7 @@ def refuse_running_owner(log: Log) -> None:
     Raises:
         InvalidError: `[STORE_IN_USE]`.
     """
-    owner = log.last_claim()
+    owner = log.claim_of(log.owner)
     if owner is None or log.history.stopped or life_of(owner, log.store_id, log.owner) is not Life.RUNNING:
         return
     since = datetime.fromtimestamp(owner.at / 1000, UTC)
@@ -143,7 +143,7 @@ class Ownership:
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""
-        before = self.log.previous_claim()
+        before = self.log.claim_of(self.log.predecessor)
         if before is None or self.log.history.resumed:
             return
         whom = f"process {before.pid} on {before.host}"

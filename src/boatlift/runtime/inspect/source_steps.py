@@ -14,8 +14,8 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.inspect.opening import store_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import units_in
 
 
 class SourceStep(msgspec.Struct, frozen=True):

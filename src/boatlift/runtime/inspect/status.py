@@ -166,7 +166,7 @@ def status_of(
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
     recovery = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
-    owner = log.last_claim()
+    owner = log.claim_of(log.owner)
     return DataflowStatus(
         dataflow=log.dataflow,
         store=log.store_id,

@@ -47,8 +47,6 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
     """The identity and place of an object of the log, recorded in the object itself.
 
     Attributes:
-        dataflow: The dataflow's name.
-        number: The object's number, as in its name.
         token: The number of the owner's claim; in a claim its own number.
         predecessor: The token of the owner before that one; 0 for none.
         previous: The checksum of the object before this one; empty for the first.
@@ -69,8 +67,6 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     """The content of an identity object: the store's dataflow, the object's role, and the store's id.
 
     Attributes:
-        dataflow: The dataflow's name.
-        role: The name of this object.
         store: The store's id: 32 hex digits, drawn when the store was made, and the same in its copies.
     """
 
@@ -84,7 +80,6 @@ class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
     Attributes:
         key: The client's idempotency key; empty for none.
-        rows: Number of rows.
         digest: The digest of the rows: the same key with other rows is refused.
         at: The time of the push, in milliseconds since 1970.
         number: The number of the object that holds, or held, the rows.
@@ -101,9 +96,6 @@ class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
     """An object with some of the rows of a compacted segment.
 
     Attributes:
-        name: The object's name.
-        rows: Number of rows.
-        size: Its bytes.
         checksum: Its checksum, 16 bytes.
     """
 
@@ -129,7 +121,6 @@ class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
     @property
     def size(self) -> int:
-        """The bytes of all parts."""
         return sum(part.size for part in self.parts)
 
 
@@ -137,7 +128,6 @@ class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
     """A pack: an object with keys of pushes that key checkpoints do not repeat.
 
     Attributes:
-        name: The object's name.
         keys: Number of pushes.
         head: The bytes of its head.
         checksum: The checksum of its head, 16 bytes.
@@ -167,7 +157,6 @@ class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
     """The head of a pack.
 
     Attributes:
-        store, source: The store's id, and the source.
         hashes: The upper half of each key's xxh3-64, ascending: four bytes each, little-endian.
         ends: The end of each block, counted from the end of the head: eight bytes each, little-endian.
         checksums: The xxh3-128 of each block.
@@ -184,7 +173,6 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     """An object of an input log.
 
     Attributes:
-        store, source, number: The store's id, and the source and number of the object's name.
         token: The token of the owner that wrote it.
         base: Number of rows pushed before this object since the log began.
         key_checkpoint: The number of the newest key checkpoint up to and including this object; 0 for none.
@@ -215,7 +203,6 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     @property
     def count(self) -> int:
-        """The number of rows in this object."""
         return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
 
 
@@ -237,17 +224,11 @@ def encode_group(header: Header, records: Iterable[Record]) -> bytes:
 def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]:
     """Check the bytes of a group, and return its header and records.
 
-    Args:
-        content: The whole object.
-        name: The object's name, for the error.
-
     Raises:
         DataError: `[CORRUPT]` the bytes are not those that were written; `[NEWER_FORMAT]` a newer Boatlift wrote them.
     """
     header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
-    fault = next(filter(None, map(fault_of, records)), None)
-    if fault is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, fault=next(filter(None, map(fault_of, records)), None))
     return header, records
 
 
@@ -259,11 +240,7 @@ def encode_facts(name: str, facts: Iterable[Fact]) -> bytes:
 def decode_facts(content: bytes, name: str) -> tuple[Fact, ...]:
     """Return the facts of an object; see `decode_group`."""
     named, facts = _decoded(_facts, _payload(content, name, _FACTS), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
-    fault = next(filter(None, map(fault_of, facts)), None)
-    if fault is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, named, next(filter(None, map(fault_of, facts)), None))
     return facts
 
 
@@ -273,19 +250,12 @@ def encode_names(name: str, source: str, names: TakenNames) -> bytes:
 
 
 def decode_names(content: bytes, name: str, source: str | None = None) -> TakenNames:
-    """Return the content of an object of names; see `decode_group`.
-
-    Args:
-        content, name: The object.
-        source: The source that must own the names; None: any source.
-    """
+    """Return the content of an object of names, of one source or any; see `decode_group`."""
     named, found_source, names = _decoded(_names, _payload(content, name, _NAMES), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
+    _check(name, named)
     if source not in (None, found_source):
         raise _corrupt(name, f"holds names of {found_source}, not of {source}")
-    if (fault := fault_of_names(names)) is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, fault=fault_of_names(names))
     return names
 
 
@@ -297,8 +267,7 @@ def encode_bad_rows(name: str, rows: Iterable[BadRow]) -> bytes:
 def decode_bad_rows(content: bytes, name: str) -> tuple[BadRow, ...]:
     """Return the bad rows of an object; see `decode_group`."""
     named, rows = _decoded(_bad_rows, _payload(content, name, _BAD_ROWS), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
+    _check(name, named)
     return rows
 
 
@@ -376,6 +345,14 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], payload: memoryview, name: st
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(name, f"holds records that cannot be read ({error})") from error
+
+
+def _check(name: str, named: str | None = None, fault: str | None = None) -> None:
+    """Refuse an object that names itself otherwise, or holds a record with a fault."""
+    if named not in (None, name):
+        raise _corrupt(name, f"is a copy of {named}")
+    if fault is not None:
+        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
 
 
 def _corrupt(name: str, fault: str) -> DataError:

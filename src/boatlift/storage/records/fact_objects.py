@@ -24,30 +24,10 @@ _RANGE_BYTES = 6
 _encoder = msgspec.msgpack.Encoder()
 
 
-class _Content:
-    """The facts of an object; None in place of those that are gone."""
-
-    __slots__ = ("facts", "gone")
-
-    def __init__(self, facts: Sequence[Fact]) -> None:
-        self.facts: list[Fact | None] = list(facts)
-        self.gone = 0
-
-    def lose(self, index: int) -> None:
-        self.facts[index] = None
-        self.gone += 1
-
-
 class FactObjects:
     """The live facts of a log, by object. `LiveRecords` reports each fact that becomes live and each that goes.
 
     Law: the facts in the objects that are not gone, and the facts in no object, are all live facts.
-
-    Args:
-        facts_an_object: See `FACTS_AN_OBJECT`.
-
-    Attributes:
-        bytes_of_new: The bytes of the facts in no object.
     """
 
     def __init__(self, facts_an_object: int = FACTS_AN_OBJECT) -> None:
@@ -55,15 +35,15 @@ class FactObjects:
         self._new: dict[int, tuple[Fact, int]] = {}  # by id, which is a live fact's own
         self.bytes_of_new = 0
         self._where: dict[int, tuple[str, int]] = {}
-        self._objects: dict[str, tuple[FactsObject, _Content]] = {}
+        self._objects: dict[str, tuple[FactsObject, list[Fact | None]]] = {}  # None for each fact that is gone
         self._changed: set[str] = set()
 
     @property
     def objects(self) -> tuple[FactsObject, ...]:
         """References for the next manifest."""
         for name in self._changed:
-            reference, content = self._objects[name]
-            self._objects[name] = msgspec.structs.replace(reference, gone=tuple(_ranges(content.facts))), content
+            reference, facts = self._objects[name]
+            self._objects[name] = msgspec.structs.replace(reference, gone=tuple(_ranges(facts))), facts
         self._changed.clear()
         return tuple(reference for reference, _ in self._objects.values())
 
@@ -94,7 +74,7 @@ class FactObjects:
             self.bytes_of_new -= new[1]
             return
         name, index = self._where.pop(id(fact))
-        self._objects[name][1].lose(index)
+        self._objects[name][1][index] = None
         self._changed.add(name)
 
     def dissolve(self) -> None:
@@ -103,11 +83,11 @@ class FactObjects:
         An object that is half gone costs at most one rewritten fact for each that is gone.
         """
         for reference in self.objects:
-            _, content = self._objects[reference.name]
-            if 2 * content.gone < reference.count and len(reference.gone) <= max(1, _RANGES_A_FACT * reference.count):
+            gone = sum(end - begin for begin, end in reference.gone)
+            if 2 * gone < reference.count and len(reference.gone) <= max(1, _RANGES_A_FACT * reference.count):
                 continue
-            del self._objects[reference.name]
-            for fact in content.facts:
+            _, facts = self._objects.pop(reference.name)
+            for fact in facts:
                 if fact is not None:
                     del self._where[id(fact)]
                     self.added(fact)
@@ -118,18 +98,16 @@ class FactObjects:
         return [facts[at : at + self._most] for at in range(0, len(facts) - self._most + 1, self._most)]
 
     def stored_in(self, reference: FactsObject, facts: Sequence[Fact]) -> None:
-        """Record that an object stores facts; those that are no longer live are gone from it.
+        """Record that a durable object stores facts, all in its order; those that are no longer live are gone from it.
 
-        Args:
-            reference: The object, which is durable; its `gone` is not read.
-            facts: All facts of the object, in its order.
+        The reference's own `gone` is not read.
         """
-        content = _Content(facts)
+        content: list[Fact | None] = [*facts]
         self._objects[reference.name] = (reference, content)
         self._changed.add(reference.name)
         for index, fact in enumerate(facts):
             if (new := self._new.pop(id(fact), None)) is None:
-                content.lose(index)
+                content[index] = None
             else:
                 self.bytes_of_new -= new[1]
                 self._where[id(fact)] = (reference.name, index)

@@ -63,8 +63,6 @@ class StepDigest(Recorded, frozen=True, tag="result"):
 
     Attributes:
         time: The time of the step; in a sequence domain the number of the event.
-        rows: Number of input rows.
-        milliseconds: Duration of the step.
     """
 
     processor: str
@@ -75,11 +73,7 @@ class StepDigest(Recorded, frozen=True, tag="result"):
 
 
 class Checkpoint(Recorded, frozen=True, tag="state"):
-    """A processor's state at a frontier.
-
-    Attributes:
-        payload: The state (on disk: `content`).
-    """
+    """A processor's state at a frontier."""
 
     processor: str
     frontier: Maximal

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from boatlift.storage.records.fact_objects import FactObjects
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -25,16 +26,6 @@ from boatlift.storage.records.facts import (
 from boatlift.times import AnyFrontier, Maximal, Time, contains_event, read_frontier
 
 
-class FactWatch(Protocol):
-    """Receives each fact that becomes live, and each that is no longer."""
-
-    def added(self, fact: Fact) -> None:
-        """Record a fact that became live."""
-
-    def removed(self, fact: Fact) -> None:
-        """Record a fact that is no longer live."""
-
-
 @dataclass(slots=True)
 class LiveRecords:
     """The facts that no later fact has truncated or collected.
@@ -47,7 +38,6 @@ class LiveRecords:
         states: Processor to frontier to fact.
         sent: Edge to sender's time to fact.
         collected: All garbage collections, merged into one.
-        watch: Receives facts as they come and go; None for no watch.
     """
 
     determinants: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
@@ -57,12 +47,12 @@ class LiveRecords:
     taken: dict[str, dict[Time, LoggedInput]] = field(default_factory=dict)
     sent: dict[str, dict[Time, LoggedMessage]] = field(default_factory=dict)
     collected: GarbageCollection = field(default_factory=lambda: GarbageCollection({}, {}, {}))
-    watch: FactWatch | None = field(default=None, compare=False, repr=False)
+    watch: FactObjects | None = field(default=None, compare=False, repr=False)
     _late: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
     """(kind, name) of facts that arrived within the frontier of their last collection."""
 
     @classmethod
-    def of(cls, facts: Iterable[Fact], watch: FactWatch | None = None) -> LiveRecords:
+    def of(cls, facts: Iterable[Fact], watch: FactObjects | None = None) -> LiveRecords:
         """Fold some facts in order."""
         live = cls(watch=watch)
         for fact in facts:
@@ -128,9 +118,7 @@ class LiveRecords:
         return largest
 
     def _truncate(self, cut: Truncation) -> None:
-        def outlives(fact: Any) -> bool:
-            return survives(fact, cut)
-
+        outlives = partial(survives, cut=cut)
         for part in (self.determinants, self.results, self.states, self.taken):
             for processor in cut.processors:
                 self._keep(part, processor, outlives)
@@ -149,7 +137,7 @@ class LiveRecords:
         for processor, frontier in self._to_collect("choices", garbage.choices, before.choices):
             self._collect_determinants(processor, frontier)
         for edge, needless in self._to_collect("messages", garbage.messages, before.messages):
-            self._keep(self.sent, edge, partial(_is_outside, needless))
+            self._keep(self.sent, edge, lambda fact, needless=needless: not needless.contains(fact.time))
         self.collected = GarbageCollection(
             {**before.states, **garbage.states},
             {**before.choices, **garbage.choices},
@@ -164,11 +152,6 @@ class LiveRecords:
             if before.get(name) != maximal or (kind, name) in self._late:
                 self._late.discard((kind, name))
                 yield name, read_frontier(maximal)
-
-    def _note_late(self, kind: str, name: str, fact: Fact) -> None:
-        collected: dict[str, Maximal] = getattr(self.collected, kind)
-        if name in collected and is_within(fact, read_frontier(collected[name])):
-            self._late.add((kind, name))
 
     def _collect_states(self, processor: str, stable: AnyFrontier) -> None:
         self._keep(self.results, processor, lambda fact: not contains_event(stable, fact.time))
@@ -187,7 +170,9 @@ class LiveRecords:
         self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
     def _add(self, part: dict[str, dict[Any, Any]], kind: str, name: str, key: Any, fact: Fact) -> None:
-        self._note_late(kind, name, fact)
+        collected: dict[str, Maximal] = getattr(self.collected, kind)
+        if name in collected and is_within(fact, read_frontier(collected[name])):
+            self._late.add((kind, name))
         facts = part.setdefault(name, {})
         if self.watch is not None:
             self._report([facts[key]] if key in facts else (), [fact])
@@ -214,7 +199,3 @@ def _put(part: dict[str, dict[Any, Any]], name: str, facts: dict[Any, Any]) -> N
     part[name] = facts
     if not facts:
         del part[name]
-
-
-def _is_outside(frontier: AnyFrontier, fact: LoggedMessage) -> bool:
-    return not frontier.contains(fact.time)

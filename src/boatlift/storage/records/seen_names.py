@@ -17,7 +17,6 @@ class NamesObjectSize(NamedTuple):
     """The size of an object of names.
 
     Attributes:
-        names: Number of names in a leaf; fewer new names stay in the manifest.
         objects: Number of objects of one height below an object of the next.
     """
 
@@ -37,13 +36,6 @@ class SeenNames:
         * The names of the objects, followed by `new`, are all names that were added, in order.
         * Once `next_object` returns None, there are fewer new names than fill an object, and of each height fewer
           objects than fill one.
-
-    Args:
-        objects: The objects in the newest manifest.
-        new: The names in none of them.
-
-    Attributes:
-        bytes_of_new: Approximate bytes of the names in no object.
     """
 
     def __init__(self, objects: Iterable[NamesObject] = (), new: Iterable[str] = ()) -> None:
@@ -64,7 +56,6 @@ class SeenNames:
 
     @property
     def count(self) -> int:
-        """Number of all names."""
         return self.record().count
 
     @property
@@ -73,11 +64,9 @@ class SeenNames:
         return _REFERENCE_BYTES * len(self._objects)
 
     def fill_an_object(self, size: NamesObjectSize) -> bool:
-        """Return whether there are enough new names for an object."""
         return len(self._new) >= size.names
 
     def record(self) -> TakenNames:
-        """Return the record for a manifest."""
         return TakenNames(tuple(self._objects), tuple(self._new))
 
     def add(self, names: Iterable[str]) -> None:
@@ -97,12 +86,7 @@ class SeenNames:
         return None
 
     def stored_in(self, name: str, digest: str, content: TakenNames) -> None:
-        """Record that an object stores the content that `next_object` returned.
-
-        Args:
-            name, digest: The object's, which is durable.
-            content: Its content.
-        """
+        """Record that an object stores the content that `next_object` returned."""
         if content.objects:
             height = 1 + content.objects[0].height
             place = self._objects.index(content.objects[0])

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -36,6 +35,7 @@ from boatlift.storage.records.records import (
     SinkCommit,
     Snapshot,
     TakenNames,
+    units_in,
 )
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
