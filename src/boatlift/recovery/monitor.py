@@ -230,11 +230,8 @@ class Monitor:
         asked = (sink, tuple(prefixes))
         if asked not in self._releases:
             larger = [f for f in prefixes if not f <= held]
-            if self._graph.vertices[sink].ledger:
-                found = self._largest(sink, held, larger)
-            else:
-                incremental = self._solve()
-                found = next((frontier for frontier in reversed(larger) if incremental.certain(sink, frontier)), None)
+            ledger = self._graph.vertices[sink].ledger
+            found = self._largest(sink, held, larger) if ledger else self._certain(sink, larger)
             self._releases[asked] = found or next((f for f in reversed(prefixes) if f <= held), None)
         return self._releases[asked]
 
@@ -277,6 +274,11 @@ class Monitor:
             return None
         chosen = largest(self._graph, self.knowledge(), sink, [held, *larger])
         return chosen if chosen != held else None
+
+    def _certain(self, sink: str, larger: Sequence[AnyFrontier]) -> AnyFrontier | None:
+        """Return the largest frontier that remains fixed while a sink holds none of it, if any."""
+        incremental = self._solve()
+        return next((frontier for frontier in reversed(larger) if incremental.certain(sink, frontier)), None)
 
     def plan(self, failed: AbstractSet[str]) -> RecoveryPlan:
         """Plan the recovery from a failure of some processors. Nothing changes before `recovered`.

@@ -32,9 +32,6 @@ class RecoveryNode:
     """The properties of a processor that matter for time and recovery.
 
     Attributes:
-        reads: The processors that it reads; empty for a source.
-        kind: Source, stateless, stateful or sink.
-        policy: Its policy.
         ordered: True if it takes its messages in arrival order.
         batch: True if an epoch of its own covers many times of its input.
         repeats: True if a step executed again with the same determinants yields the same rows; for a source, if it can
@@ -55,12 +52,7 @@ class RecoveryNode:
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
-    """Return the program of a plan for the machine.
-
-    Args:
-        plan: The dataflow, in units.
-        policies: The policies of some units, in place of their own.
-    """
+    """Return the program of a plan for the machine."""
     other = policies or {}
     nodes = [RecoveryNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
     for name, unit in plan.units.items():

@@ -28,8 +28,7 @@ _Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
 logger = logging.getLogger(__name__)
 
 
-def log_takeover(progress: Progress) -> None:
-    """Warn of a takeover, and ignore every other report."""
+def _log_takeover(progress: Progress) -> None:
     if progress.what == "takeover":
         logger.warning("%s: %s", progress.processor, progress.said)
 
@@ -39,7 +38,6 @@ class RunOptions:
     """The options of one run; none of them belongs to the program.
 
     Attributes:
-        available_now: Finish once every source has nothing new.
         accept_released: If a replay differs from a step that a sink holds (`[DIVERGED]`), record the difference and
             keep the sink's step. Later steps are computed from the replay.
         skip: Steps that yield nothing, whatever their input, each with its unit; steps that an at-least-once sink is
@@ -60,7 +58,7 @@ class RunOptions:
     skip: Collection[tuple[str, int | str]] = ()
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
-    on_progress: Callable[[Progress], None] = log_takeover
+    on_progress: Callable[[Progress], None] = _log_takeover
     long_running: bool = True
     take_over: bool = False
     pause: Collection[str] = ()
@@ -83,12 +81,8 @@ class HostContext:
     """The parts that every handler may use.
 
     Attributes:
-        engine: Executes steps, polls sources, and calls sinks.
-        plan: The dataflow, in units.
-        log: The log that this process owns.
         queue, workers: Where answers go, and the threads that blocking calls run on.
         progress: A read-only view of the machine.
-        options: Of the run.
     """
 
     engine: Engine
@@ -112,10 +106,10 @@ def handles(instruction: type[Any]) -> Callable[[_Method], _Method]:
 
 def handlers_of(*parts: object) -> Handlers:
     """Return the marked methods of some objects; every kind of instruction must have one."""
-    methods = [(part, method) for part in parts for method in vars(type(part)).values()]
     handlers = {
         method.__dict__["instruction"]: method.__get__(part)
-        for part, method in methods
+        for part in parts
+        for method in vars(type(part)).values()
         if "instruction" in getattr(method, "__dict__", ())
     }
     assert handlers.keys() == set(get_args(Instruction)), "an instruction has no handler"

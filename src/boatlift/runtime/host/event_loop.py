@@ -47,12 +47,7 @@ class EventQueue:
 
 
 class Workers:
-    """A pool of threads for calls that block; the end of its `with` block waits for calls under way, and drops others.
-
-    Args:
-        queue: Takes answers and errors.
-        threads: The number of threads.
-    """
+    """A pool of threads for calls that block; the end of its `with` waits for calls under way, and drops others."""
 
     def __init__(self, queue: EventQueue, threads: int) -> None:
         self._queue = queue
@@ -84,13 +79,14 @@ class Workers:
 
     def run(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
         """Call a function without an answer on a thread; its error is put into the queue."""
-        return self._pool.submit(self._attempt, function, *arguments)
 
-    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
-            self._queue.put(error)
+        def attempt() -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
+                self._queue.put(error)
+
+        return self._pool.submit(attempt)
 
 
 def run_loop(

@@ -30,12 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 class Retries:
-    """Counts failures without progress.
-
-    Args:
-        most: The number of failures in a row that are retried.
-        backoff: Seconds after the first failure; twice as many after each further one.
-    """
+    """Counts failures without progress."""
 
     def __init__(self, most: int, backoff: float) -> None:
         self._most, self._backoff = most, backoff
@@ -47,8 +42,6 @@ class Retries:
         """Return the backoff before the next try in seconds; None if a retry would not help, or too many were made.
 
         Args:
-            processor, time: The step.
-            error: The error of the step.
             deterministic: Code that raised the same error twice at a step will raise it again. (A service that does not
                 answer may answer later.)
         """
@@ -74,7 +67,6 @@ class Failures:
 
     Args:
         context: Of the host. Its plan says which units are deterministic; a cancelled engine is not retried.
-        graph: Senders of messages.
     """
 
     def __init__(self, context: HostContext, graph: RecoveryGraph) -> None:
@@ -85,11 +77,6 @@ class Failures:
 
     def backoff_after(self, name: str, step: int, error: BoatliftError) -> float:
         """Return the seconds to wait before the next try.
-
-        Args:
-            name: The unit, the sink or the probe that failed.
-            step: The step at which it failed; -1 of a probe.
-            error: The cause.
 
         Raises:
             BoatliftError: the cause, if it is not retried.

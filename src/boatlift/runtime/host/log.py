@@ -25,12 +25,7 @@ from boatlift.times import last_number
 
 
 class StoredRuns:
-    """The runs in the store: each is written once, and deleted as garbage; several threads may use it.
-
-    Args:
-        store: Keeps the runs.
-        engine: Has their files.
-    """
+    """The runs in the store: each is written once, and deleted as garbage; several threads may use it."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
@@ -43,7 +38,6 @@ class StoredRuns:
         """List the durable runs, and delete those that earlier owners left and no fact names.
 
         Args:
-            live: The runs that facts name.
             token: Of this owner; the names of a newer owner's runs have a larger token.
         """
         for name in self._store.list("runs/"):
@@ -55,24 +49,19 @@ class StoredRuns:
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
         for run in runs:
-            if self._begin_to_keep(run.name):
-                try:
-                    self._store.create(run.name, self._engine.path(run))
-                    self._durable[run.name] = run.size
-                finally:
-                    with self._changed:
-                        self._under_way.discard(run.name)
-                        self._changed.notify_all()
+            with self._changed:
+                self._changed.wait_for(lambda name=run.name: name not in self._under_way)
+                if self._over or run.name in self._durable:
+                    continue
+                self._under_way.add(run.name)
+            try:
+                self._store.create(run.name, self._engine.path(run))
+                self._durable[run.name] = run.size
+            finally:
+                with self._changed:
+                    self._under_way.discard(run.name)
+                    self._changed.notify_all()
         self._engine.kept(processor, runs)
-
-    def _begin_to_keep(self, name: str) -> bool:
-        """Return whether a run must still be written, once no other thread is writing it."""
-        with self._changed:
-            self._changed.wait_for(lambda: name not in self._under_way)
-            if self._over or name in self._durable:
-                return False
-            self._under_way.add(name)
-            return True
 
     def garbage(self, live: AbstractSet[str]) -> dict[str, int]:
         """Return the durable runs that are not live, with their bytes; from now on they count as deleted.
@@ -88,9 +77,6 @@ class StoredRuns:
 
         Memory may name more runs than facts do, for states to roll back to. No processor rolls back after the last
         step.
-
-        Args:
-            named: The runs that facts name.
         """
         with self._changed:
             self._over = True
@@ -104,19 +90,7 @@ class StoredRuns:
 
 
 class LogCalls:
-    """Carries out `AppendLog`, `Persist`, `CollectGarbage` and `Finish`.
-
-    Args:
-        context: Of the host. A `checkpoint` is reported for each that is durable.
-        writer: The thread that writes the log.
-        runs: The durable runs.
-        overrides: Records of the user's decisions.
-        cursors: Returns the cursors that are written with some facts.
-        payloads: Returns all payloads that the machine may still need.
-
-    Attributes:
-        finished: The last record is durable.
-    """
+    """Carries out `AppendLog`, `Persist`, `CollectGarbage` and `Finish`."""
 
     def __init__(
         self,
@@ -129,15 +103,11 @@ class LogCalls:
     ) -> None:
         self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
         self._cursors, self._payloads = cursors, payloads
-        self._remembered: list[Record] = []
+        self.remembered: list[Record] = []  # written together with the next facts, ahead of them
         self._manifests: list[Future[None]] = []
         self._collecting = threading.Lock()
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.finished = False
-
-    def remember(self, record: Record) -> None:
-        """Write a record together with the next facts, ahead of them."""
-        self._remembered.append(record)
 
     def write(self, records: Sequence[Record], then: Answer = tuple) -> None:
         """Write records, and answer once they are durable."""
@@ -202,7 +172,7 @@ class LogCalls:
 
     def _take_remembered(self) -> list[Record]:
         read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
-        records, self._remembered = [*self._remembered, *self._overrides.take(), *read], []
+        records, self.remembered = [*self.remembered, *self._overrides.take(), *read], []
         return records
 
     def _collect(self, garbage: Mapping[str, int]) -> None:

@@ -45,11 +45,6 @@ def life_of(claim: Claim, store: str, token: int) -> Life:
     For people: no result rests on it. The answer is unknown for a process on another host, in another container, or
     from before this computer was started, and for one without a recorded start time: its number may belong to another
     process by now.
-
-    Args:
-        claim: The claim.
-        store: The id of the store.
-        token: The token of the claim.
     """
     where, _, began = claim.process.rpartition("/")
     if not where or claim.host != socket.gethostname() or where != _where():
@@ -105,12 +100,7 @@ LOOK_SECONDS = 2.0
 
 
 class Ownership:
-    """The claim of this process on a dataflow's log.
-
-    Args:
-        log: The log that the process claims and writes.
-        clock: Milliseconds since 1970.
-    """
+    """The claim of this process on a dataflow's log."""
 
     def __init__(self, log: Log, clock: Callable[[], int]) -> None:
         self.log, self._clock = log, clock
@@ -118,14 +108,6 @@ class Ownership:
 
     def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
-
-        Args:
-            program: The program's identity, and its units.
-            environment: Versions and settings that results depend on.
-            bytes_in_flight: The limit of data in flight, for people.
-
-        Returns:
-            The token.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.

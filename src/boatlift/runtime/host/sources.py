@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from boatlift.dataflow import Plan, batch_of
@@ -49,11 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 class StuckBatches:
-    """Warns of a batch whose epoch does not end, each time that ten times as many steps wait for it as ever before.
-
-    Args:
-        plan: The dataflow.
-    """
+    """Warns of a batch whose epoch does not end, each time that ten times as many steps wait for it as ever before."""
 
     def __init__(self, plan: Plan) -> None:
         self._policies = {name: batch for name, unit in plan.units.items() if (batch := batch_of(unit.policy))}
@@ -79,8 +76,6 @@ class SourcePolls:
     """Carries out `PollSource` and `Acknowledge`.
 
     Args:
-        context: Of the host.
-        cursors: The cursor of each source.
         clock: Milliseconds since 1970; a determinant of each step.
 
     Attributes:
@@ -97,7 +92,11 @@ class SourcePolls:
         self.refusals: list[BoatliftError] = []
         self._unproved = {name for name in self._plan.sources if not self._plan.keeps_no_rows(name)}
         self._pauses: dict[str, int] = dict.fromkeys(self._plan.sources, 0)
-        self._announcing: Collection[str] = () if self._available_now else self._engine.announce(self._announced)
+        self._announcing: Collection[str] = ()
+        if not self._available_now:
+            self._announcing = self._engine.announce(
+                lambda source: self._queue.put(lambda: (events.SourceWoken(source),))
+            )
 
     @handles(PollSource)
     def poll(self, order: PollSource) -> None:
@@ -142,8 +141,7 @@ class SourcePolls:
         except FencedError:
             raise
         except BoatliftError as error:
-            cause = error
-            return lambda: self._failed(order, cause)
+            return partial(self._failed, order, error)
         if position is None:
             pause = _pause_after(time.monotonic() - began, time.thread_time() - began_to_work)
             return lambda: self._idle(order, pause)
@@ -165,9 +163,6 @@ class SourcePolls:
         self._unreachable.reached(closed.source)
         yield closed
 
-    def _announced(self, source: str) -> None:
-        self._queue.put(lambda: (events.SourceWoken(source),))
-
     def _idle(self, order: PollSource, pause: float) -> Iterable[events.Event]:
         source = order.source
         self._unreachable.reached(source)
@@ -184,12 +179,8 @@ class SourcePolls:
 
 
 def _pause_after(seconds: float, worked: float) -> float:
-    """Return the seconds until the next poll of a source that had no input.
+    """Return the seconds until the next poll of a source that had no input, after a poll of such duration and CPU time.
 
     A poll that waits for a core on a busy machine does not make polls rare.
-
-    Args:
-        seconds: The duration of the poll.
-        worked: The CPU time of the poll, in seconds.
     """
     return min(max(LEAST_PAUSE_SECONDS, WORK_PAUSE * worked, WAIT_PAUSE * seconds), LONGEST_PAUSE_SECONDS)

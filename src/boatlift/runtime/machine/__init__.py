@@ -1,8 +1,8 @@
 """The state machine: every time domain, every policy, partial failure (design, sections 3, 4 and 6). Pure.
 
 In reading order: `instructions` and `events` (the language between machine and shell), `program` (graph and
-durabilities), `kinds` (processors: first `processor`, then one kind), `durable_facts` and `step_facts` (what becomes
-durable), `machine`, and its collaborators: `step_orders`, `liveness` (with backpressure), `garbage`, `recover`; at last
+durabilities), `kinds` (processors: first `processor`, then one kind), `durable_facts` and `steps` (what becomes
+durable), `machine`, and its collaborators: `liveness` (with backpressure), `garbage`, `recover`; at last
 `build` and `invariants`. `progress` is the view for people.
 """
 

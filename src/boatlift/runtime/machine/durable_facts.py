@@ -216,11 +216,6 @@ class ReleaseGate:
 
     So a step of an eager processor is never executed again once its effect is visible (design, section 2). The release
     rule alone would release a deterministic step early: the step could be repeated.
-
-    Args:
-        graph: Processors and edges.
-        processors: All processors.
-        durable: The facts that are being written.
     """
 
     def __init__(self, graph: RecoveryGraph, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:

@@ -23,8 +23,6 @@ class Message:
     """The rows that a processor sent on an edge at one time.
 
     Attributes:
-        edge: The edge.
-        time: The sender's time.
         payload: What names the rows; opaque to the machine. None in a sequence domain if the sender sent nothing: a
             time without a message has its place in the order, too.
     """
@@ -40,7 +38,6 @@ class StepInput:
 
     Attributes:
         time: The time of the step, in the processor's domain.
-        inputs: The messages.
         determinant: The step's recorded determinant; None if the step is executed for the first time, or has none.
         place: In a sequence domain, the step's place in the order of arrival: the number of messages taken before. None
             in other domains.
@@ -62,11 +59,7 @@ class StepInput:
 
 @dataclass(frozen=True, slots=True)
 class PollSource:
-    """Poll a source for the input of an epoch. Answer: `EpochClosed` or `SourceIdle`.
-
-    Attributes:
-        time: The epoch.
-    """
+    """Poll a source for the input of an epoch. Answer: `EpochClosed` or `SourceIdle`."""
 
     source: str
     incarnation: int
@@ -130,7 +123,6 @@ class Execute:
     `ProcessorsFailed`.
 
     Attributes:
-        takes: The input of each step.
         state: The processor's state before the first step; None at the start.
         again: Whether the steps only rebuild the state: they repeat logged inputs, and their messages were sent before.
     """
@@ -169,9 +161,6 @@ class Cancel:
     """Cancel the steps that a processor executes. No answer; an answer on its way is void.
 
     Law: every `Execute` whose answers become void before the last one has come is cancelled.
-
-    Attributes:
-        incarnation: That of the `Execute`.
     """
 
     processor: str
@@ -183,9 +172,6 @@ class Persist:
     """Make payloads durable: states and messages of a processor.
 
     Answer: `Persisted`, unless the processor fails, which loses them.
-
-    Attributes:
-        number: Counts these instructions.
     """
 
     number: int
@@ -195,11 +181,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`.
-
-    Attributes:
-        number: Counts these instructions.
-    """
+    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`."""
 
     number: int
     facts: tuple[Fact, ...]

@@ -17,30 +17,18 @@ if TYPE_CHECKING:
     from boatlift.runtime.machine.machine import StateMachine
 
 
-class TransitionLog:
-    """A bounded list of transitions.
+class TransitionLog(deque[tuple[str, object]]):
+    """The last transitions, each with its kind."""
 
-    Args:
-        length: The number of transitions that are kept.
-    """
-
-    def __init__(self, length: int = 40) -> None:
-        self._lines: deque[tuple[str, object]] = deque(maxlen=length)
-
-    def add(self, kind: str, what: object) -> None:
-        """Append a transition."""
-        self._lines.append((kind, what))
+    def __init__(self) -> None:
+        super().__init__(maxlen=40)
 
     def __str__(self) -> str:
-        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self._lines)
+        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self)
 
 
 def check(machine: StateMachine, touched: Iterable[str]) -> None:
     """Check all invariants.
-
-    Args:
-        machine: The machine.
-        touched: The processors that may have changed since the last check.
 
     Raises:
         InternalError: an invariant is broken; the message names it, the processor and the last transitions.

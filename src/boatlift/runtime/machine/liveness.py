@@ -17,7 +17,7 @@ from boatlift.runtime.machine.invariants import TransitionLog
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.step_facts import everything_of, state_of
+from boatlift.runtime.machine.steps import everything_of, state_of
 
 
 class Backpressure:
@@ -26,7 +26,6 @@ class Backpressure:
     Each source is limited by its own messages only: so a source whose rows must wait does not stop the others.
 
     Args:
-        processors: All processors, with their neighbours.
         most: A source with so many messages behind it is crowded.
         most_bytes: A source with so many bytes of messages behind it is full.
         size_of: A payload to the bytes of its rows in scratch.
@@ -117,7 +116,6 @@ class Liveness:
     Args:
         processors, durable, backpressure, garbage: Of the machine.
         awaited: Returns whether a client waits until its rows are stable.
-        transitions: Shown if there is no action.
     """
 
     def __init__(
@@ -150,9 +148,6 @@ class Liveness:
         Args:
             advance: Advances all processors, with `hasten`.
             stopping: A stop was requested.
-
-        Returns:
-            Whether the run is over.
 
         Raises:
             InternalError: there is no action, though work is left.
@@ -204,11 +199,7 @@ class Liveness:
         )
 
     def _wait_or_end(self, *, stopping: bool) -> bool:
-        """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that.
-
-        Returns:
-            Whether the run is over, and everything is durable.
-        """
+        """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that."""
         ended = self._exhausted() and not any(p.expects_probe for p in self._processors.values())
         over = stopping or ended
         stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]

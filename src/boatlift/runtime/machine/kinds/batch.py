@@ -21,14 +21,11 @@ class OpenEpoch:
     """The open epoch of a batch: counts, clocks and probes of the messages that wait for its end.
 
     Attributes:
-        steps: The number of messages.
         began, until: The earliest and the latest clock of a message, in milliseconds; None and 0 if no message has a
             clock.
         first: The last period of event time that the rows of the first message with any period reach; None if no
             message has one.
-        last: The last period that any rows reach.
         ends: Whether the policy's condition holds for a message.
-        rows: The number of rows.
     """
 
     steps: int = 0
@@ -40,12 +37,7 @@ class OpenEpoch:
     rows: int = 0
 
     def note(self, clock: int | None, probe: RowProbe | None = None) -> None:
-        """Take in the next message.
-
-        Args:
-            clock: Its clock, in milliseconds.
-            probe: The result of its probe, if the policy probes rows.
-        """
+        """Take in the next message."""
         self.steps += 1
         if clock is not None:
             self.began = clock if self.began is None else min(clock, self.began)
@@ -69,10 +61,6 @@ class OpenEpoch:
 
         An epoch may end when it is full; or when it has the steps and the duration of the policy, and its rows satisfy
         the policy's conditions.
-
-        Args:
-            policy: The batch's policy.
-            lasted: The epoch has lasted long enough by the clock, though not by its messages.
         """
         if self.is_full(policy) or policy.is_bound_alone:
             return self.is_full(policy)
@@ -92,7 +80,6 @@ class BatchEpochs(MachineProcessor):
     recorded.
 
     Args:
-        vertex, durability, inputs, outputs: As `MachineProcessor`.
         boundaries: The recorded ends of its epochs.
         clock_of: A payload to its clock in milliseconds; None if it has none.
 

@@ -23,9 +23,6 @@ class MessageQueue(dict[Any, Any]):
 
     Args:
         size_of: A payload to the bytes of its rows in scratch.
-
-    Attributes:
-        size: In bytes.
     """
 
     __slots__ = ("_size_of", "size")
@@ -61,8 +58,6 @@ class Step:
     """One step of a processor.
 
     Attributes:
-        time: Its time, in the processor's domain.
-        inputs: Its messages.
         key: The key of its determinants: the time; in a sequence domain the number of the event.
         taken: The determinant of its input: in a sequence domain the edge, of a batch the last input epoch; else None.
     """
@@ -102,10 +97,8 @@ class MachineProcessor(ABC):
         done: The times that were executed, or ended without a step.
         running: The steps under way, in order.
         prepared: The steps announced by `Prepare`.
-        waiting: Input edge to sender's time to payload.
         sent: Output edge to own time to payload, of all messages that a receiver may need again; None for a time known
             to have no message.
-        state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
         replayed: The number of steps that this incarnation has executed again.
         unsaved_since: The first clock of an unsaved step, in milliseconds; None if none has one. It is no earlier than
@@ -146,11 +139,7 @@ class MachineProcessor(ABC):
         self.receivers: list[tuple[Edge, MachineProcessor]] = []
 
     def count_bytes(self, size_of: Callable[[Any], int]) -> None:
-        """Begin empty queues that know their size.
-
-        Args:
-            size_of: A payload to the bytes of its rows in scratch.
-        """
+        """Begin empty queues that know their size."""
         self.waiting = {edge.name: MessageQueue(size_of) for edge in self.inputs}
 
     def payloads(self) -> Iterator[Any]:
@@ -219,7 +208,6 @@ class MachineProcessor(ABC):
         """Return whether a step would be the same again: with these messages, and no others.
 
         Args:
-            step: A step under way.
             fixed: Input edge to the times that are fixed at the sender.
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
@@ -231,6 +219,11 @@ class MachineProcessor(ABC):
     def over(self) -> AnyFrontier:
         """Return the times that are done, or ended without a step, if no step comes next."""
         return self.done
+
+    def over_before(self, step: Step) -> AnyFrontier:
+        """Return the times that are done, or ended without a step, if a step comes next."""
+        domain = self.vertex.domain
+        return self.done | frontier_of(domain, domain.below(step.time))
 
     def iterations_ended(self, done: AnyFrontier) -> list[LoopTime]:
         """Return the last iteration of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
@@ -280,11 +273,7 @@ class MachineProcessor(ABC):
         self.rebuild.clear()
 
     def restore_from_memory(self, frontier: AnyFrontier) -> bool:
-        """Take up the state in memory of the frontier that the processor was rolled back to.
-
-        Returns:
-            Whether there is one.
-        """
+        """Take up the state in memory of the frontier that the processor was rolled back to."""
         while self.states and not self.states[-1].frontier <= frontier:
             self.states.pop()
         if not self.states or self.states[-1].frontier != frontier:
