@@ -148,12 +148,7 @@ class StreamInTime:
         return flow.add(Recent(checked_name(name), reads, chosen, column, milliseconds))
 
     def drop_duplicates(
-        self,
-        name: str,
-        keys: Sequence[str],
-        *,
-        within: str | None = None,
-        policy: Lazy | Eager | History | None = None,
+        self, name: str, keys: Sequence[str], *, within: str | None = None, policy: Lazy | Eager | History | None = None
     ) -> Stream:
         """Emit, of rows with equal keys, the first.
 

@@ -35,8 +35,7 @@ def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
     spark = begun_session()
     if spark is None:
         raise InvalidError(
-            "NO_SESSION",
-            f"Spark alone knows the columns of {stream}: write spark = bl.session() before you ask",
+            "NO_SESSION", f"Spark alone knows the columns of {stream}: write spark = bl.session() before you ask"
         )
     from boatlift.api.by_value import pickle_by_value
     from boatlift.api.registry import ON_SPARK

@@ -7,48 +7,10 @@ from a failure); `reported` and `monitor` (record by record: stable frontiers, g
 """
 
 from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes, Xi
-from boatlift.recovery.constraints import (
-    Why,
-    delivered,
-    discarded,
-    notified,
-    promised,
-    reproducible,
-    waiting,
-    widen,
-)
+from boatlift.recovery.constraints import Why, delivered, discarded, notified, promised, reproducible, waiting, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.monitor import Monitor
 from boatlift.recovery.plan import ProcessorPlan, RecoveryPlan, plan_recovery
 from boatlift.recovery.solver import Assignment, solve
-
-__all__ = [
-    "Assignment",
-    "Available",
-    "Chain",
-    "Checkpoints",
-    "Edge",
-    "Every",
-    "Incremental",
-    "Kind",
-    "Knowledge",
-    "Monitor",
-    "Prefixes",
-    "ProcessorPlan",
-    "RecoveryGraph",
-    "RecoveryPlan",
-    "Vertex",
-    "Why",
-    "Xi",
-    "delivered",
-    "discarded",
-    "notified",
-    "plan_recovery",
-    "promised",
-    "reproducible",
-    "solve",
-    "waiting",
-    "widen",
-]

@@ -300,8 +300,7 @@ class Monitor:
     def _named(self, processor: str) -> Reported:
         if processor not in self._reported:
             raise DataError(
-                "PROGRAM_CHANGED",
-                f"the log is of a dataflow with {processor}, which this one lacks: run that one",
+                "PROGRAM_CHANGED", f"the log is of a dataflow with {processor}, which this one lacks: run that one"
             )
         return self._reported[processor]
 

@@ -46,18 +46,10 @@ class _Delete:
 class SimulatedDriver:
     """A driver process, from its claim to its end.
 
-    Args:
-        disk: Survives the driver.
-        world: The external systems.
-        rng: Draws the schedule.
-        settings: Of the machine.
-        trace: Takes every act.
-
     Attributes:
         events, instructions: Every event so far, and the machine's instructions for it, those of the start first. With
             the initial `facts` and `held`, the events reproduce the machine.
         outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
-        finished: The machine has finished.
     """
 
     def __init__(
@@ -117,7 +109,9 @@ class SimulatedDriver:
         self._acts_since_failure += 1
         at = self._choice()
         if at is None:
-            self._finish()
+            if not self._finishes:
+                raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
+            self.finished = True
         elif at == len(self.outstanding):
             self._write()
         else:
@@ -130,12 +124,11 @@ class SimulatedDriver:
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
         self._world.failed |= self._failed
-        lost = [
+        self.outstanding = [
             todo
             for todo in self.outstanding
-            if isinstance(todo, instructions.Persist) and todo.processor in self._failed
+            if not (isinstance(todo, instructions.Persist) and todo.processor in self._failed)
         ]
-        self.outstanding = [todo for todo in self.outstanding if todo not in lost]
         self._acts_since_failure = 0
         self.handle(events.ProcessorsFailed(self._failed))
 
@@ -213,8 +206,7 @@ class SimulatedDriver:
             )
             for at, todo in enumerate(self.outstanding)
             if isinstance(
-                todo,
-                instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
+                todo, instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows
             )
         ]
         present_of = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
@@ -243,11 +235,6 @@ class SimulatedDriver:
                 return (starts or processor in self.settings.sluggish) and self._rng.random() < SLUGGISH
             case _:
                 return False
-
-    def _finish(self) -> None:
-        if not self._finishes:
-            raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
-        self.finished = True
 
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
@@ -295,9 +282,14 @@ class SimulatedDriver:
                 self._collected += 1
                 if self._collected % LOOKS == 1:
                     self._fail_everything()
-            case instructions.Cancel():
+            case instructions.Cancel(processor, incarnation):
                 if self._rng.random() < 0.5:
-                    self.outstanding = [t for t in self.outstanding if not _is_cancelled(t, todo)]
+                    self.outstanding = [
+                        each
+                        for each in self.outstanding
+                        if not (isinstance(each, instructions.Execute) and each.processor == processor)
+                        or each.incarnation > incarnation
+                    ]
             case instructions.Prepare():
                 pass
             case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
@@ -389,14 +381,6 @@ class SimulatedDriver:
         for order in machine.start():
             memory.check(order)
         check_nothing_lost(self._world, machine)
-
-
-def _is_cancelled(todo: object, order: instructions.Cancel) -> bool:
-    return (
-        isinstance(todo, instructions.Execute)
-        and todo.processor == order.processor
-        and todo.incarnation <= order.incarnation
-    )
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:

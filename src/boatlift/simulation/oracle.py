@@ -295,10 +295,7 @@ class _Execution:
         """Execute rounds until no message comes back, and return the messages that leave for the loop around.
 
         Args:
-            head: The first processor of the loop.
             around: The epoch, and the rounds of the loops around.
-            effect: The messages that enter.
-            states: Processor to the digest of its state.
         """
         body = head.removesuffix("head") + "body"
         (back,) = (wire for wire in self._recipe.inputs(head) if wire.back)

@@ -21,7 +21,6 @@ class SimulatedProcessor:
     Attributes:
         determinant: Its own determinant; of a source its positions.
         inputs: (edge, sender's time, the message's digest) each.
-        state: The digest of the state from the time before.
     """
 
     processor: str
@@ -92,10 +91,6 @@ class Memory:
         * A state that an instruction names is in memory at that moment, or durable.
         * A message that an instruction names is in its sender's memory, or durable, or read again by a source: if only
           its reader has it, its sender may have failed, and cannot send it to others.
-
-    Args:
-        recipe: The processors.
-        nodes: Everything that was ever computed.
         durable: The durable digests, as they change.
     """
 

@@ -77,9 +77,7 @@ class RecipePart:
     """A processor.
 
     Attributes:
-        keeps: It keeps state.
         deterministic: It has no determinants of its own.
-        durability: Its durability.
         skips: It sends nothing at every time whose number divides by this; 0: it always sends.
         hesitates: Its determinant decides whether it sends.
         depth: The number of loops that it is in.
@@ -119,8 +117,6 @@ class Recipe:
     """A program as data.
 
     Attributes:
-        parts: Processors, senders first as far as there is no loop.
-        wires: Edges.
         epochs: The number of epochs that every source closes.
         chain: Processors that fail one after the other; empty: any processors fail.
     """
@@ -174,53 +170,15 @@ class Recipe:
                 parts[name] = replace(part, durability=kept)
         return replace(self, parts=parts)
 
-    def _with_policies(self, change: Callable[[RecipePart, Policy], Policy]) -> Recipe:
+    def with_policies(self, change: Callable[[random.Random, Policy], Policy], rng: random.Random) -> Recipe:
+        """Return the same program with some policies changed: `probed`, `limited`, `timed`, `with_data_in_flight`."""
         parts = {
-            name: replace(part, durability=replace(part.durability, policy=change(part, part.durability.policy)))
+            name: replace(part, durability=replace(part.durability, policy=change(rng, part.durability.policy)))
+            if part.role is Role.BATCH or isinstance(part.durability.policy, Lazy)
+            else part
             for name, part in self.parts.items()
         }
         return replace(self, parts=parts)
-
-    def with_probes(self, rng: random.Random) -> Recipe:
-        """Return the same program in which the rows of some batches are probed."""
-
-        def change(part: RecipePart, policy: Policy) -> Policy:
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < PROBED:
-                return replace(policy, when="count(*) > 0")
-            return policy
-
-        return self._with_policies(change)
-
-    def with_limits_of_rows(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some batches end with so many rows, with or without their other ends."""
-
-        def change(part: RecipePart, policy: Policy) -> Policy:
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < LIMITED:
-                others = Batch() if rng.random() < ALONE else policy
-                return replace(others, rows=rng.randint(1, 4))
-            return policy
-
-        return self._with_policies(change)
-
-    def with_checkpoints_by_the_clock(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some states become durable by the clock, too, or by the clock alone."""
-
-        def change(_part: RecipePart, policy: Policy) -> Policy:
-            if isinstance(policy, Lazy) and rng.random() < TIMED:
-                return replace(policy, seconds=rng.choice((0.1, 1.0)))
-            return policy
-
-        return self._with_policies(change)
-
-    def with_data_in_flight(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some checkpoints keep all data in flight, and some none."""
-
-        def change(_part: RecipePart, policy: Policy) -> Policy:
-            if isinstance(policy, Lazy):
-                return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
-            return policy
-
-        return self._with_policies(change)
 
     def with_sinks_without_ledger(self, rng: random.Random) -> Recipe:
         """Return the same program in which some sinks keep no ledger."""
@@ -282,6 +240,32 @@ class Recipe:
         return first() if first else second() if second else IDENTITY
 
 
+def probed(rng: random.Random, policy: Policy) -> Policy:
+    """Let the rows of some batches be probed."""
+    return replace(policy, when="count(*) > 0") if isinstance(policy, Batch) and rng.random() < PROBED else policy
+
+
+def limited(rng: random.Random, policy: Policy) -> Policy:
+    """Let some batches end with so many rows, with or without their other ends."""
+    if not (isinstance(policy, Batch) and rng.random() < LIMITED):
+        return policy
+    return replace(Batch() if rng.random() < ALONE else policy, rows=rng.randint(1, 4))
+
+
+def timed(rng: random.Random, policy: Policy) -> Policy:
+    """Let some states become durable by the clock, too, or by the clock alone."""
+    return (
+        replace(policy, seconds=rng.choice((0.1, 1.0))) if isinstance(policy, Lazy) and rng.random() < TIMED else policy
+    )
+
+
+def with_data_in_flight(rng: random.Random, policy: Policy) -> Policy:
+    """Let some checkpoints keep all data in flight, and some none."""
+    if not isinstance(policy, Lazy):
+        return policy
+    return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
+
+
 COUNTING = {Role.ORDERED, Role.BATCH, Role.SINK}
 """Processors that count a batch's own epochs.
 
@@ -294,7 +278,6 @@ class _Stream:
     """The output of a processor.
 
     Attributes:
-        length: The number of epochs that there will be.
         dense: Each epoch has exactly one message.
         numbered: Each time of the processor itself has one, so that its messages can be counted.
     """
@@ -443,19 +426,17 @@ class _Making:
             )
         return self.finished()
 
-    def _keeps_no_rows(self, stream: _Stream) -> bool:
-        part = self.parts[stream.name]
-        return part.role is Role.SOURCE and not part.deterministic
-
     def finished(self) -> Recipe:
+        sources = {name for name, part in self.parts.items() if part.role is Role.SOURCE}
+        unkept = {name for name in sources if not self.parts[name].deterministic}
         for stream in self.streams[:]:
-            if self._keeps_no_rows(stream) and not any(wire.source == stream.name for wire in self.wires):
+            if stream.name in unkept and not any(wire.source == stream.name for wire in self.wires):
                 # A sink takes from a unit, which may keep its messages.
                 self.add(
                     self._with_durability(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True
                 )
         read = {wire.source for wire in self.wires if not wire.back}
-        for stream in [stream for stream in self.streams if not self._keeps_no_rows(stream)]:
+        for stream in [stream for stream in self.streams if stream.name not in unkept]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.rng.random() < 0.2):
                 self.add(RecipePart(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

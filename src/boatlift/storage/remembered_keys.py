@@ -18,14 +18,7 @@ import xxhash
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import RESTORE, DataError
-from boatlift.storage.records.codec import (
-    PackedKeys,
-    PackHead,
-    Push,
-    checksum_of,
-    decode_pack_head,
-    encode_pack_head,
-)
+from boatlift.storage.records.codec import PackedKeys, PackHead, Push, checksum_of, decode_pack_head, encode_pack_head
 from boatlift.storage.store import Store
 
 PACK_AFTER = 250_000

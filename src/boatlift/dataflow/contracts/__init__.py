@@ -26,35 +26,3 @@ from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
 from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
 from boatlift.dataflow.contracts.source import Source
 from boatlift.dataflow.contracts.values import Delivery, Json, Names
-
-__all__ = [
-    "BAD_ROW",
-    "AnnouncesInput",
-    "CoalescesBacklog",
-    "Committed",
-    "CrashPoints",
-    "Delivery",
-    "DigestsOnRead",
-    "FrameOfTask",
-    "Json",
-    "Names",
-    "NamesInput",
-    "Outcome",
-    "ParameterizedRead",
-    "Pushable",
-    "Reading",
-    "ReadsManySteps",
-    "Receipt",
-    "Rescannable",
-    "Sink",
-    "SinkCapabilities",
-    "SinkContext",
-    "SortsOutBadRows",
-    "Source",
-    "SourceCapabilities",
-    "Staged",
-    "Stager",
-    "StoreBacked",
-    "Upserts",
-    "WaitingInput",
-]

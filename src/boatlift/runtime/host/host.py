@@ -119,13 +119,7 @@ class OwnershipTerm:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        store: Store,
-        owner: Ownership,
-        options: RunOptions,
-        queue: EventQueue,
-        clock: SteadyClock,
+        self, engine: Engine, store: Store, owner: Ownership, options: RunOptions, queue: EventQueue, clock: SteadyClock
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = engine.plan

@@ -41,12 +41,7 @@ class Overrides:
     """
 
     def __init__(
-        self,
-        history: LogHistory,
-        options: RunOptions,
-        recorded: Mapping[str, int],
-        plan: Plan,
-        graph: RecoveryGraph,
+        self, history: LogHistory, options: RunOptions, recorded: Mapping[str, int], plan: Plan, graph: RecoveryGraph
     ) -> None:
         # A step that failed may belong to a unit that only other policies make; a skip counts for ever.
         known = {*plan.units, *plan.sinks}

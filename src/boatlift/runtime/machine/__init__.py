@@ -11,5 +11,3 @@ from boatlift.runtime.machine.events import Event
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.machine import StateMachine
 from boatlift.runtime.machine.program import Durability, Program
-
-__all__ = ["Durability", "Event", "Instruction", "Program", "StateMachine", "monitor_of"]

@@ -32,11 +32,7 @@ class Backpressure:
     """
 
     def __init__(
-        self,
-        processors: Mapping[str, MachineProcessor],
-        most: int,
-        most_bytes: float,
-        size_of: Callable[[Any], int],
+        self, processors: Mapping[str, MachineProcessor], most: int, most_bytes: float, size_of: Callable[[Any], int]
     ) -> None:
         self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceProcessor)}

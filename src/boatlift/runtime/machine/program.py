@@ -92,8 +92,7 @@ class Durability:
             )
         if coarse and self.batch is None:
             raise InvalidError(
-                "BAD_POLICY",
-                f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}",
+                "BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}"
             )
         if self.keeps_inputs and self.batch is not None and not coarse:
             raise InvalidError("BAD_POLICY", f"{name} has no epochs of its own that could end: use History()")

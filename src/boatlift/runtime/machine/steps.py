@@ -17,14 +17,7 @@ from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProces
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.program import Durability, Program
-from boatlift.storage.records.facts import (
-    Checkpoint,
-    Determinant,
-    Fact,
-    LoggedInput,
-    LoggedMessage,
-    StepDigest,
-)
+from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, LoggedInput, LoggedMessage, StepDigest
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import maximal_of
 

@@ -9,14 +9,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.times import (
-    AnyFrontier,
-    Maximal,
-    Time,
-    contains_event,
-    end_of,
-    read_frontier,
-)
+from boatlift.times import AnyFrontier, Maximal, Time, contains_event, end_of, read_frontier
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
