@@ -24,10 +24,6 @@ _LOOK = "columns_of_"
 def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
     """Return the names of a stream's columns and their types, as Spark writes them; its inputs are compiled for that.
 
-    Args:
-        flow: The dataflow.
-        stream: The stream's name.
-
     Raises:
         InvalidError: `[NO_SESSION]`; or an error of a processor before it, as `bl.run` raises it.
         UserCodeError: `[USER_CODE]` a function of such a processor raised.

@@ -178,9 +178,6 @@ def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: 
     """Raise the error for a missing attribute of a stream, a grouped stream or a dataflow.
 
     Args:
-        owner: The object without the attribute.
-        name: The attribute's name.
-        table: Advice by name.
         here: The name of the stream or dataflow in the code of the advice.
         keys: The columns of a grouped stream.
 
@@ -205,13 +202,7 @@ def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: 
 
 
 def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
-    """Return the error for a function of a processor that uses a stream.
-
-    Args:
-        captured: The stream's name.
-        processor: The processor.
-        upstream: The stream that the processor reads.
-    """
+    """Return the error for a function of a processor over `upstream` that uses the stream `captured`."""
     return InvalidError(
         "NOT_ON_A_STREAM",
         f"the function of {processor} uses the stream {captured}, but can use only the rows of its own step and static "

@@ -23,10 +23,6 @@ def microseconds_in(text: str) -> int:
 def seconds_in(text: object, option: str) -> float:
     """Return a duration in seconds.
 
-    Args:
-        text: The duration.
-        option: The name of the option, for the error.
-
     Raises:
         InvalidError: `[BAD_OPTION]` the text is no duration.
     """

@@ -48,11 +48,7 @@ class Plan:
     """A dataflow, checked and divided into units.
 
     Attributes:
-        dataflow: The dataflow's name.
-        processors: All processors by name, each after those that it reads.
-        sources, sinks: The sources and sinks among them.
         units: The units, each after those that it reads.
-        rows: The kind of rows of each source and operator.
         ticks: The source of ticks, if any, even if nothing reads it.
     """
 
@@ -81,7 +77,6 @@ class Plan:
         of one, that the log does not know.
 
         Args:
-            source: The source.
             policies: Policies of some units that override their own.
         """
         backed = self.sources[source].source.capabilities.store_backed
@@ -124,16 +119,19 @@ def plan(dataflow: Graph) -> Plan:
         missing = "sink" if dataflow.processors else "source"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
     dataflow.check()
-    _refuse_common_places(sinks)
+    owners: dict[str, str] = {}
+    for name, processor in sinks.items():
+        for place in processor.sink.capabilities.places:
+            if (owner := owners.setdefault(place, name)) != name:
+                raise InvalidError(
+                    "DUPLICATE_PLACE",
+                    f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
+                )
     return _divided(dataflow.name, processors, dataflow.ticks)
 
 
 def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     """Return the plan of a dataflow with other operators.
-
-    Args:
-        before: Its plan.
-        processors: All processors by name, each after those that it reads.
 
     Raises:
         InvalidError: as `plan`.
@@ -149,18 +147,6 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
-
-
-def _refuse_common_places(sinks: Mapping[str, SinkSpec]) -> None:
-    owners: dict[str, str] = {}
-    for name, processor in sinks.items():
-        for place in processor.sink.capabilities.places:
-            owner = owners.setdefault(place, name)
-            if owner != name:
-                raise InvalidError(
-                    "DUPLICATE_PLACE",
-                    f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
-                )
 
 
 def _rows(processors: Mapping[str, Processor]) -> dict[str, Rows]:

@@ -20,7 +20,6 @@ class Part:
     """An operator in a unit, with the operators below it.
 
     Attributes:
-        operator: The operator.
         inputs: For each of its reads the tree below, or the name of a source or unit.
     """
 
@@ -50,7 +49,6 @@ class Unit:
     Attributes:
         name: The name of its top operator; `NAME:rows` for a source that is staged unchanged.
         body: Its operators; the name of a source that is staged unchanged.
-        sinks: The sinks that its job stages.
         materialised: Whether other units read its output.
     """
 
@@ -112,11 +110,7 @@ class Unit:
 
 
 def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
-    """Return the units of a dataflow by name, each after those that it reads.
-
-    Args:
-        processors: All processors, each after those that it reads.
-    """
+    """Return the units of a dataflow by name, each after those that it reads."""
     apart: set[str] = set()
     while True:
         units = _units_of(processors, apart)

@@ -138,7 +138,6 @@ class DigestsOnRead(Protocol):
         """Read exactly the rows of some positions, lazily; tasks record in folders what they have read.
 
         Args:
-            spark: The session.
             positions: The input to read.
             folders: One folder for each position; an empty name for no record.
             ordinals: Whether to add `_ordinal`, the index of a row's position.
@@ -161,7 +160,6 @@ class ParameterizedRead(Protocol):
         """Read the rows named by the job's parameters (`connectors.kit.job_parameters`), lazily, in one partition.
 
         Args:
-            spark: The session.
             frame_of: Makes the frame of the reading task's rows. It may add one column, which the source's expressions
                 may drop. None for a frame with the columns of the task.
         """

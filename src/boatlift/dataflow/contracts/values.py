@@ -28,9 +28,6 @@ class Names(AbstractSet[str]):
 
     `plus` takes time in proportion to the names that it adds, because all values of a chain share one list. It copies
     only if two values add different names to the same third.
-
-    Args:
-        names: The names, each once.
     """
 
     __slots__ = ("_count", "_first", "_order", "_places")
@@ -107,7 +104,6 @@ def with_names(start: Json, recorded: Json, names: Iterable[str]) -> Json:
     Args:
         start: The source's first cursor, which shows which entry has names.
         recorded: The JSON entries. In logs of format 3 they include the names, as a list.
-        names: The names in the log.
     """
     return {
         **recorded,
