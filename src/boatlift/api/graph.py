@@ -79,7 +79,6 @@ class ProcessorGraph:
 
     @property
     def has_ticks(self) -> bool:
-        """Whether the dataflow has a stream of ticks."""
         return self.ticks is not None
 
     def check(self) -> None:

@@ -102,7 +102,6 @@ class Operator(ABC):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The user's functions that it calls."""
         return ()
 
     @property

@@ -65,7 +65,6 @@ class Plan:
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
     def rows_of(self, name: str) -> Rows:
-        """Return the kind of rows of a source or unit."""
         return self.rows[name.removesuffix(":rows")]
 
     def keeps_no_rows(self, source: str, policies: Mapping[str, Policy] = MappingProxyType({})) -> bool:

@@ -93,7 +93,6 @@ class Batch:
 
     @property
     def is_bound_alone(self) -> bool:
-        """Whether only the number of rows ends an epoch."""
         return self.rows is not None and self == Batch(rows=self.rows)
 
 

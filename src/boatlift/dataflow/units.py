@@ -27,7 +27,6 @@ class Part:
     inputs: tuple[Part | str, ...]
 
     def operators(self) -> Iterator[Operator]:
-        """Yield the operators, each after those that it reads, the main input's first."""
         for tree in self.inputs:
             if isinstance(tree, Part):
                 yield from tree.operators()
@@ -59,7 +58,6 @@ class Unit:
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Its operators, each after those that it reads."""
         return tuple(self.body.operators()) if isinstance(self.body, Part) else ()
 
     @property

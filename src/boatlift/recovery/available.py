@@ -134,7 +134,6 @@ class Checkpoints(Available):
         return self._frontiers[at] if at < len(self._frontiers) else None
 
     def _count(self, limit: AnyFrontier) -> int:
-        """Return the number of frontiers within a limit, which are the first ones."""
         if self._lasts is not None and isinstance(limit, EpochFrontier):
             return bisect_right(self._lasts, limit.last)
         return bisect_right([not f <= limit for f in self._frontiers], False)

@@ -151,7 +151,6 @@ class _Growing:
             unsettled |= self._rise(unsettled.pop())
 
     def fixes(self, p: str, times: AnyFrontier) -> bool:
-        """Return whether times are fixed and notified on all inputs of a processor."""
         return all(times <= limit for limit in self._on_inputs(p))
 
     def _rise(self, p: str) -> set[str]:

@@ -90,7 +90,6 @@ class Knowledge:
 
     @property
     def recorded(self) -> bool:
-        """Whether anything durable is known about p."""
         held = any(self.checkpoints) or any(xi.frontier for xi in self.xis)
         return held or bool(self.collected) or bool(self.determinants) or any(self.logged.values())
 
@@ -117,7 +116,6 @@ class Knowledge:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
     def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
-        """Return Ξ(p, f) of a processor whose Ξ follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 

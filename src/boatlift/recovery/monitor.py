@@ -98,19 +98,16 @@ class Monitor:
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:
-        """Record that the message of an edge at one of its sender's times is durable."""
         sender = self._graph.edges[edge].source
         if not self._passed(edge).contains(time):
             self._reported[sender].sent_durably(edge).add(time)
             self._changed(sender)
 
     def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor's state at a frontier, after all of its messages, is durable."""
         if self._of(processor, Kind.STATEFUL).checkpoint(frontier):
             self._changed(processor)
 
     def committed(self, sink: str, frontier: AnyFrontier) -> None:
-        """Record that the external system holds a sink's times."""
         reported = self._of(sink, Kind.SINK)
         if not frontier <= reported.checkpoints[0]:
             reported.checkpoints = [frontier]
@@ -118,7 +115,6 @@ class Monitor:
             self._changed(sink)
 
     def completed(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor has completed these times, at least in memory."""
         reported = self._reported[processor]
         if not frontier <= reported.completed:
             reported.completed = reported.completed | frontier
@@ -185,7 +181,6 @@ class Monitor:
         return reported.stable
 
     def has_completed(self, processor: str) -> AnyFrontier:
-        """Return the times that a processor has completed in this incarnation."""
         return self._reported[processor].completed
 
     def collectable(self, processor: str) -> AnyFrontier:
@@ -289,7 +284,6 @@ class Monitor:
         return plan_recovery(self._graph, self.knowledge(), failed)
 
     def knowledge(self) -> dict[str, Knowledge]:
-        """Return the knowledge of every processor now."""
         return {name: self._known(name) for name in self._reported}
 
     def _known(self, name: str) -> Knowledge:

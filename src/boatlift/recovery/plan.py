@@ -39,7 +39,6 @@ class ProcessorPlan:
 
     @property
     def checkpoint(self) -> AnyFrontier | None:
-        """The frontier of the checkpoint to load, if any."""
         return None if self.kind is not Kind.STATEFUL or self.stays or not self.restore else self.restore
 
     @property

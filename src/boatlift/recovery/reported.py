@@ -74,7 +74,6 @@ class Reported:
         return True
 
     def ended(self, time: LoopTime) -> None:
-        """Add the last iteration of a loop in this incarnation."""
         self.ends.add(time)
         for times in self.in_flight.values():
             _end(times, time)
@@ -107,7 +106,6 @@ class Reported:
         return of[edge]
 
     def checkpoint(self, frontier: AnyFrontier) -> bool:
-        """Add a checkpoint; return whether an answer may depend on it."""
         if frontier <= self.checkpoints[0] or frontier in self.checkpoints:
             return False
         self.checkpoints.insert(sum(f <= frontier for f in self.checkpoints), frontier)

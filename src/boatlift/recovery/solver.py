@@ -145,7 +145,6 @@ class Solving:
         return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
     def _take(self, p: str, values: Values) -> set[str]:
-        """Set the values of a processor; return the affected neighbours."""
         moved = values.f != self.f[p]
         refixed = values.fixed != self.fixed[p] or values.fixed_n != self.fixed_n[p]
         self.f[p], self.fixed[p], self.f_n[p], self.fixed_n[p] = values

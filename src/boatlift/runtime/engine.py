@@ -44,7 +44,6 @@ class StepResult:
     determinant: Any = None
 
     def runs(self) -> Iterator[RunRef]:
-        """Return the runs that the result names."""
         for payload in (self.state, *self.sent.values()):
             yield from runs_of(payload)
 

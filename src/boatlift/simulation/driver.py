@@ -90,12 +90,10 @@ class SimulatedDriver:
 
     @property
     def history(self) -> LogHistory:
-        """The content of its log."""
         return self._log.history
 
     @property
     def idle(self) -> bool:
-        """True if no act is outstanding."""
         return not (self.outstanding or self._commit.waiting or self._finishes)
 
     def act(self) -> None:
@@ -133,7 +131,6 @@ class SimulatedDriver:
         self.handle(events.ProcessorsFailed(self._failed))
 
     def handle(self, event: events.Event) -> None:
-        """Hand the machine an event."""
         self.events.append(event)
         self._take_up(self.machine.handle(event))
 
@@ -159,7 +156,6 @@ class SimulatedDriver:
                     self.outstanding.append(order)
 
     def _note_epochs(self, facts: Iterable[Fact]) -> None:
-        """Note the recorded epochs of sources."""
         for fact in facts:
             if isinstance(fact, Determinant) and fact.processor in self._closed:
                 self._closed[fact.processor][fact.time] = fact

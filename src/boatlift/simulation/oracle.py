@@ -148,7 +148,6 @@ class _Execution:
         return {time: sorted(effect) for time, effect in arrived.items()}
 
     def _epoch(self, wire: Wire, time: Any) -> int:
-        """Return the epoch of a message as its receivers see it."""
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
@@ -213,7 +212,6 @@ class _Execution:
                 self._sent[wire.name][time] = digest
 
     def _in_order(self, name: str) -> None:
-        """Execute a processor that takes its inputs in arrival order."""
         self._numbers[name] = {}
         queues = {
             w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())

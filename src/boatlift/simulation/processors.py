@@ -31,7 +31,6 @@ class SimulatedProcessor:
 
     @property
     def digest(self) -> str:
-        """The hash of time, inputs in order, determinant and past."""
         said = repr((self.processor, self.time, self.determinant, self.inputs, self.state))
         return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
@@ -44,7 +43,6 @@ class Nodes:
         self._at: dict[tuple[str, Any], set[SimulatedProcessor]] = {}
 
     def add(self, node: SimulatedProcessor) -> str:
-        """Add a node, and return its digest."""
         digest = node.digest
         if digest not in self._nodes:
             self._nodes[digest] = node
@@ -52,7 +50,6 @@ class Nodes:
         return digest
 
     def at(self, processor: str, time: Any) -> set[SimulatedProcessor]:
-        """Return all nodes of a processor at a time, of any execution."""
         return self._at.get((processor, time), set())
 
     def __getitem__(self, digest: str) -> SimulatedProcessor:
@@ -102,7 +99,6 @@ class Memory:
         }
 
     def hold(self, processor: str, payloads: Iterable[Any]) -> None:
-        """Add payloads that a processor has made or taken."""
         for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
@@ -112,7 +108,6 @@ class Memory:
             holders.difference_update(processors)
 
     def keep_only(self, live: set[str]) -> None:
-        """Drop everything else."""
         self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
 
     def check(self, order: instructions.Instruction) -> None:

@@ -96,7 +96,6 @@ class RecipePart:
 
     @property
     def swallows(self) -> bool:
-        """True if the processor may take a message and send none."""
         return self.hesitates or self.skips > 0
 
     def __str__(self) -> str:
@@ -127,11 +126,9 @@ class Recipe:
     chain: tuple[str, ...] = ()
 
     def inputs(self, name: str) -> list[Wire]:
-        """Return the edges into a processor."""
         return [wire for wire in self.wires if wire.target == name]
 
     def outputs(self, name: str) -> list[Wire]:
-        """Return the edges out of a processor."""
         return [wire for wire in self.wires if wire.source == name]
 
     def common_steps(self) -> dict[str, frozenset[str]]:

@@ -170,12 +170,10 @@ class Case:
     checked: bool = True
 
     def simulation(self) -> Simulation:
-        """Return the simulation."""
         return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
 
     @property
     def command(self) -> str:
-        """The command that repeats this case."""
         without = f" --without {','.join(map(str, sorted(self.without)))}" if self.without else ""
         epochs = "" if self.epochs is None else f" --epochs {self.epochs}"
         return f"boatlift simulate --seed {self.seed}{without}{epochs}"

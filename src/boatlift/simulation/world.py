@@ -69,7 +69,6 @@ class World:
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
-        """Note facts that became durable."""
         for fact in facts:
             if any(digest_of(payload) not in self.kept for payload in payloads_of(fact)):
                 raise AssertionError(f"{fact} names a payload that is not durable")
@@ -83,7 +82,6 @@ class World:
                     self.determinants[name] = {time: each for time, each in facts_of.items() if survives(each, fact)}
 
     def keep(self, payloads: Iterable[Any]) -> None:
-        """Make states and messages durable."""
         self._copies += 1
         self.kept.update(dict.fromkeys(map(digest_of, payloads), self._copies))
 
@@ -155,7 +153,6 @@ class World:
         return {name: frontier for name, frontier in self.held.items() if name not in self.without_ledger}
 
     def fences(self, owner: int) -> bool:
-        """Return whether a newer owner has come."""
         return owner < self._owner
 
     def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
@@ -268,7 +265,6 @@ class Deliveries:
 
     @property
     def held(self) -> dict[str, AnyFrontier]:
-        """Sink to the times that it holds."""
         return {sink: Frontier.up_to(step) for sink, step in self._ledgers.items()}
 
     def place(self, order: instructions.CommitSink, *, unanswered: bool) -> None:

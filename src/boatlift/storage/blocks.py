@@ -57,7 +57,6 @@ class BlockTable:
         return len(self.sums) // _WORD
 
     def proves(self, number: int, block: bytes | memoryview) -> bool:
-        """Return whether a block has its recorded checksum."""
         return xxhash.xxh3_64_digest(block) == self.sums[_WORD * number : _WORD * (number + 1)]
 
     def damaged(self, first: int, content: bytes | memoryview) -> Iterator[int]:
@@ -78,7 +77,6 @@ class BlockWriter:
         self._in_open = 0
 
     def write(self, content: bytes | memoryview) -> None:
-        """Add further bytes of the file."""
         rest = memoryview(content).cast("B")
         if self._in_open:
             head = rest[: BLOCK_BYTES - self._in_open]

@@ -48,7 +48,6 @@ class FileSystem:
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def unlink(self, path: Path) -> None:
-        """Remove the name of a file."""
         path.unlink()
 
     def rename(self, source: Path, target: Path) -> None:
@@ -60,7 +59,6 @@ class FileSystem:
         path.mkdir(0o700 if private else 0o777)
 
     def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all its contents."""
         shutil.rmtree(path)
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
@@ -78,7 +76,6 @@ class FileSystem:
         return found.st_size if stat.S_ISREG(found.st_mode) else None
 
     def is_folder(self, path: Path) -> bool:
-        """Return whether there is a folder by this name."""
         return path.is_dir()
 
     def may_list(self, path: Path) -> bool:

@@ -40,7 +40,6 @@ class GroupCommit:
         self.failure: BaseException | None = None
 
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        """Queue records for the next object."""
         self.waiting.append((tuple(records), callback))
 
     def manifest(self, callback: Callback) -> None:
@@ -84,7 +83,6 @@ class GroupWriter:
         self._thread.start()
 
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        """Queue records; the callback runs on the writer's thread."""
         with self._changed:
             self._check_open()
             self._commit.submit(records, callback)

@@ -42,7 +42,6 @@ class Identities:
         self.dataflow, self.store_id = dataflow, ""
 
     def exists(self, name: str) -> bool:
-        """Return whether the store has an identity object."""
         return self._store.size(name) is not None
 
     def create(self, name: str) -> None:

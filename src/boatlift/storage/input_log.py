@@ -189,7 +189,6 @@ class InputLog:
             return LogSpan(kept[-1].last + 1 if kept else 1, self.compacted[len(kept) :], numbers)
 
     def numbers_within(self, first: int, last: int) -> list[int]:
-        """Return the numbers of the objects with rows from `first` to `last`."""
         return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
@@ -218,7 +217,6 @@ class InputLog:
                     raise  # else a compacted segment has replaced the objects meanwhile
 
     def path(self, number: int) -> Path:
-        """Return an object's file, for tasks."""
         return self._file(self._name(number))
 
     def _file(self, name: str) -> Path:

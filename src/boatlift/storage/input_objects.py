@@ -132,7 +132,6 @@ class CompactedParts:
             raise DataError("INPUT_CHANGED", f"{part.name} is not the object that was written: {RESTORE}")
 
     def keep(self, names: AbstractSet[str]) -> None:
-        """Delete all other parts."""
         for name in sorted(self._present - names):
             self._store.delete(name)
         self._present &= names

@@ -113,7 +113,6 @@ class LocalStore:
         return folder
 
     def newest_scratch(self) -> Path | None:
-        """Return the newest scratch folder, if any."""
         owners = [name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name)]
         return self.root / SCRATCH / max(owners, key=int) if owners else None
 

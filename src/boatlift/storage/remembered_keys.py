@@ -56,7 +56,6 @@ class RememberedKeys:
         self._pushes.update((push.key, push) for push in pushes if push.key)
 
     def find(self, key: str) -> Push | None:
-        """Return the unpacked push with a key, if any."""
         return self._pushes.get(key)
 
     def up_to(self, number: int) -> RememberedKeys:
@@ -120,7 +119,6 @@ class _Pack:
         self._checksums = head.checksums
 
     def find(self, key: str, hashed: int, at: int) -> Push | None:
-        """Return the push with a key, if any, from the first index of its hash on."""
         while at < len(self.hashes) and self.hashes[at] == hashed:
             block = at // BLOCK
             for push in self._read(block):
@@ -130,7 +128,6 @@ class _Pack:
         return None
 
     def check(self) -> None:
-        """Read every block."""
         if sum(len(self._read(block)) for block in range(len(self._ends))) != self._packed.keys:
             raise self._corrupt()
 
@@ -161,7 +158,6 @@ class KeyPacks:
         self._opened: dict[str, _Pack] = {}
 
     def look(self) -> None:
-        """List the existing packs."""
         self._present = {*self._store.list(self.prefix)}
 
     def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
@@ -217,7 +213,6 @@ class KeyPacks:
         _Pack(self._store, pack, self._log).check()
 
     def keep(self, names: AbstractSet[str]) -> None:
-        """Delete all other packs."""
         for name in sorted(self._present - names):
             self._store.delete(name)
         self._present &= names

@@ -42,7 +42,6 @@ class ArrivalOrder:
         return (edge, self._forgotten[edge] + len(self._events[edge]) - 1)
 
     def cut(self, length: int) -> None:
-        """Drop all events from a number on."""
         for events in self._events.values():
             del events[bisect_left(events, length) :]
 
@@ -52,7 +51,6 @@ class ArrivalOrder:
         self.start = sum(self._forgotten.values())
 
     def forget(self, length: int) -> None:
-        """Drop the order of the first events."""
         for edge, events in self._events.items():
             gone = bisect_left(events, length)
             del events[:gone]
@@ -60,7 +58,6 @@ class ArrivalOrder:
         self.start = sum(self._forgotten.values())
 
     def event(self, time: SequenceTime) -> int | None:
-        """Return the event that took a message; None if none did."""
         edge, n = time
         known = n - self._forgotten[edge]
         if known < 0:
@@ -80,7 +77,6 @@ class ArrivalOrder:
         raise LookupError(f"event {event} is not known")
 
     def prefix(self, length: int) -> Frontier[SequenceTime]:
-        """Return the frontier of the first events, by their number."""
         if length < self.start:
             return Frontier(self.domain)
         counts = ((edge, self._forgotten[edge] + bisect_left(each, length)) for edge, each in self._events.items())

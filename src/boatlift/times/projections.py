@@ -129,7 +129,6 @@ class EpochBoundaries:
         return len(self) - 1
 
     def end(self, number: int) -> int:
-        """Return the boundary of a coarse epoch; -1 before the first."""
         return self.ends[number - self.start] if number >= self.start else self.begin
 
     def ended(self, last: int) -> int:
@@ -137,7 +136,6 @@ class EpochBoundaries:
         return self.start + bisect_right(self.ends, last) if last >= self.begin else 0
 
     def cut(self, count: int) -> None:
-        """Drop all coarse epochs from a number on."""
         del self.ends[max(0, count - self.start) :]
 
     def begin_after(self, number: int, end: int) -> None:

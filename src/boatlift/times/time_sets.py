@@ -66,7 +66,6 @@ class TimeSet:
             self._lasts.insert(at, time)
 
     def keep(self, first: int, last: int) -> None:
-        """Drop every time before `first` and every time after `last`."""
         kept = [
             (max(a, first), min(b, last))
             for a, b in zip(self._firsts, self._lasts, strict=True)

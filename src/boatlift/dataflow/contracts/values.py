@@ -73,7 +73,6 @@ class Names(AbstractSet[str]):
         return [name for name in names if name not in first and places.get(name, count) >= count]
 
     def after(self, count: int) -> tuple[str, ...]:
-        """Return the names after the first `count`."""
         return tuple(self._order[count : self._count])
 
     def _append(self, further: list[str]) -> None:

@@ -35,7 +35,6 @@ class EventQueue:
         heappush(self._alarms, (time.monotonic() + seconds, next(self._numbers), answer))
 
     def next(self) -> Answer:
-        """Wait for the next answer and return it; raise the next error."""
         wait = max(0.0, self._alarms[0][0] - time.monotonic()) if self._alarms else None
         try:
             answer = self._ready.get(timeout=wait)
@@ -78,7 +77,6 @@ class Workers:
             begin()
 
     def run(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
-        """Call a function without an answer on a thread; its error is put into the queue."""
 
         def attempt() -> None:
             try:

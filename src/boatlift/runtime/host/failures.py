@@ -142,7 +142,6 @@ class UnreachableSources:
         return backoff
 
     def reached(self, source: str) -> None:
-        """Record that a poll was answered."""
         if (outage := self._outages.pop(source, None)) is not None:
             logger.warning("%s is reached again, after %.1f s", source, time.monotonic() - outage.began)
             self._watch(Progress("reached", source, -1))

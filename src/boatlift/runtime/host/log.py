@@ -84,7 +84,6 @@ class StoredRuns:
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete runs, once a manifest without them is durable."""
         for name in names:
             self._store.delete(name)
 
@@ -110,7 +109,6 @@ class LogCalls:
         self.finished = False
 
     def write(self, records: Sequence[Record], then: Answer = tuple) -> None:
-        """Write records, and answer once they are durable."""
         self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error))
 
     def make_durable(self, record: Record) -> None:
@@ -132,7 +130,6 @@ class LogCalls:
 
     @handles(AppendLog)
     def append(self, order: AppendLog) -> None:
-        """Write facts, with the cursors and the records that belong to them."""
 
         def durable() -> Iterable[events.Event]:
             for fact in order.facts:
@@ -146,7 +143,6 @@ class LogCalls:
 
     @handles(Persist)
     def persist(self, order: Persist) -> None:
-        """Make the runs of payloads durable, on a thread."""
 
         def keep() -> Answer:
             self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
@@ -167,7 +163,6 @@ class LogCalls:
 
     @handles(Finish)
     def finish(self, order: Finish) -> None:
-        """End the log, on a thread."""
         self._context.workers.submit(self._finish, names_of_runs(order.payloads))
 
     def _take_remembered(self) -> list[Record]:

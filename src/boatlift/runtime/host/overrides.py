@@ -127,7 +127,6 @@ class Overrides:
             self._record(ACCEPTED, sink, step, error.message)
 
     def take(self) -> list[Record]:
-        """Return the records that are still to be written."""
         return [self._unwritten.get() for _ in range(self._unwritten.qsize())]  # no other thread takes any
 
     def _skip(self, unit: str, step: int, done: int, recorded: Mapping[str, int]) -> None:

@@ -120,7 +120,6 @@ class Ownership:
         return self._token
 
     def end(self) -> None:
-        """Note that the run of this process has ended."""
         _RUNS_HERE.discard((self.log.store_id, self._token))
 
     def taken_over(self) -> Iterator[Progress]:

@@ -143,7 +143,6 @@ class SinkCalls:
 
     @handles(CommitSink)
     def commit(self, order: CommitSink) -> None:
-        """Hand a sink its next steps."""
         self._workers.submit(self._commit, order, self._commits.held[order.sink])
 
     @handles(ReopenSink)

@@ -72,7 +72,6 @@ class SourceCursors:
         }
 
     def cursor(self, source: str, time: int) -> Any:
-        """Return the cursor from which the position of a time is polled."""
         last, _ = self._newest[source]
         if last >= time and self._engine.plan.keeps_no_rows(source):  # the source rolled back, and will have other rows
             self._positions[source] = {t: position for t, position in self._positions[source].items() if t < time}
@@ -82,7 +81,6 @@ class SourceCursors:
         return cursor
 
     def newest(self, source: str) -> Any:
-        """Return the cursor after all positions of a source so far."""
         return self._newest[source][1]
 
     def recorded_messages(

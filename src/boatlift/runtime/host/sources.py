@@ -57,7 +57,6 @@ class StuckBatches:
         self._warn_at = {name: max(WARN_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
 
     def look(self, progress: MachineProgress) -> None:
-        """Warn of the batches at which too many steps wait."""
         for name, policy in self._policies.items():
             waiting = progress.open_epoch(name)
             if waiting >= self._warn_at[name]:
@@ -100,7 +99,6 @@ class SourcePolls:
 
     @handles(PollSource)
     def poll(self, order: PollSource) -> None:
-        """Poll a source on a thread."""
         cursor = self._cursors.cursor(order.source, order.time)
         unproved: list[Any] = []
         if order.source in self._unproved:
@@ -109,7 +107,6 @@ class SourcePolls:
 
     @handles(Acknowledge)
     def acknowledge(self, order: Acknowledge) -> None:
-        """Inform a source of positions that will not be read again."""
         self._cursors.acknowledge(order.source, order.frontier)
 
     def recorded(self, facts: Iterable[Fact]) -> Iterator[Cursor]:

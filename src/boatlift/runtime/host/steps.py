@@ -60,12 +60,10 @@ class StepRuns:
 
     @handles(Prepare)
     def prepare(self, order: Prepare) -> None:
-        """Let the engine get ready for steps."""
         self._engine.prepare(order)
 
     @handles(Cancel)
     def cancel(self, order: Cancel) -> None:
-        """Cancel the steps of a unit that are under way."""
         self._current.pop(order.processor, None)
         self._engine.cancel_steps(order.processor)
 

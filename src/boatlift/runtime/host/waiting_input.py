@@ -48,7 +48,6 @@ class WaitingInputs:
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
 
     def begin(self) -> None:
-        """Write reports from now on, every few seconds."""
         if self._asked:
             self._workers.submit(self._look)
 

@@ -238,7 +238,6 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that are errors."""
         return [finding for finding in self.findings if finding.is_error]
 
 

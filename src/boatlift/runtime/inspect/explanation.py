@@ -168,7 +168,6 @@ class Explanation(msgspec.Struct, frozen=True):
 
     @property
     def everything_fails(self) -> bool:
-        """True if no processor survives."""
         return set(self.failed) == self.processors.keys()
 
 

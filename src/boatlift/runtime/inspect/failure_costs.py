@@ -148,7 +148,6 @@ class _AgedProgram:
                 self._monitor.durable_message(edge.name, time)
 
     def _hand_over(self, sink: str) -> None:
-        """Commit to a sink all that it may hold by then."""
         prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
         if (held := self._monitor.releasable(sink, prefixes)) is not None:
             self._monitor.committed(sink, held)

@@ -59,17 +59,14 @@ class FactObjects:
 
     @property
     def fill_an_object(self) -> bool:
-        """Whether there are enough new facts for an object."""
         return len(self._new) >= self._most
 
     def added(self, fact: Fact) -> None:
-        """Record a fact that became live."""
         size = len(_encoder.encode(fact))
         self._new[id(fact)] = (fact, size)
         self.bytes_of_new += size
 
     def removed(self, fact: Fact) -> None:
-        """Record a fact that is no longer live."""
         if (new := self._new.pop(id(fact), None)) is not None:
             self.bytes_of_new -= new[1]
             return

@@ -70,7 +70,6 @@ class LogHistory:
         return history
 
     def apply(self, record: Record) -> None:
-        """Apply the next record."""
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
@@ -113,7 +112,6 @@ class LogHistory:
         )
 
     def checkpointed(self) -> None:
-        """Record that a snapshot of this history was written."""
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped = self.resumed = False

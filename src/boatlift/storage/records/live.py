@@ -53,7 +53,6 @@ class LiveRecords:
 
     @classmethod
     def of(cls, facts: Iterable[Fact], watch: FactObjects | None = None) -> LiveRecords:
-        """Fold some facts in order."""
         live = cls(watch=watch)
         for fact in facts:
             live.apply(fact)
@@ -80,7 +79,6 @@ class LiveRecords:
                 self._collect(fact)
 
     def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
-        """Drop all facts of processors and edges that the program no longer has."""
         parts: tuple[dict[str, Any], ...]
         parts = (self.determinants, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
@@ -103,7 +101,6 @@ class LiveRecords:
                 yield from facts.values()
 
     def collections(self) -> Iterator[GarbageCollection]:
-        """Yield the merged garbage collections, if there were any."""
         if self.collected != GarbageCollection({}, {}, {}):
             yield self.collected
 

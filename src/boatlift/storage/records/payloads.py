@@ -40,7 +40,6 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
     @property
     def step_clock(self) -> StepClock:
-        """The clock and seed for the functions that read this message."""
         return StepClock(self.clock, self.seed)
 
 

@@ -158,7 +158,6 @@ class TakenNames(Recorded, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of all names."""
         return sum(each.count for each in self.objects) + len(self.new)
 
 

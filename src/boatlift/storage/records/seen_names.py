@@ -70,7 +70,6 @@ class SeenNames:
         return TakenNames(tuple(self._objects), tuple(self._new))
 
     def add(self, names: Iterable[str]) -> None:
-        """Add names after all others."""
         before = len(self._new)
         self._new += names
         self.bytes_of_new += _bytes_of(self._new[before:])
@@ -86,7 +85,6 @@ class SeenNames:
         return None
 
     def stored_in(self, name: str, digest: str, content: TakenNames) -> None:
-        """Record that an object stores the content that `next_object` returned."""
         if content.objects:
             height = 1 + content.objects[0].height
             place = self._objects.index(content.objects[0])

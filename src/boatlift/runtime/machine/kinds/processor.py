@@ -44,7 +44,6 @@ class MessageQueue(dict[Any, Any]):
             self.size -= self._size_of(self.pop(time))
 
     def clear(self) -> None:
-        """Remove all messages."""
         super().clear()
         self.size = 0
 
@@ -153,7 +152,6 @@ class MachineProcessor(ABC):
 
     @property
     def busy(self) -> bool:
-        """True while an answer is outstanding."""
         return bool(self.running)
 
     @property
@@ -169,7 +167,6 @@ class MachineProcessor(ABC):
         )
 
     def came_before(self, edge: Edge, time: Any) -> bool:
-        """Return whether a message was taken already."""
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
 
@@ -187,7 +184,6 @@ class MachineProcessor(ABC):
             self.waiting[edge.name].add(time, payload)
 
     def clear(self) -> None:
-        """Drop all messages that wait."""
         for waiting in self.waiting.values():
             waiting.clear()
 
@@ -261,7 +257,6 @@ class MachineProcessor(ABC):
         return [(*outer, iteration) for iteration in range(first, n + 1)]
 
     def hold_state(self) -> None:
-        """Keep the present state in memory."""
         self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
 
     def roll_back(self, frontier: AnyFrontier) -> None:
@@ -315,6 +310,5 @@ class MachineProcessor(ABC):
         return None if after is None or self.unsaved_since is None else self.unsaved_since + after
 
     def forget(self, step: Step) -> None:
-        """Drop the messages that a step took."""
         for message in step.inputs:
             self.waiting[message.edge].remove(message.time)  # a sender that was rolled back may have sent it again
