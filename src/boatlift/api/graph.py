@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK = "tick"
-"""The name of the source of ticks."""
+TICK = "tick"  # the name of the source of ticks
 
 
 class ProcessorGraph:

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from boatlift.api.dataflow import Dataflow
 
-_LOOK = "columns_of_"
-"""The begin of the name of the sink behind a stream whose columns are asked for."""
+_LOOK = "columns_of_"  # the begin of the name of the sink behind a stream whose columns are asked for
 
 
 def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:

@@ -170,8 +170,7 @@ OF_DATAFLOW: Mapping[str, str] = {
 }
 """Advice by the name of a missing attribute of a dataflow."""
 
-_FRAME_NAMES = frozenset({"_jdf", "_jrdd", "_plan"})
-"""Attributes that Spark reads from a DataFrame."""
+_FRAME_NAMES = frozenset({"_jdf", "_jrdd", "_plan"})  # attributes that Spark reads from a DataFrame
 
 
 def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: tuple[str, ...] = ()) -> NoReturn:

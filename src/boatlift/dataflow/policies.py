@@ -13,8 +13,7 @@ from typing import Literal
 from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
-InFlight = Literal["behind"] | bool
-"""Which checkpoints include messages in flight: with a lagging reader, all, or none."""
+InFlight = Literal["behind"] | bool  # which checkpoints include messages in flight: with a lagging reader, all, or none
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,9 @@ DATAFLOW = "simulated"
 FACTS_AN_OBJECT = 3
 SLUGGISH = 0.9
 LATE = 0.8
-TRIES = 2
-"""An act that should wait makes way for another so often, if there is another."""
-
-TWICE = 0.1
-"""The share of timers and probes that are answered twice, and of probes that fail."""
-
-LOOKS = 8
-"""After every so many manifests a recovery is tried, to see whether it needs collected payloads."""
+TRIES = 2  # an act that should wait makes way for another so often, if there is another
+TWICE = 0.1  # the share of timers and probes that are answered twice, and of probes that fail
+LOOKS = 8  # after every so many manifests a recovery is tried, to see whether it needs collected payloads
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,7 @@ from boatlift.simulation.processors import NOTHING, SimulatedProcessor, rows_of
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
-Messages = dict[Any, str]
-"""Sender's time to digest, of one edge."""
+Messages = dict[Any, str]  # Sender's time to digest, of one edge
 
 
 def judge(world: World) -> None:

@@ -10,8 +10,7 @@ from typing import Any
 from boatlift.runtime.machine import instructions
 from boatlift.simulation.recipes import Recipe, Role
 
-NOTHING = "nothing"
-"""The digest of no message, where a time without one is an event."""
+NOTHING = "nothing"  # the digest of no message, where a time without one is an event
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +74,7 @@ MILLISECONDS = 1300
 Two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer.
 """
 
-MOST_ROWS = 3
-"""Messages have fewer rows than so many."""
+MOST_ROWS = 3  # messages have fewer rows than so many
 
 
 class Memory:

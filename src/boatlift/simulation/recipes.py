@@ -31,23 +31,12 @@ from boatlift.times import (
 
 LOOP_ITERATIONS = 3
 
-PROBED = 0.4
-"""The share of batches whose rows are probed."""
-
-LIMITED = 0.4
-"""The share of batches whose epochs end with so many rows."""
-
-ALONE = 0.3
-"""The share of these without another end."""
-
-TIMED = 0.3
-"""The share of lazy processors whose state becomes durable by the clock, too."""
-
-LOGGED = 0.25
-"""The share of stateless processors that log their inputs."""
-
-AT_LEAST_ONCE = 0.5
-"""The share of programs with sinks without a ledger, and the share of such sinks in them."""
+PROBED = 0.4  # the share of batches whose rows are probed
+LIMITED = 0.4  # the share of batches whose epochs end with so many rows
+ALONE = 0.3  # the share of these without another end
+TIMED = 0.3  # the share of lazy processors whose state becomes durable by the clock, too
+LOGGED = 0.25  # the share of stateless processors that log their inputs
+AT_LEAST_ONCE = 0.5  # the share of programs with sinks without a ledger, and the share of such sinks in them
 
 
 class Role(Enum):

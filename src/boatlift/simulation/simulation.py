@@ -16,8 +16,7 @@ from boatlift.simulation.recipes import limited, probed, random_recipe, timed, w
 from boatlift.simulation.world import World
 
 MOST_ACTS = 20_000
-CHANGED = 0.3
-"""The share of drivers that have other policies than the driver before."""
+CHANGED = 0.3  # the share of drivers that have other policies than the driver before
 
 
 class Simulation:

@@ -19,12 +19,9 @@ from boatlift.errors import RESTORE, DataError, FencedError
 from boatlift.storage.records.codec import StoreIdentity, decode_identity, encode_identity
 from boatlift.storage.store import Store
 
-IDENTITY = "dataflow"
-"""Has the name of the store's dataflow; created before the first claim."""
-BEGUN = "begun"
-"""There was a claim; created after the first, before any other object."""
-TRUNCATED = "truncated"
-"""The log begins with a manifest; created before the first truncation."""
+IDENTITY = "dataflow"  # has the name of the store's dataflow; created before the first claim
+BEGUN = "begun"  # there was a claim; created after the first, before any other object
+TRUNCATED = "truncated"  # the log begins with a manifest; created before the first truncation
 IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
 STORE_ID_BYTES = 16

@@ -45,8 +45,7 @@ CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 KEY_CHECKPOINT_AFTER, KEY_CHECKPOINT_BYTES = 256, 64 << 20
 """Freed objects, or freed bytes, from which on a key checkpoint is written; more if there are many keys."""
 
-KEY_BYTES = 256
-"""Freed bytes required for each key that the key checkpoint repeats."""
+KEY_BYTES = 256  # freed bytes required for each key that the key checkpoint repeats
 
 
 class InputLog:

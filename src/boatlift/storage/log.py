@@ -32,12 +32,9 @@ from boatlift.storage.store import Store
 
 CLAIM_ATTEMPTS = 16
 
-MOST_OBJECTS = 1024
-"""A manifest pays after this number of objects."""
-WORTH = 3
-"""A manifest pays if it frees this multiple of its own bytes."""
-LITTLE = 4
-"""A manifest adds little to new facts that have this multiple of its own bytes."""
+MOST_OBJECTS = 1024  # a manifest pays after this number of objects
+WORTH = 3  # a manifest pays if it frees this multiple of its own bytes
+LITTLE = 4  # a manifest adds little to new facts that have this multiple of its own bytes
 
 
 class Log(LogReader):

@@ -96,8 +96,7 @@ class RememberedKeys:
 
 KEYS_FOLDER = "keys/"
 
-BLOCK = 64
-"""Number of pushes in a block: a lookup reads about 5 KB."""
+BLOCK = 64  # number of pushes in a block: a lookup reads about 5 KB
 
 _PUSHES = packed_decoder(tuple[Push, ...])
 

@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
-LAST = sys.maxsize
-"""The end of an infinite sequence of numbers; no event has it in its time."""
+LAST = sys.maxsize  # the end of an infinite sequence of numbers; no event has it in its time
 
 
 class Domain(Hashable, Protocol[T]):
@@ -63,12 +62,10 @@ class Epoch:
         return "EPOCH"
 
 
-EPOCH = Epoch()
-"""The one epoch domain."""
+EPOCH = Epoch()  # the one epoch domain
 
 
-LoopTime = tuple[int, ...]
-"""(epoch, i, …): iteration i of the outermost loop, and so on inwards, each from 0."""
+LoopTime = tuple[int, ...]  # (epoch, i, …): iteration i of the outermost loop, and so on inwards, each from 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +112,7 @@ def end_of(prefix: LoopTime, depth: int) -> LoopTime:
     return (*prefix, *(LAST for _ in range(depth + 1 - len(prefix))))
 
 
-SequenceTime = tuple[str, int]
-"""(edge, n): the delivery of message n, counted from 0, of an input edge."""
+SequenceTime = tuple[str, int]  # (edge, n): the delivery of message n, counted from 0, of an input edge
 
 
 @dataclass(frozen=True, slots=True)

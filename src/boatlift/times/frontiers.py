@@ -175,8 +175,7 @@ def last_of(frontier: Frontier[Any]) -> int:
 
 _EVERYTHING = EpochFrontier(LAST)
 
-AnyFrontier = Frontier[Any]
-"""A frontier of any domain."""
+AnyFrontier = Frontier[Any]  # a frontier of any domain
 
 
 class LoopFrontier(Frontier[LoopTime]):

@@ -64,8 +64,7 @@ class Identity:
         return "IDENTITY"
 
 
-IDENTITY = Identity()
-"""The projection of every edge between two processors of one domain."""
+IDENTITY = Identity()  # the projection of every edge between two processors of one domain
 
 
 class Then:

@@ -135,8 +135,7 @@ class TimeSet:
         return "{" + ", ".join(f"{a}" if a == b else f"{a}…{b}" for a, b in stretches) + "}"
 
 
-NO_ITERATION = -1
-"""The number of the last iteration of a loop that no message entered."""
+NO_ITERATION = -1  # the number of the last iteration of a loop that no message entered
 
 
 def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopTime]]:

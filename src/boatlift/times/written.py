@@ -14,10 +14,8 @@ from boatlift.times.domains import EPOCH, LAST, Domain, Loop, Sequence
 from boatlift.times.frontiers import AnyFrontier, Frontier, frontier_of, last_of
 from boatlift.times.time_sets import NO_ITERATION
 
-Time = int | tuple[int | str, ...]
-"""A written time: an epoch, (edge, n), or (epoch, i, …)."""
-Maximal = tuple[Time, ...]
-"""A written frontier: its maximal times, in order."""
+Time = int | tuple[int | str, ...]  # a written time: an epoch, (edge, n), or (epoch, i, …)
+Maximal = tuple[Time, ...]  # a written frontier: its maximal times, in order
 
 _SEQUENCE = Sequence(())  # its edges are unknown, and its times are ordered like those of any other
 

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from boatlift.dataflow.contracts.source import Source
 
 
-BAD_ROW = "_bad_row"
-"""The column of rows with bad ones among them that is NULL in good rows."""
+BAD_ROW = "_bad_row"  # the column of rows with bad ones among them that is NULL in good rows
 
 FrameOfTask = Callable[[Any, Any], "DataFrame"]
 """Takes a function of Arrow batches and a `StructType`, and returns the function's rows in one partition as a frame."""

@@ -9,8 +9,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-Json = Mapping[str, Any]
-"""A JSON object: strings, numbers, booleans, None, lists and objects of them."""
+Json = Mapping[str, Any]  # a JSON object: strings, numbers, booleans, None, lists and objects of them
 
 
 class Delivery(Enum):

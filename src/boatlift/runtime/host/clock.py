@@ -15,8 +15,7 @@ from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import SetTimer
 from boatlift.storage.records.payloads import payload_of
 
-LEAST_SECONDS = 10
-"""A clock that is behind by less is not reported."""
+LEAST_SECONDS = 10  # a clock that is behind by less is not reported
 
 logger = logging.getLogger(__name__)
 

@@ -16,8 +16,7 @@ from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.log import Log
 
-BYTES_IN_FLIGHT = 16 * 2**30
-"""The default limit of data in flight."""
+BYTES_IN_FLIGHT = 16 * 2**30  # the default limit of data in flight
 
 Handlers = Mapping[type[Any], Callable[[Any], None]]
 """Each kind of instruction to its handler: called on the host's own thread, it returns at once."""

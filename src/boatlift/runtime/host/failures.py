@@ -16,15 +16,11 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Message
 from boatlift.storage.records.payloads import runs_of
 
-RETRIES = 3
-"""The retries of a processor without a new step; the next failure ends the run."""
-
-BACKOFF_SECONDS = 0.2
-"""The backoff before the first of these retries; each further one is twice as long."""
+RETRIES = 3  # the retries of a processor without a new step; the next failure ends the run
+BACKOFF_SECONDS = 0.2  # the backoff before the first of these retries; each further one is twice as long
 
 FIRST_POLL_BACKOFF_SECONDS = 0.2
-LONGEST_POLL_BACKOFF_SECONDS = 5.0
-"""Each further backoff of a source is twice as long as the one before, up to this."""
+LONGEST_POLL_BACKOFF_SECONDS = 5.0  # each further backoff of a source is twice as long as the one before, up to this
 
 logger = logging.getLogger(__name__)
 

@@ -32,8 +32,7 @@ from boatlift.storage.records.records import UNITS
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 
-COLLECT_AFTER = 64
-"""The durable facts from one garbage collection to the next."""
+COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
 
 MESSAGES_AHEAD = 12
 """A source is not polled while so many messages wait behind it.

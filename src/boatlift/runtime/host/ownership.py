@@ -21,8 +21,7 @@ from boatlift.storage.records.records import Claim
 _RUNS_HERE: set[tuple[str, int]] = set()
 """The runs of this process that have not ended: each with the id of its store and its token."""
 
-_START = 19
-"""The field of `/proc/PID/stat` with the start time of the process, counted from the command's name."""
+_START = 19  # the field of `/proc/PID/stat` with the start time of the process, counted from the command's name
 
 
 class Life(Enum):
@@ -95,8 +94,7 @@ def _began(pid: int) -> str:
     return "" if state in "ZX" else fields[_START - 1]
 
 
-LOOK_SECONDS = 2.0
-"""After so many seconds without a write, an owner looks for a newer owner."""
+LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for a newer owner
 
 
 class Ownership:

@@ -17,8 +17,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Cursor
 from boatlift.times import AnyFrontier, last_epoch, last_of
 
-_KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}
-"""The recorded determinants of a source's step."""
+_KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}  # the recorded determinants of a source's step
 
 
 class SourceCursors:

@@ -31,8 +31,7 @@ WARN_AFTER = 1000
 Each further warning comes with ten times as many.
 """
 
-LEAST_PAUSE_SECONDS = 0.02
-"""The least pause after a poll without input."""
+LEAST_PAUSE_SECONDS = 0.02  # the least pause after a poll without input
 
 WORK_PAUSE = 20
 """The pause is at least so many times the poll's CPU time: a folder of many files then takes a twentieth of a core."""
@@ -40,11 +39,8 @@ WORK_PAUSE = 20
 WAIT_PAUSE = 5
 """The pause is at least so many times the poll's duration: a slow file server is busy a sixth of the time at most."""
 
-LONGEST_PAUSE_SECONDS = 1.0
-"""The longest pause, however long the poll took."""
-
-ANNOUNCED_PAUSE_SECONDS = 0.25
-"""The pause of a source that announces new input."""
+LONGEST_PAUSE_SECONDS = 1.0  # the longest pause, however long the poll took
+ANNOUNCED_PAUSE_SECONDS = 0.25  # the pause of a source that announces new input
 
 logger = logging.getLogger(__name__)
 

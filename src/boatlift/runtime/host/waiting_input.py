@@ -21,11 +21,8 @@ from boatlift.runtime.machine.events import Event
 
 FILE = "waiting-input.json"
 
-LOOK_SECONDS = 2.0
-"""The least pause between two reports."""
-
-LOOK_PAUSE = 20
-"""The pause is at least so many times as long as the report before it took."""
+LOOK_SECONDS = 2.0  # the least pause between two reports
+LOOK_PAUSE = 20  # the pause is at least so many times as long as the report before it took
 
 
 class InputReport(msgspec.Struct, frozen=True):

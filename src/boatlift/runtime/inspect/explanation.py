@@ -60,8 +60,7 @@ def part_in_words(history: LogHistory, part: ProcessorPlan) -> str:
     return part.in_words(history.last_executed(part.name))
 
 
-LAST_STEPS = 20
-"""The steps that count as the last ones."""
+LAST_STEPS = 20  # the steps that count as the last ones
 
 
 class KeptPart(msgspec.Struct, frozen=True):
@@ -130,8 +129,7 @@ def _parts(payload: object) -> list[KeptPart]:
     return kept
 
 
-MOST_MESSAGES = 1_000_000
-"""The most messages in the memory of a process, beside as many as there are live records."""
+MOST_MESSAGES = 1_000_000  # the most messages in the memory of a process, beside as many as there are live records
 
 
 class RollbackCost(msgspec.Struct, frozen=True):

@@ -14,14 +14,9 @@ from boatlift.runtime.machine import Program
 from boatlift.runtime.machine.steps import intervals_of
 from boatlift.times import AnyFrontier, Frontier
 
-LONG = 3
-"""The dataflow has run for so many of the longest intervals between checkpoints."""
-
-AT_LEAST = 24
-"""The dataflow has run for at least so many steps."""
-
-STEPS_OF_EPOCH = 8
-"""The assumed steps of an epoch that ends by the clock or by a condition over rows."""
+LONG = 3  # the dataflow has run for so many of the longest intervals between checkpoints
+AT_LEAST = 24  # the dataflow has run for at least so many steps
+STEPS_OF_EPOCH = 8  # the assumed steps of an epoch that ends by the clock or by a condition over rows
 
 Costs = Mapping[str, Mapping[str, int]]
 """The processor that fails (`everything`: all) to the number of steps that each processor executes again, if any."""

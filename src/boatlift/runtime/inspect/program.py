@@ -18,8 +18,7 @@ from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 
 DAY = 86_400.0
 
-MANY = 5_000
-"""Readers of a folder take long to list a few days of so many files."""
+MANY = 5_000  # readers of a folder take long to list a few days of so many files
 
 _GATHER = "gather them with every='1 minute', one file a minute"
 _CHANGES = "its rows are changes, which cannot be gathered: choose a sink that keeps the newest rows, such as bl.sqlite"

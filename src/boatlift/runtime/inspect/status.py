@@ -24,8 +24,7 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 from boatlift.times import last_number
 
-LIVING = ("alive", "running or crashed")
-"""The states in which a process may use scratch."""
+LIVING = ("alive", "running or crashed")  # the states in which a process may use scratch
 
 _REPORTS = json_decoder(InputReport)
 

@@ -221,8 +221,7 @@ def messages_known(p: MachineProcessor, step: Step, records: LiveRecords) -> dic
     return {edge: message for edge, message in known.items() if message is not None}
 
 
-AT_ONCE = 16
-"""The most steps of one `Execute`: this limits the duration of a stop, and the cost of a failure."""
+AT_ONCE = 16  # the most steps of one `Execute`: this limits the duration of a stop, and the cost of a failure
 
 
 class StepOrders:

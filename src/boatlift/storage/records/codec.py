@@ -19,8 +19,7 @@ from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
-FORMAT_VERSION = 7
-"""The version that is written."""
+FORMAT_VERSION = 7  # the version that is written
 OLDEST_VERSION = 3
 """The oldest version that is read: version 2 recorded a program unit by unit. Version 4 added objects of names, 5
 compacted segments, 6 packed keys, 7 bad rows."""
@@ -36,8 +35,7 @@ _NAMES = b"N"
 _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
 
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
-"""The number of an object, which has twelve digits in its name."""
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]  # the number of an object, which has twelve digits in its name
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _T = TypeVar("_T")

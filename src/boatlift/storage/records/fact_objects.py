@@ -13,11 +13,8 @@ import msgspec
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import FactsObject
 
-FACTS_AN_OBJECT = 1024
-"""Number of facts in an object; fewer new facts stay in the manifest."""
-
-_RANGES_A_FACT = 1 / 16
-"""An object with more ranges of gone facts is dissolved, since manifests repeat the ranges."""
+FACTS_AN_OBJECT = 1024  # number of facts in an object; fewer new facts stay in the manifest
+_RANGES_A_FACT = 1 / 16  # an object with more ranges of gone facts is dissolved, since manifests repeat the ranges
 _REFERENCE_BYTES = 80
 _RANGE_BYTES = 6
 

@@ -16,11 +16,9 @@ from boatlift.decoders import look_up
 from boatlift.storage.records.facts import Fact, Recorded
 from boatlift.times import LAST, Time
 
-_Step = Annotated[int, Meta(ge=-1, lt=LAST)]
-"""The number of a last step; -1 for none."""
+_Step = Annotated[int, Meta(ge=-1, lt=LAST)]  # the number of a last step; -1 for none
 _Count = Annotated[int, Meta(ge=0)]
-Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
-"""Milliseconds since 1970, up to the year 9999."""
+Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]  # milliseconds since 1970, up to the year 9999
 
 
 class RunRef(Recorded, frozen=True):
@@ -181,8 +179,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
 Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Snapshot | Fact
 
 
-UNITS = "units"
-"""The entry of a recorded program with the operators, edges and policy of each unit."""
+UNITS = "units"  # the entry of a recorded program with the operators, edges and policy of each unit
 
 
 class UnitRecord(msgspec.Struct, frozen=True):

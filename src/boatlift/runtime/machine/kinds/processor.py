@@ -48,8 +48,7 @@ class MessageQueue(dict[Any, Any]):
         self.size = 0
 
 
-HELD_STATES = 8
-"""A processor that has not failed can roll back so many steps without a restore."""
+HELD_STATES = 8  # a processor that has not failed can roll back so many steps without a restore
 
 
 @dataclass(frozen=True, slots=True)
