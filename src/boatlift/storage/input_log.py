@@ -15,7 +15,6 @@ and the objects that they replace are deleted after it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from boatlift.errors import RESTORE, DataError, FencedError, InvalidError
 from boatlift.storage.input_objects import (
     CompactedParts,
     InputPart,
+    InputParts,
     LogSpan,
     checksum_in,
     number_in,
@@ -48,7 +48,7 @@ KEY_CHECKPOINT_AFTER, KEY_CHECKPOINT_BYTES = 256, 64 << 20
 KEY_BYTES = 256  # freed bytes required for each key that the key checkpoint repeats
 
 
-class InputLog:
+class InputLog(InputParts):
     """The pushed rows of one source. Thread-safe, but only one thread calls `append` and `free`.
 
     Laws:
@@ -72,13 +72,13 @@ class InputLog:
     keeps_rows = begun = True
 
     def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
+        super().__init__()
         self._store, self.store_id, self.source = store, store_id, source
         self.keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
         self.compacted_parts = CompactedParts(store, store_id, source)
         self.key_packs = KeyPacks(store, store_id, source)
         self._held: frozenset[str] = frozenset()
-        self._changing = threading.Lock()
         self._token: int | None = None
         self._forget()
 
@@ -86,7 +86,7 @@ class InputLog:
         self.last = self.waiting = 0
         self._base = self._key_checkpoint = self._freed = self._gone = self._free_bytes = 0
         self.claims: tuple[int, ...] = ()
-        self._parts: dict[int, InputPart] = {}
+        self._parts = {}
         self._present: set[int] = set()
         self.compacted: tuple[CompactedSegment, ...] = ()
         self.keys = RememberedKeys()
@@ -128,10 +128,6 @@ class InputLog:
                 content = self._store.read(self._name(number))
                 self._apply(self._checked(content, number), content)
 
-    def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        with self._changing:
-            return [(number, part) for number, part in self._parts.items() if number > after]
-
     def find(self, key: str) -> Push | None:
         """Return the push with a key, if the log remembers it. Packed keys are known only after `claim`.
 
@@ -145,10 +141,6 @@ class InputLog:
         except DataError:
             self.check_newest()  # a newer owner deletes expired packs
             raise
-
-    def is_freed(self, number: int) -> bool:
-        with self._changing:
-            return number <= self._freed
 
     def files_up_to(self, last: int) -> list[tuple[Path, int]]:
         """Return (file, bytes) of all objects with rows up to a number, and of the compacted segments before them.
@@ -186,9 +178,6 @@ class InputLog:
             while kept and kept[-1].size <= size:
                 size += kept.pop().size
             return LogSpan(kept[-1].last + 1 if kept else 1, self.compacted[len(kept) :], numbers)
-
-    def numbers_within(self, first: int, last: int) -> list[int]:
-        return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
         """Read the checksum at the end of an object.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import dropwhile, islice, takewhile
 
 import msgspec
@@ -18,6 +17,7 @@ import xxhash
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import RESTORE, DataError
+from boatlift.storage.input_objects import NamedObjects
 from boatlift.storage.records.codec import PackedKeys, PackHead, Push, checksum_of, decode_pack_head, encode_pack_head
 from boatlift.storage.store import Store
 
@@ -142,22 +142,16 @@ class _Pack:
         return DataError("CORRUPT", f"{self._packed.name} is not the object that was written: {RESTORE}")
 
 
-class KeyPacks:
+class KeyPacks(NamedObjects):
     """The packs of one source. Only `find` and `check` are thread-safe.
 
-    Laws:
-        * No owner reads a pack before a key checkpoint names it; a pack that none names is left over.
-        * `find` finds each key of a pack as soon as the pack is written.
+    Law: `find` finds each key of a pack as soon as the pack is written.
     """
 
     def __init__(self, store: Store, store_id: str, source: str) -> None:
-        self._store, self._log = store, (store_id, source)
-        self.prefix = f"{KEYS_FOLDER}{source}/"
-        self._present: set[str] = set()
+        super().__init__(store, f"{KEYS_FOLDER}{source}/")
+        self._log = (store_id, source)
         self._opened: dict[str, _Pack] = {}
-
-    def look(self) -> None:
-        self._present = {*self._store.list(self.prefix)}
 
     def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
         """Make a pack durable.
@@ -210,11 +204,6 @@ class KeyPacks:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
         """
         _Pack(self._store, pack, self._log).check()
-
-    def keep(self, names: AbstractSet[str]) -> None:
-        for name in sorted(self._present - names):
-            self._store.delete(name)
-        self._present &= names
 
 
 def _hash_of(key: str) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 
 from boatlift.runtime.engine import Beginning, Engine
-from boatlift.runtime.graph import program_of
+from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
 from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
 from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
@@ -24,7 +24,6 @@ from boatlift.runtime.host.steps import Probes, StepRuns
 from boatlift.runtime.host.waiting_input import WaitingInputs
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.progress import MachineProgress
-from boatlift.runtime.recorded_program import division_of
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of

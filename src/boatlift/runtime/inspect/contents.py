@@ -14,7 +14,7 @@ import msgspec
 from boatlift.dataflow import Sink
 from boatlift.dataflow.identity import processors_of
 from boatlift.errors import Finding, InvalidError
-from boatlift.runtime.recorded_program import recorded_program
+from boatlift.runtime.graph import recorded_program
 from boatlift.storage.bad_rows import KeptBadRow, kept_bad_rows
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.input_objects import COMPACTED

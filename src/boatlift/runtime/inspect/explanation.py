@@ -18,8 +18,8 @@ import msgspec
 from boatlift.errors import RESTORE, DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
+from boatlift.runtime.graph import recorded_program
 from boatlift.runtime.machine import Program, monitor_of
-from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords

@@ -42,16 +42,12 @@ def sources_that_meet(graph: RecoveryGraph) -> list[frozenset[str]]:
         elif not vertex.notified:
             above[name] = frozenset()
         else:
-            above[name] = _all_of(senders)
+            above[name] = frozenset().union(*senders)
         if len(above[name]) > 1:
             meeting = [group for group in groups if group & above[name]]
             groups = [group for group in groups if not group & above[name]]
-            groups.append(_all_of([above[name], *meeting]))
+            groups.append(above[name].union(*meeting))
     return groups
-
-
-def _all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*sets)
 
 
 def refuse_unfit(program: Program, records: LiveRecords) -> None:

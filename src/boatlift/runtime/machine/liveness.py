@@ -200,7 +200,8 @@ class Liveness:
         over = stopping or ended
         stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]
         waits = any(source.idle for source in self._sources) or any(
-            isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects_probe) for p in self._processors.values()
+            isinstance(p, BatchEpochs) and (p.deadline is not None or p.expects_probe)
+            for p in self._processors.values()
         )
         if stuck or not (stopping or waits):
             raise InternalError(

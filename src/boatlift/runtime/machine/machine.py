@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from math import inf
 from typing import Any
 
@@ -291,7 +292,8 @@ class StateMachine:
             self._moved.update(source.name for source in self.sources if not source.busy)  # less may wait now
             self._advance_all(hasten=False)
             self._garbage.collect()
-            if self._liveness.quiet and self._liveness.settle(self._hasten, stopping=self._stopping):
+            hasten = partial(self._advance_all, hasten=True)
+            if self._liveness.quiet and self._liveness.settle(hasten, stopping=self._stopping):
                 self.finished = True
                 self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
         ordered, self._outbox = self._outbox, []
@@ -305,11 +307,9 @@ class StateMachine:
             self._touched.clear()
         return ordered
 
-    def _hasten(self) -> None:
-        self._moved = set(self.processors)
-        self._advance_all(hasten=True)
-
     def _advance_all(self, *, hasten: bool) -> None:
+        if hasten:
+            self._moved = set(self.processors)
         while self._moved:
             name = min(self._moved, key=self._position.__getitem__)
             self._moved.discard(name)

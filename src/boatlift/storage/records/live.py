@@ -79,8 +79,7 @@ class LiveRecords:
                 self._collect(fact)
 
     def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
-        parts: tuple[dict[str, Any], ...]
-        parts = (self.determinants, self.ended, self.results, self.states, self.taken)
+        parts: tuple[dict[str, Any], ...] = (self.determinants, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
             for name in names:
                 self._keep(part, name, lambda _fact: False)

@@ -129,7 +129,7 @@ class BatchEpochs(MachineProcessor):
 
     def questions(self) -> Iterator[SetTimer | ProbeRows]:
         """Return the instructions that tell when the open epoch ends, each once: a timer, and the next probe."""
-        deadline = self._deadline
+        deadline = self.deadline
         if deadline is not None and deadline != self._timer:
             self._timer = deadline
             yield SetTimer(self.name, self.incarnation, deadline)
@@ -142,7 +142,7 @@ class BatchEpochs(MachineProcessor):
         """Record an answer, unless the epoch or the message that it is about is gone."""
         match event:
             case TimerFired(deadline=deadline):
-                self.lasted = self.lasted or (self._deadline is not None and self._deadline <= deadline)
+                self.lasted = self.lasted or (self.deadline is not None and self.deadline <= deadline)
             case RowsProbed(message=message, probe=probe):
                 if message == self._probing:
                     self._probing = None
@@ -168,12 +168,7 @@ class BatchEpochs(MachineProcessor):
         return unclocked or not self._open.satisfies(self._policy, lasted=True)
 
     @property
-    def waits_for_clock(self) -> bool:
-        """True if the open epoch has not lasted long enough by the clock."""
-        return self._deadline is not None
-
-    @property
-    def _deadline(self) -> int | None:
+    def deadline(self) -> int | None:
         """The time at which the open epoch has lasted long enough; None if the clock does not matter."""
         if self.running or self.lasted or self._open.began is None or not self._policy.seconds:
             return None
@@ -199,7 +194,9 @@ class BatchEpochs(MachineProcessor):
             if complete < end:
                 return
         else:
-            end = min(complete, self._probed_up_to(complete))
+            # After a recovery messages come in any order: the first unprobed one ends the epoch.
+            unprobed = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
+            end = min(complete, min(unprobed, default=complete + 1) - 1)
             enough = self._open.satisfies(self._policy, lasted=self.lasted)
             if end <= begin or not (hasten or enough):
                 return
@@ -211,11 +208,6 @@ class BatchEpochs(MachineProcessor):
     def _complete(self) -> int:
         """The last complete input epoch."""
         return min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
-
-    def _probed_up_to(self, complete: int) -> int:
-        """Return the input epoch before the first unprobed one; after a recovery messages come in any order."""
-        epochs = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
-        return min(epochs, default=complete + 1) - 1
 
     def _first_end(self, end: int) -> int:
         """Return the first input epoch, up to `end`, that fills the open epoch or ends it by its rows; else `end`."""
