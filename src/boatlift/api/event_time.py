@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.api.grouped import columns_named
 from boatlift.api.options import checked_name, policy_of_state
-from boatlift.dataflow.period import lateness_in, seconds_in
-from boatlift.dataflow.policies import Eager, History, Lazy
+from boatlift.dataflow.policies import Eager, History, Lazy, lateness_in, seconds_in
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import DeadLetters, ValidRows
 from boatlift.operators.duplicates.operator import Duplicates

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from boatlift.dataflow.period import lateness_in
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, lateness_in
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import LoopRows
 

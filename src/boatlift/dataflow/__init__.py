@@ -2,8 +2,7 @@
 
 In reading order: `contracts/` (of sources and sinks), `rows` (append-only, changes or tables), `policies`, `operator`
 (the base of all operators), `processors`, `units` (the processors of one Spark job), `plan` (a checked dataflow),
-`identity` (the record of a program in the store). `columns`, `period` and `advice` are about names, durations and
-errors.
+`identity` (the record of a program in the store). `columns` and `advice` are about names and errors.
 """
 
 from boatlift.dataflow.contracts import (

@@ -24,10 +24,9 @@ from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, drop_older_marks, mark_of
 from boatlift.storage.log_reader import FACTS, NAMES, Group, LogReader, name_of
 from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
-from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, NAMES_AN_OBJECT, NamesObjectSize, SeenNames
 from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped, without_units
-from boatlift.storage.records.seen_names import NAMES_AN_OBJECT, NamesObjectSize, SeenNames
 from boatlift.storage.store import Store
 
 CLAIM_ATTEMPTS = 16

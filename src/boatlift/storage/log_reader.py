@@ -11,12 +11,11 @@ import msgspec
 from boatlift.errors import RESTORE, DataError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities, last_mark, newest_mark
 from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group, decode_names
-from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT, FactObjects
 from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, FactObjects, SeenNames
 from boatlift.storage.records.records import Claim, FactsObject, NamesObject, Record, Snapshot, TakenNames
-from boatlift.storage.records.seen_names import SeenNames
 from boatlift.storage.store import Store
 
 LOG = "log/"

@@ -25,8 +25,7 @@ from boatlift.connectors.parquet.folder import FolderIdentity, StepFolder, io_er
 from boatlift.connectors.parquet.owner import OwnedFolder
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
-from boatlift.dataflow.period import seconds_in
-from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.policies import Batch, seconds_in
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem

@@ -3,7 +3,7 @@
 In reading order: `instructions` and `events` (the language between machine and shell), `program` (graph and
 durabilities), `kinds` (processors: first `processor`, then one kind), `durable_facts` and `steps` (what becomes
 durable), `machine`, and its collaborators: `liveness` (with backpressure), `garbage`, `recover`; at last
-`build` and `invariants`. `progress` is the view for people.
+`build`. `progress` is the view for people.
 """
 
 from boatlift.runtime.machine.build import monitor_of

@@ -13,10 +13,10 @@ from typing import Any
 from boatlift.errors import InternalError
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
-from boatlift.runtime.machine.invariants import TransitionLog
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
+from boatlift.runtime.machine.progress import TransitionLog
 from boatlift.runtime.machine.steps import everything_of, state_of
 
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.errors import InternalError
-from boatlift.storage.records.fact_objects import FactObjects
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.manifest_objects import FactObjects, SeenNames
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import (
     UNITS,
@@ -28,7 +28,6 @@ from boatlift.storage.records.records import (
     edges_of,
     units_in,
 )
-from boatlift.storage.records.seen_names import SeenNames
 from boatlift.times import last_epoch, last_number
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from boatlift.storage.records.fact_objects import FactObjects
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -23,6 +22,7 @@ from boatlift.storage.records.facts import (
     left_of,
     survives,
 )
+from boatlift.storage.records.manifest_objects import FactObjects
 from boatlift.times import AnyFrontier, Maximal, Time, contains_event, read_frontier
 
 

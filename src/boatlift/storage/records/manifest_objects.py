@@ -1,17 +1,22 @@
-"""Tracks which object stores each live fact, and which facts are only in the manifest.
+"""Tracks which objects of the store hold the live facts and the taken names, and which of these only the manifest has.
 
 Long-lived facts are written once, into an object that manifests refer to (`FactsObject`). The manifest adds only which
 facts of the object are gone. So the size of a manifest depends on new facts, not on all live facts.
+
+Names are only added, so each is written into an object once, and objects never change. They form a tree: sixty-four
+objects of one height are referenced by one object of the next height. So a manifest has few references, however many
+names there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from boatlift.storage.records.facts import Fact
-from boatlift.storage.records.records import FactsObject
+from boatlift.storage.records.records import FactsObject, NamesObject, TakenNames
 
 FACTS_AN_OBJECT = 1024  # number of facts in an object; fewer new facts stay in the manifest
 _RANGES_A_FACT = 1 / 16  # an object with more ranges of gone facts is dissolved, since manifests repeat the ranges
@@ -118,3 +123,90 @@ def _ranges(facts: Sequence[Fact | None]) -> Iterator[tuple[int, int]]:
             begin = None
     if begin is not None:
         yield begin, len(facts)
+
+
+class NamesObjectSize(NamedTuple):
+    """The size of an object of names.
+
+    Attributes:
+        objects: Number of objects of one height below an object of the next.
+    """
+
+    names: int
+    objects: int
+
+
+NAMES_AN_OBJECT = NamesObjectSize(names=1024, objects=64)
+
+_REFERENCE_BYTES = 100
+
+
+class SeenNames:
+    """The names of one source, in order, by object.
+
+    Laws:
+        * The names of the objects, followed by `new`, are all names that were added, in order.
+        * Once `next_object` returns None, there are fewer new names than fill an object, and of each height fewer
+          objects than fill one.
+    """
+
+    def __init__(self, objects: Iterable[NamesObject] = (), new: Iterable[str] = ()) -> None:
+        self._objects = list(objects)
+        self._new: list[str] = []
+        self.bytes_of_new = 0
+        self.add(new)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether both have the same number of names, and the same newest ones as far as both list them."""
+        if not isinstance(other, SeenNames):
+            return NotImplemented
+        both = min(len(self._new), len(other._new))
+        last, others_last = self._new[len(self._new) - both :], other._new[len(other._new) - both :]
+        return self.count == other.count and last == others_last
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def count(self) -> int:
+        return self.record().count
+
+    @property
+    def bytes_of_objects(self) -> int:
+        """Approximate bytes of the references in a manifest."""
+        return _REFERENCE_BYTES * len(self._objects)
+
+    def fill_an_object(self, size: NamesObjectSize) -> bool:
+        return len(self._new) >= size.names
+
+    def record(self) -> TakenNames:
+        return TakenNames(tuple(self._objects), tuple(self._new))
+
+    def add(self, names: Iterable[str]) -> None:
+        before = len(self._new)
+        self._new += names
+        self.bytes_of_new += _bytes_of(self._new[before:])
+
+    def next_object(self, size: NamesObjectSize) -> TakenNames | None:
+        """Return the content of the next object to write, either names or objects; None if none is due."""
+        lowest = self._objects[-1].height if self._objects else 0
+        same = [each for each in self._objects if each.height == lowest]
+        if len(same) >= size.objects:
+            return TakenNames(objects=tuple(same[: size.objects]))
+        if self.fill_an_object(size):
+            return TakenNames(new=tuple(self._new[: size.names]))
+        return None
+
+    def stored_in(self, name: str, digest: str, content: TakenNames) -> None:
+        if content.objects:
+            height = 1 + content.objects[0].height
+            place = self._objects.index(content.objects[0])
+            self._objects[place : place + len(content.objects)] = []
+        else:
+            self.bytes_of_new -= _bytes_of(content.new)
+            del self._new[: len(content.new)]
+            height, place = 0, len(self._objects)
+        self._objects.insert(place, NamesObject(name, digest, content.count, height))
+
+
+def _bytes_of(names: Iterable[str]) -> int:
+    return sum(3 + len(name) for name in names)
