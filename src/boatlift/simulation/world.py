@@ -271,8 +271,6 @@ class Deliveries:
         """Deliver the next step of an order and record it, unless the sink was reopened since.
 
         Once the record is durable the order is repeated for the next step, or answered.
-
-            unanswered: The receiver does not answer.
         """
         sink = order.sink
         if order.incarnation < self._incarnations.get(sink, 0):

@@ -58,6 +58,7 @@ class InputLog(InputParts):
         * `replace` removes only freed rows, and only once their compacted segment is durable.
         * The files of the last `files_up_to` are kept until the next call.
 
+    Args:
         store_id: The id of the store: an object of another store is refused.
         keeps_all: Whether freed rows, or their compacted segments, are kept because a batch reads them again.
 
@@ -180,11 +181,7 @@ class InputLog(InputParts):
             return LogSpan(kept[-1].last + 1 if kept else 1, self.compacted[len(kept) :], numbers)
 
     def checksum(self, number: int) -> bytes:
-        """Read the checksum at the end of an object.
-
-        Raises:
-            DataError: `[INPUT_MISSING]`.
-        """
+        """Read the checksum at the end of an object."""
         return checksum_in(self._store, self._name(number))
 
     def digest_up_to(self, last: int) -> int:
@@ -281,10 +278,6 @@ class InputLog(InputParts):
             since: Keys older than this (milliseconds since 1970) may be forgotten.
             up_to: Later keys may become void and are not packed; None: no key may.
             full: Also forget unpacked keys: there is no room for new ones.
-
-        Raises:
-            FencedError: `[FENCED]`.
-            UnavailableError: `[STORE_FAILED]`.
         """
         last = self.last if up_to is None else up_to
         with self._changing:
@@ -333,10 +326,6 @@ class InputLog(InputParts):
         Args:
             compacted: The segment, with durable parts; its span ends with a freed object.
             remember: Keys older than this (milliseconds since 1970) may be forgotten.
-
-        Raises:
-            FencedError: `[FENCED]`.
-            UnavailableError: `[STORE_FAILED]`.
         """
         with self._changing:
             assert compacted.last <= self._freed

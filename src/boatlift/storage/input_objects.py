@@ -42,11 +42,7 @@ class InputPart:
 
 
 def rows_in(path: Path) -> tuple[int, bytes]:
-    """Return an object's `base`, and its rows as an Arrow stream.
-
-    Raises:
-        DataError: `[CORRUPT]`.
-    """
+    """Return an object's `base`, and its rows as an Arrow stream."""
     found = decode_input(path.read_bytes(), str(path))
     return found.base, found.rows
 
@@ -135,11 +131,7 @@ class CompactedParts(NamedObjects):
         self._store_id, self._source = store_id, source
 
     def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> CompactedPart:
-        """Make a part durable.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
+        """Make a part durable."""
         name = f"{self.prefix}{token:012}-{last:012}-{place:06}"
         pushes = (Push("", rows, b"", 0),)
         content = encode_input(
@@ -150,11 +142,7 @@ class CompactedParts(NamedObjects):
         return CompactedPart(name, rows, len(content), checksum_of(content))
 
     def read(self, part: CompactedPart) -> bytes:
-        """Read the rows of a part, as an Arrow stream.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Read the rows of a part, as an Arrow stream."""
         return decode_input(read_known(self._store, part.name, part.checksum), part.name).rows
 
     def check(self, part: CompactedPart) -> None:

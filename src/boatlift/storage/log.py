@@ -86,9 +86,6 @@ class Log(LogReader):
 
         Args:
             dataflow: The dataflow whose log it must be; None takes the store's own.
-
-        Raises:
-            DataError: As `LogReader.load`.
         """
         log = cls(store, dataflow or "", clock, facts_an_object, names_an_object)
         log.load()
@@ -184,9 +181,6 @@ class Log(LogReader):
         """Move new facts and names into objects of their own if there are many, so that the next manifest is small.
 
         The log can be appended to meanwhile. No reader reads the objects before a manifest names them.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]` see `Store`.
         """
         self._refuse_after_failure()
         self._move_facts()

@@ -146,11 +146,7 @@ class LogReader:
         return record
 
     def check_mark(self) -> None:
-        """Refuse a mark of the newest clean shutdown that is damaged, or another store's.
-
-        Raises:
-            DataError: `[CORRUPT]`.
-        """
+        """Refuse a mark of the newest clean shutdown that is damaged, or another store's."""
         if (mark := newest_mark(self._store)) is not None:
             self._identities.check(mark)
 

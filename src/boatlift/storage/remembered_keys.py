@@ -82,11 +82,7 @@ class RememberedKeys:
         return next(islice(self._pushes.values(), PACK_AFTER // 2 - 1, None)).number <= up_to
 
     def packed_up_to(self, number: int, packs: KeyPacks, token: int, key_checkpoint: int) -> RememberedKeys:
-        """Return the same keys, with those recorded up to a number in a new pack if they are many.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
+        """Return the same keys, with those recorded up to a number in a new pack if they are many."""
         count = sum(1 for _ in takewhile(lambda push: push.number <= number, self._pushes.values()))
         if count < PACK_AFTER // 2:
             return self
@@ -154,11 +150,7 @@ class KeyPacks(NamedObjects):
         self._opened: dict[str, _Pack] = {}
 
     def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
-        """Make a pack durable.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
+        """Make a pack durable."""
         import numpy as np
 
         hashes = np.fromiter((_hash_of(push.key) for push in pushes), np.uint32, len(pushes))
@@ -176,19 +168,11 @@ class KeyPacks(NamedObjects):
         return made
 
     def open(self, packs: Iterable[PackedKeys]) -> None:
-        """Load the hashes of these packs, and drop those of all others.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Load the hashes of these packs, and drop those of all others."""
         self._opened = {pack.name: self._opened.get(pack.name) or _Pack(self._store, pack, self._log) for pack in packs}
 
     def find(self, key: str) -> Push | None:
-        """Return the push with a key in an opened pack, if any.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Return the push with a key in an opened pack, if any."""
         hashed = _hash_of(key)
         for pack in reversed(self._opened.values()):
             hashes = pack.hashes
@@ -198,11 +182,7 @@ class KeyPacks(NamedObjects):
         return None
 
     def check(self, pack: PackedKeys) -> None:
-        """Check every byte of a pack.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Check every byte of a pack."""
         _Pack(self._store, pack, self._log).check()
 
 

@@ -79,9 +79,8 @@ def check_store(
 def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:
     """Raise if a place can never serve its source or its sink; one error names all such places.
 
-    A source that has taken input already is not checked: its place was there, and may come back.
-
-        store: The id of the store; "" before its first run.
+    A source that has taken input already is not checked: its place was there, and may come back. The id `store` is ""
+    before the first run.
 
     Raises:
         BoatliftError: `[NO_INPUT]`, `[NO_TOPIC]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_OF_ANOTHER_DATAFLOW]`, or another

@@ -215,7 +215,7 @@ def refuse_set_aside(plan: Plan, named: str) -> str:
 def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
     """Refuse to skip a step if the program, or an execution of the step, forbids that.
 
-        unit, step: The step; of a sink, the step that it is not handed.
+    The step of a sink is the one that it is not handed; `done` is what `last_done` returns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
