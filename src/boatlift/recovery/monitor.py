@@ -138,15 +138,6 @@ class Monitor:
             self._reported[sender].sent(edge).add(time)
             self._knowledge.pop(sender, None)
 
-    def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
-        """Set the floor of some processors: nothing beyond it is collected, so that a rollback to it remains possible.
-
-        No command sets a floor yet; the laws of `collectable` hold with and without one.
-        """
-        for name, reported in self._reported.items():
-            reported.floor = floor.get(name)
-            self._forget(name)
-
     def recovered(self, done: RecoveryPlan) -> None:
         """Record that a plan was carried out: its processors are restored and its logs truncated."""
         for name, part in done.processors.items():
@@ -184,12 +175,8 @@ class Monitor:
         return self._reported[processor].completed
 
     def collectable(self, processor: str) -> AnyFrontier:
-        """Return the times whose records are garbage: the stable frontier, up to the floor.
-
-        The last checkpoint within is kept for a rollback.
-        """
-        self.stable(processor)
-        return self._reported[processor].collectable
+        """Return the times whose records are garbage; the last checkpoint within is kept for a rollback."""
+        return self.stable(processor)
 
     def needless(self, edge: str) -> AnyFrontier:
         """Return the times of an edge's sender whose messages the receiver will never need again."""
@@ -345,8 +332,8 @@ class Monitor:
         """
         edge = self._graph.edges[name]
         edge = self._graph.edges[name]
-        passed = edge.projection.within(self._reported[edge.target].collectable)
-        return passed & self._reported[edge.source].collectable if self._rests_on_messages(edge.source) else passed
+        passed = edge.projection.within(self._reported[edge.target].stable)
+        return passed & self._reported[edge.source].stable if self._rests_on_messages(edge.source) else passed
 
     def _rests_on_messages(self, processor: str) -> bool:
         vertex = self._graph.vertices[processor]

@@ -37,7 +37,6 @@ class Reported:
         completed: The times that p has completed in this incarnation.
         held: The frontiers of this incarnation whose state is in memory, ascending.
         stable: The stable frontier, whose times no failure can undo.
-        floor: The bound of garbage collection; None for no bound.
     """
 
     def __init__(self, vertex: Vertex, order: ArrivalOrder | None) -> None:
@@ -54,12 +53,6 @@ class Reported:
         self.completed = nothing
         self.held: list[AnyFrontier] = []
         self.stable = nothing
-        self.floor: AnyFrontier | None = None
-
-    @property
-    def collectable(self) -> AnyFrontier:
-        """The times whose records are garbage."""
-        return self.stable if self.floor is None else self.stable & self.floor
 
     def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
         """Translate a frontier into the domain of `determinants`: in a sequence domain, into numbers of events."""
@@ -68,7 +61,7 @@ class Reported:
     def add_determinants(self, time: Any) -> bool:
         """Add a time with durable determinants; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
-        if gone or time in self.determinants or self.chooses_at(self.collectable).contains(time):
+        if gone or time in self.determinants or self.chooses_at(self.stable).contains(time):
             return False
         self.determinants.add(time)
         return True
@@ -113,7 +106,7 @@ class Reported:
 
     def forget(self) -> None:
         """Drop collectable knowledge, except the checkpoint for a rollback."""
-        garbage = self.collectable
+        garbage = self.stable
         self.determinants.forget(self.chooses_at(garbage))
         if self.order is not None:
             self.collected = self.collected | Frontier.up_to(self.order.within(garbage) - 1)

@@ -1,7 +1,8 @@
 """The bytes of a durable object: framed, versioned, checksummed, and carrying its own identity.
 
-`docs/formats/log.md` describes them. The frame is the same in every format version, so that any version of Boatlift
-can tell a damaged object from a newer one; the version is that of the payload.
+`docs/formats/log.md` and `docs/formats/input-log.md` describe them, field by field. The frame is the same in every
+format version, so that any version of Boatlift can tell a damaged object from a newer one; the version is that of the
+payload.
 """
 
 from __future__ import annotations
@@ -42,15 +43,7 @@ _T = TypeVar("_T")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The identity and place of an object of the log, recorded in the object itself.
-
-    Attributes:
-        token: The number of the owner's claim; in a claim its own number.
-        predecessor: The token of the owner before that one; 0 for none.
-        previous: The checksum of the object before this one; empty for the first.
-        manifest: The number of the newest manifest up to and including this object; 0 for none.
-        at: The time of writing by the writer's clock, informative; 0 if unknown.
-    """
+    """The identity and place of an object of the log, recorded in the object itself."""
 
     dataflow: str
     number: _Number
@@ -62,11 +55,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The content of an identity object: the store's dataflow, the object's role, and the store's id.
-
-    Attributes:
-        store: The store's id: 32 hex digits, drawn when the store was made, and the same in its copies.
-    """
+    """The content of an identity object: the store's dataflow, the object's role, and the store's id."""
 
     dataflow: str
     role: str
@@ -74,28 +63,17 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The record of one push in an input log.
-
-    Attributes:
-        key: The client's idempotency key; empty for none.
-        digest: The digest of the rows: the same key with other rows is refused.
-        at: The time of the push, in milliseconds since 1970.
-        number: The number of the object that holds, or held, the rows.
-    """
+    """The record of one push in an input log."""
 
     key: str
     rows: _Count
     digest: bytes
-    at: int
-    number: _Number = 0
+    at: int  # milliseconds since 1970
+    number: _Number = 0  # of the object that holds, or held, the rows
 
 
 class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object with some of the rows of a compacted segment.
-
-    Attributes:
-        checksum: Its checksum, 16 bytes.
-    """
+    """An object with some of the rows of a compacted segment."""
 
     name: str
     rows: _Count
@@ -104,17 +82,11 @@ class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The newest row of each key in a span of an input log, in place of all rows of that span.
-
-    Attributes:
-        first, last: The numbers of the span's first and last object.
-        digest: The sum of the checksums of the span's objects with rows, modulo 2¹²⁸: 16 bytes.
-        parts: The objects with the remaining rows, in order.
-    """
+    """The newest row of each key in a span of an input log, in place of all rows of that span."""
 
     first: _Number
     last: _Number
-    digest: bytes
+    digest: bytes  # the sum of the checksums of the span's objects with rows, modulo 2¹²⁸
     parts: tuple[CompactedPart, ...]
 
     @property
@@ -123,20 +95,13 @@ class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unkn
 
 
 class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A pack: an object with keys of pushes that key checkpoints do not repeat.
-
-    Attributes:
-        keys: Number of pushes.
-        head: The bytes of its head.
-        checksum: The checksum of its head, 16 bytes.
-        newest: The newest time of its pushes, in milliseconds since 1970.
-    """
+    """A pack: an object with keys of pushes that key checkpoints do not repeat."""
 
     name: str
     keys: _Count
     head: _Count
     checksum: bytes
-    newest: int
+    newest: int  # time of a push, in milliseconds since 1970
 
 
 class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -152,13 +117,7 @@ class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The head of a pack.
-
-    Attributes:
-        hashes: The upper half of each key's xxh3-64, ascending: four bytes each, little-endian.
-        ends: The end of each block, counted from the end of the head: eight bytes each, little-endian.
-        checksums: The xxh3-128 of each block.
-    """
+    """The head of a pack."""
 
     store: str
     source: str
@@ -168,22 +127,7 @@ class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object of an input log.
-
-    Attributes:
-        token: The token of the owner that wrote it.
-        base: Number of rows pushed before this object since the log began.
-        key_checkpoint: The number of the newest key checkpoint up to and including this object; 0 for none.
-        kind: `claim`; `memo`, a key checkpoint; `rows`; `keys`, of pushes whose rows are not logged; or `integral`, a
-            part of a compacted segment, whose `number` is that of the segment's last object.
-        claims: In a claim or key checkpoint: the numbers of all claims up to it.
-        freed: In a key checkpoint: all objects up to this number, except claims, may be deleted.
-        pushes: In `rows` and `keys`: the pushes recorded; in a key checkpoint: all remembered pushes with keys that are
-            not packed.
-        rows: All rows of these pushes, in order: an Arrow stream.
-        compacted: In a key checkpoint: the compacted segments that replace the objects up to `freed`, in order.
-        packed: In a key checkpoint: the packs, the oldest first.
-    """
+    """An object of an input log."""
 
     store: str
     source: str
@@ -191,6 +135,7 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     token: _Number
     base: _Count
     key_checkpoint: _Number
+    # `memo`: a key checkpoint; `integral`: a part of a compacted segment, with the number of the segment's last object
     kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys|integral)$")]
     claims: tuple[_Number, ...] = ()
     freed: _Number = 0

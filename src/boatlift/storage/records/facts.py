@@ -32,15 +32,11 @@ class Determinant(Recorded, frozen=True, tag="chosen"):
 
 
 class LoopEnd(Recorded, frozen=True, tag="ended"):
-    """The last iteration of a loop at a processor in the loop: the processor sent nothing after it.
-
-    Attributes:
-        upto: The processor sent nothing up to this time, and later times are unknown; None: up to the loop's end.
-    """
+    """The last iteration of a loop at a processor in the loop: the processor sent nothing after it."""
 
     processor: str
     time: tuple[int, ...]
-    upto: tuple[int, ...] | None = None
+    upto: tuple[int, ...] | None = None  # later times are unknown
 
 
 class LoggedMessage(Recorded, frozen=True, tag="sent"):
@@ -77,9 +73,6 @@ class LoggedInput(Recorded, frozen=True, tag="taken"):
     """The input of a step of a processor with the policy `History`.
 
     All logged inputs up to this one replace a checkpoint at the frontier that ends with this step.
-
-    Attributes:
-        messages: (edge, sender's time, message) each.
     """
 
     processor: str

@@ -48,15 +48,7 @@ class RunRef(Recorded, frozen=True):
 
 
 class Claim(Recorded, frozen=True, tag="claim"):
-    """A process takes the dataflow over. The number of this record's object is the process's token.
-
-    Attributes:
-        host, pid, at: The process, and the time of the claim (milliseconds since 1970); informative.
-        program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
-        process: Distinguishes the process from earlier ones with the same number on that host
-            (`runtime/host/ownership.py`); informative, empty if unknown.
-        bytes_in_flight: Bytes in scratch above which the process asks sources for no further step; 0 if unknown.
-    """
+    """A process takes the dataflow over. The number of this record's object is the process's token."""
 
     host: str
     pid: int
@@ -79,11 +71,7 @@ class SinkCommit(Recorded, frozen=True, tag="committed"):
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
-    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before it.
-
-    Attributes:
-        names: The names that the cursor gained since the last `Cursor` record of the source, in order.
-    """
+    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before it."""
 
     source: str
     time: _Step
@@ -92,25 +80,14 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
 
 
 class Override(Recorded, frozen=True, tag="decided"):
-    """A user's decision about a step, or a failed step that awaits one.
-
-    Attributes:
-        what: `accepted`: the released rows of the step are kept, though its replay differed. `skipped`: the step has no
-            result. `failed`: the step fails at each attempt; undecided. `set_aside`: bad rows of a source are kept in
-            the store, and steps run without them.
-        who: The processor or sink; for `set_aside` the source.
-        time: The number of the step; for `set_aside` -1 for every bad row, else the number of such decisions before.
-        messages: For a processor that chooses its input: the step's input, (edge, sender's time) each, since the same
-            messages may be taken at another step later.
-        place: For `set_aside`: the place of a single row; empty for every bad row.
-    """
+    """A user's decision about a step, or a failed step that awaits one."""
 
     what: str
     who: str
     time: _Step
     said: str
     messages: tuple[tuple[str, Time], ...] = ()
-    place: str = ""
+    place: str = ""  # of a bad row; empty for every bad row
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
@@ -118,25 +95,16 @@ class Stopped(Recorded, frozen=True, tag="stopped"):
 
 
 class FactsObject(Recorded, frozen=True):
-    """A reference to an object of facts, and which of its facts are no longer live.
-
-    Attributes:
-        gone: Index ranges [from, up to) of facts that no recovery needs, in order.
-    """
+    """A reference to an object of facts, and which of its facts are no longer live."""
 
     name: str
     digest: str
     count: _Count
-    gone: tuple[tuple[_Count, _Count], ...] = ()
+    gone: tuple[tuple[_Count, _Count], ...] = ()  # index ranges [from, up to)
 
 
 class NamesObject(Recorded, frozen=True):
-    """A reference to an object of names: a leaf, or a node above other objects.
-
-    Attributes:
-        count: Number of names in the object and below it.
-        height: 0 for a leaf; h + 1 for an object that refers to objects of height h.
-    """
+    """A reference to an object of names: a leaf, or a node above other objects."""
 
     name: str
     digest: str
