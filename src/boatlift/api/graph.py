@@ -94,8 +94,9 @@ class ProcessorGraph:
         """
         for operator in (each for each in self._processors.values() if isinstance(each, Operator)):
             for value in (value for function in operator.functions for value in _captured(function)):
-                if (stream := _stream_of(value)) is not None:
-                    raise used_as_frame(stream, operator.name, operator.upstream)
+                stream = value.stream if isinstance(value, Grouped | Keyed) else value
+                if isinstance(stream, Stream):
+                    raise used_as_frame(stream.name, operator.name, operator.upstream)
         unused = self.unused
         for name in (name for name, parts in self._added.items() if parts & unused and name not in self._warned):
             self._warned.add(name)
@@ -200,11 +201,6 @@ class ProcessorGraph:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self._processors)} processors)"
-
-
-def _stream_of(value: object) -> str | None:
-    stream = value.stream if isinstance(value, Grouped | Keyed) else value
-    return stream.name if isinstance(stream, Stream) else None
 
 
 def _captured(function: Callable[..., Any]) -> Iterator[object]:

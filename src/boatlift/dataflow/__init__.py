@@ -7,20 +7,15 @@ In reading order: `contracts/` (of sources and sinks), `rows` (append-only, chan
 
 from boatlift.dataflow.contracts import (
     BAD_ROW,
-    CoalescesBacklog,
     Committed,
-    CrashPoints,
     Delivery,
     DigestsOnRead,
     FrameOfTask,
     Json,
     Names,
-    NamesInput,
     Outcome,
     ParameterizedRead,
-    Pushable,
     Reading,
-    ReadsManySteps,
     Receipt,
     Rescannable,
     Sink,
@@ -38,6 +33,6 @@ from boatlift.dataflow.contracts import (
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
-from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
+from boatlift.dataflow.processors import SinkSpec
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit

@@ -6,11 +6,10 @@ the widening of φ); `solver` (the greatest fixed point); `incremental` (the sam
 from a failure); `reported` and `monitor` (record by record: stable frontiers, garbage, the release rule).
 """
 
-from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes, Xi
-from boatlift.recovery.constraints import Why, delivered, discarded, notified, promised, reproducible, waiting, widen
+from boatlift.recovery.available import Every, Xi
+from boatlift.recovery.constraints import reproducible, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.monitor import Monitor
 from boatlift.recovery.plan import ProcessorPlan, RecoveryPlan, plan_recovery
-from boatlift.recovery.solver import Assignment, solve
+from boatlift.recovery.solver import solve

@@ -141,7 +141,13 @@ class SimulatedDriver:
                 self._memory.check(order)
             match order:
                 case instructions.AppendLog():
-                    self._note_epochs(order.facts)
+                    for fact in order.facts:  # note the recorded epochs of sources
+                        if isinstance(fact, Determinant) and fact.processor in self._closed:
+                            self._closed[fact.processor][fact.time] = fact
+                        elif isinstance(fact, Truncation):
+                            for source, closed in self._closed.items():
+                                kept = {time: each for time, each in closed.items() if survives(each, fact)}
+                                self._closed[source] = kept
                     self._commit.submit(order.facts, partial(self._written, order))
                 case instructions.Finish():
                     self._finishes = True
@@ -149,14 +155,6 @@ class SimulatedDriver:
                     pass
                 case _:
                     self.outstanding.append(order)
-
-    def _note_epochs(self, facts: Iterable[Fact]) -> None:
-        for fact in facts:
-            if isinstance(fact, Determinant) and fact.processor in self._closed:
-                self._closed[fact.processor][fact.time] = fact
-            elif isinstance(fact, Truncation):
-                for source, closed in self._closed.items():
-                    self._closed[source] = {time: each for time, each in closed.items() if survives(each, fact)}
 
     def _before(self, order: instructions.PollSource) -> Mapping[str, Any] | None:
         """Return the positions of the last epoch with input before one; None if there is none."""

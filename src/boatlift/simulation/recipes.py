@@ -380,18 +380,13 @@ class _Making:
         inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.rng.random() < 0.4 else []
         stream = first
         for kind, role, depth in (("head", Role.HEAD, 1), *inner, ("body", Role.BODY, 1)):
-            stream = self._looping(f"{name}{kind}", role, depth, stream)
+            part = RecipePart(f"{name}{kind}", role, self.rng.random() < 0.5, self.rng.random() < 0.7, depth=depth)
+            stream = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
+            self.streams.remove(stream)
         for which in ("", "inner-") if inner else ("",):
             head, body = f"{name}{which}head", f"{name}{which}body"
             self.wires.append(Wire(f"{body}>{head}", body, head, back=True))
         self.streams.append(stream)
-
-    def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
-        rng = self.rng
-        part = RecipePart(name, role, rng.random() < 0.5, rng.random() < 0.7, depth=depth)
-        made = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
-        self.streams.remove(made)
-        return made
 
     def _with_durability(self, part: RecipePart) -> RecipePart:
         return replace(part, durability=random_durability(self.rng, part))

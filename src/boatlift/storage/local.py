@@ -73,10 +73,16 @@ class LocalStore:
         target = self._path(name)
         with self._durably(f"creating {name}"):
             self._folders.make(target.parent)
-            if isinstance(content, Path):
-                self._create_from_file(target, content)
-            else:
+            if not isinstance(content, Path):
                 self._create_from_parts(target, lambda: iter((content,)))
+                return
+            self._files.sync_file(content)
+            try:
+                self._link(content, target)
+            except OSError as error:
+                if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
+                    raise
+                self._create_from_parts(target, lambda: self._parts_of(content))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         with self._reading(name):
@@ -161,7 +167,12 @@ class LocalStore:
                 return
 
     def _create_once(self, target: Path, parts: Iterator[bytes]) -> None:
-        temporary = self._temporary()
+        folder = self.root / TEMPORARY
+        if not self._has_temporary:
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)  # needs no sync: its contents need not be durable
+            self._has_temporary = True
+        temporary = folder / secrets.token_hex(16)
         try:
             self._files.write_new(temporary, parts)
             self._link(temporary, target)
@@ -172,15 +183,6 @@ class LocalStore:
             raise
         with suppress(FileNotFoundError):  # a starting process may have removed it; the object has its own name by now
             self._files.unlink(temporary)
-
-    def _create_from_file(self, target: Path, source: Path) -> None:
-        self._files.sync_file(source)
-        try:
-            self._link(source, target)
-        except OSError as error:
-            if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
-                raise
-            self._create_from_parts(target, lambda: self._parts_of(source))
 
     def _parts_of(self, source: Path) -> Iterator[bytes]:
         start = 0
@@ -206,14 +208,6 @@ class LocalStore:
             except OSError as error:
                 self._failure = f"{folder} could not be synced: {error}"
                 raise
-
-    def _temporary(self) -> Path:
-        folder = self.root / TEMPORARY
-        if not self._has_temporary:
-            with suppress(FileExistsError):
-                self._files.make_folder(folder)  # needs no sync: its contents need not be durable
-            self._has_temporary = True
-        return folder / secrets.token_hex(16)
 
     def _path(self, name: str) -> Path:
         parts = name.split("/")

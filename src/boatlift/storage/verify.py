@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 import xxhash
@@ -79,7 +78,12 @@ def verify(store: Store) -> Iterator[Finding]:
         for source, determinants in log.history.live_records.determinants.items()
     }
     yield from verify_input(store, log.store_id, {source: number for source, number in newest.items() if number})
-    yield from _left_over(store, log, {*of_names, *(name_of(token) for token in claims)})
+    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *of_names, *map(name_of, claims)}
+    for name in store.list(""):
+        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
+        belongs = kept or (name.startswith(LOG) and name >= name_of(log.manifest))
+        if name not in needed and not belongs:
+            yield _unnamed(name)
 
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:
@@ -111,16 +115,6 @@ def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
             found = Finding(run.name, error.condition, error.message)
         if found is not None and run.name in Log.open(store, None).history.live_runs():
             yield found
-
-
-def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Finding]:
-    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
-    begin = name_of(log.manifest)
-    for name in store.list(""):
-        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
-        belongs = kept or (name.startswith(LOG) and name >= begin)
-        if name not in needed and not belongs:
-            yield _unnamed(name)
 
 
 def _damage(store: Store, run: RunRef) -> str | None:

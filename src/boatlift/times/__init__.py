@@ -5,7 +5,7 @@ be downward closed); `frontiers` (sets that are); `order` (arrival orders); `wri
 `projections` (φ, its laws); `laws` (the checker).
 """
 
-from boatlift.times.domains import EPOCH, LAST, Domain, Epoch, Loop, LoopTime, Sequence, SequenceTime, end_of
+from boatlift.times.domains import EPOCH, LAST, Domain, Loop, LoopTime, Sequence, SequenceTime, end_of
 from boatlift.times.frontiers import (
     AnyFrontier,
     EpochFrontier,
@@ -26,7 +26,6 @@ from boatlift.times.projections import (
     Feedback,
     Fine,
     FromSequence,
-    Identity,
     Leave,
     Projection,
     Then,

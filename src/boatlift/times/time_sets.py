@@ -160,7 +160,31 @@ def silence(last: LoopTime, limit: LoopTime) -> tuple[list[LoopTime], list[LoopT
     return [*ends, *more], times
 
 
-class LoopTimes:
+class _NumberedTimes:
+    """A mutable set of tuples that end with a number, stored as intervals for each beginning."""
+
+    __slots__ = ("_numbers",)
+
+    def __init__(self, times: Iterable[tuple[Any, ...]] = ()) -> None:
+        self._numbers: dict[tuple[Any, ...], TimeSet] = {}
+        for time in times:
+            self.add(time)
+
+    def add(self, time: tuple[Any, ...]) -> None:
+        self._numbers.setdefault(time[:-1], TimeSet()).add(time[-1])
+
+    def __contains__(self, time: object) -> bool:
+        return isinstance(time, tuple) and time[-1] in self._numbers.get(time[:-1], ())
+
+    def __iter__(self) -> Iterator[Any]:
+        for prefix in sorted(self._numbers):
+            yield from ((*prefix, n) for n in self._numbers[prefix])
+
+    def __bool__(self) -> bool:
+        return any(self._numbers.values())
+
+
+class LoopTimes(_NumberedTimes):
     """A mutable set of times (epoch, i, …), with the known last iterations.
 
     The last iteration is known only once it has run. Without it a frontier cannot pass from an epoch to the next.
@@ -168,17 +192,12 @@ class LoopTimes:
     Laws: it behaves as the set of its times; `after(t)` is the time that follows t without a gap, if it is known.
     """
 
-    __slots__ = ("_depth", "_iterations", "_lasts")
+    __slots__ = ("_depth", "_lasts")
 
     def __init__(self, depth: int = 1, times: Iterable[LoopTime] = ()) -> None:
+        super().__init__(times)
         self._depth = depth
-        self._iterations: dict[LoopTime, TimeSet] = {}
         self._lasts: dict[LoopTime, int] = {}
-        for time in times:
-            self.add(time)
-
-    def add(self, time: LoopTime) -> None:
-        self._iterations.setdefault(time[:-1], TimeSet()).add(time[-1])
 
     def end(self, time: LoopTime) -> None:
         """Record the last iteration of a loop: (e, i) for epoch e; (e, i, j) for iteration i, in a nested loop.
@@ -218,7 +237,7 @@ class LoopTimes:
     def reach(self, time: LoopTime) -> LoopTime:
         """Return the last iteration of the unbroken sequence from `time` on, in one loop."""
         *outer, n = time
-        iterations = None if n == LAST else self._iterations.get(time[:-1])
+        iterations = None if n == LAST else self._numbers.get(time[:-1])
         return time if iterations is None else (*outer, max(n, iterations.reach(n)))
 
     def before(self, time: LoopTime) -> LoopTime | None:
@@ -256,7 +275,7 @@ class LoopTimes:
 
     def _keep(self, kept: Callable[[LoopTime], bool]) -> None:
         times = [time for time in self if kept(time)]
-        self._iterations.clear()
+        self._numbers.clear()
         for time in times:
             self.add(time)
         self._lasts = {outer: n for outer, n in self._lasts.items() if kept(end_of(outer, self._depth))}
@@ -271,52 +290,21 @@ class LoopTimes:
         made._lasts = {outer: n for outer, n in self._lasts.items() if other._lasts.get(outer) == n}
         return made
 
-    def __contains__(self, time: object) -> bool:
-        return isinstance(time, tuple) and time[-1] in self._iterations.get(time[:-1], ())
 
-    def __iter__(self) -> Iterator[LoopTime]:
-        for prefix in sorted(self._iterations):
-            yield from ((*prefix, n) for n in self._iterations[prefix])
+class SequenceTimes(_NumberedTimes):
+    """A mutable set of times (edge, n). Law: it behaves as the set of its times."""
 
-    def __bool__(self) -> bool:
-        return any(self._iterations.values())
-
-
-class SequenceTimes:
-    """A mutable set of times (edge, n), stored as intervals for each edge.
-
-    Law: it behaves as the set of its times.
-    """
-
-    __slots__ = ("_numbers",)
-
-    def __init__(self, times: Iterable[SequenceTime] = ()) -> None:
-        self._numbers: dict[str, TimeSet] = {}
-        for time in times:
-            self.add(time)
-
-    def add(self, time: SequenceTime) -> None:
-        self._numbers.setdefault(time[0], TimeSet()).add(time[1])
+    __slots__ = ()
 
     def forget(self, frontier: AnyFrontier) -> None:
         for edge, n in frontier.maximal:
-            if edge in self._numbers:
-                self._numbers[edge].keep(n + 1, self._numbers[edge].last)
+            if (numbers := self._numbers.get((edge,))) is not None:
+                numbers.keep(n + 1, numbers.last)
 
     def cut(self, frontier: AnyFrontier) -> None:
         reached = dict(frontier.maximal)
-        for edge, numbers in self._numbers.items():
+        for (edge,), numbers in self._numbers.items():
             numbers.keep(0, reached.get(edge, -1))
-
-    def __contains__(self, time: object) -> bool:
-        return isinstance(time, tuple) and time[1] in self._numbers.get(time[0], ())
-
-    def __iter__(self) -> Iterator[SequenceTime]:
-        for edge in sorted(self._numbers):
-            yield from ((edge, n) for n in self._numbers[edge])
-
-    def __bool__(self) -> bool:
-        return any(self._numbers.values())
 
     def __or__(self, other: Iterable[SequenceTime]) -> SequenceTimes:
         return SequenceTimes({*self, *other})

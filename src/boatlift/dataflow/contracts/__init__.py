@@ -6,7 +6,6 @@ rows). `docs/connectors.md` is the guide for authors; `tests/connectors/` checks
 
 from boatlift.dataflow.contracts.capabilities import (
     BAD_ROW,
-    AnnouncesInput,
     CoalescesBacklog,
     CrashPoints,
     DigestsOnRead,

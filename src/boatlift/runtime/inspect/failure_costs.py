@@ -79,8 +79,10 @@ class _AgedProgram:
         for name in program.graph.order:
             self._grow(name)
         for name in program.graph.order:
-            if program.graph.vertices[name].kind is Kind.SINK:
-                self._hand_over(name)
+            if program.graph.vertices[name].kind is Kind.SINK:  # commit all that it may hold by then
+                prefixes = [Frontier.up_to(step) for step in range(self._steps[name])]
+                if (held := self._monitor.releasable(name, prefixes)) is not None:
+                    self._monitor.committed(name, held)
         for name in reversed(program.graph.order):  # readers first: what they need follows from their own messages
             self._keep_in_flight(name)
 
@@ -141,11 +143,6 @@ class _AgedProgram:
             pace = max(interval or 0, self._intervals[edge.name])
             for time in kept if durability.in_flight is True or len(kept) > pace else ():
                 self._monitor.durable_message(edge.name, time)
-
-    def _hand_over(self, sink: str) -> None:
-        prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
-        if (held := self._monitor.releasable(sink, prefixes)) is not None:
-            self._monitor.committed(sink, held)
 
     @staticmethod
     def _checkpoints(policy: Policy, steps: int) -> list[int]:

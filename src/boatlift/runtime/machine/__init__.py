@@ -7,7 +7,5 @@ durable), `machine`, and its collaborators: `liveness` (with backpressure), `gar
 """
 
 from boatlift.runtime.machine.build import monitor_of
-from boatlift.runtime.machine.events import Event
-from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.machine import StateMachine
 from boatlift.runtime.machine.program import Durability, Program

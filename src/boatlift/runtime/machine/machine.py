@@ -138,7 +138,11 @@ class StateMachine:
             case events.Persisted(number):
                 self.durable.persisted(number)
             case events.LogDurable(number):
-                self._became_durable(number)
+                for fact in self.durable.durable(number):
+                    self._garbage.count()
+                    if isinstance(fact, GarbageCollection):
+                        self._outbox += self._garbage.collected(fact)
+                self._moved.update(sink.name for sink in self.sinks if sink.waits)
             case events.SinkCommitted(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.placing == frontier:
@@ -243,13 +247,6 @@ class StateMachine:
         if isinstance(p.durability.policy, Eager):
             self._moved.update(sink.name for sink in self.sinks if sink.waits)
 
-    def _became_durable(self, number: int) -> None:
-        for fact in self.durable.durable(number):
-            self._garbage.count()
-            if isinstance(fact, GarbageCollection):
-                self._outbox += self._garbage.collected(fact)
-        self._moved.update(sink.name for sink in self.sinks if sink.waits)
-
     def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
         sink.hold(frontier)
         self.monitor.committed(sink.name, frontier)
@@ -263,17 +260,14 @@ class StateMachine:
         self._failed |= processors
         for p in self.processors.values():
             if p.name in processors:
-                self._cancel(p)
+                if p.running:
+                    self._outbox.append(instructions.Cancel(p.name, p.incarnation))
+                if isinstance(p, SinkProcessor) and p.asked:
+                    self._reopen(p)
+                else:
+                    p.cancel_steps()
             if isinstance(p, SinkProcessor) and p.placing is not None and not p.asked:
                 self._reopen(p)
-
-    def _cancel(self, p: MachineProcessor) -> None:
-        if p.running:
-            self._outbox.append(instructions.Cancel(p.name, p.incarnation))
-        if isinstance(p, SinkProcessor) and p.asked:
-            self._reopen(p)
-        else:
-            p.cancel_steps()
 
     def _recover(self, failed: AbstractSet[str]) -> None:
         plan = self.monitor.plan(failed)

@@ -42,10 +42,8 @@ class OpenEpoch:
         if clock is not None:
             self.began = clock if self.began is None else min(clock, self.began)
             self.until = max(clock, self.until)
-        if probe is not None:
-            self._note_rows(probe)
-
-    def _note_rows(self, probe: RowProbe) -> None:
+        if probe is None:
+            return
         self.ends = self.ends or probe.ends
         self.rows += probe.rows
         if probe.period is not None:
