@@ -24,18 +24,10 @@ from boatlift.times import (
 
 
 class Reported:
-    """The durable facts of a processor p, and the messages and states that it has in memory.
+    """The durable facts of a processor p, and the messages and states that it has in memory; see `Knowledge`.
 
     Attributes:
-        checkpoints: The frontier of each durable checkpoint, ascending, the empty state first until it is collected; of
-            a sink only the frontier that the external system holds.
-        collected: Of a source or a batch: the times whose positions or epoch boundaries are gone.
-        determinants: The times with durable determinants; in a sequence domain, the numbers of the events.
-        order: In a sequence domain: the arrival order.
-        logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
         durable_ends, ends: In a loop: the last iterations that are durable, or known to this incarnation.
-        completed: The times that p has completed in this incarnation.
-        held: The frontiers of this incarnation whose state is in memory, ascending.
         stable: The stable frontier, whose times no failure can undo.
     """
 

@@ -34,22 +34,9 @@ def _log_takeover(progress: Progress) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of one run; none of them belongs to the program.
+    """The options of one run, as `bl.run` explains them; none of them belongs to the program.
 
-    Attributes:
-        accept_released: If a replay differs from a step that a sink holds (`[DIVERGED]`), record the difference and
-            keep the sink's step. Later steps are computed from the replay.
-        skip: Steps that yield nothing, whatever their input, each with its unit; steps that an at-least-once sink is
-            not handed, each with the sink; the places of bad rows that are set aside, each with the source. The log
-            records all of them.
-        set_aside: Sources whose bad rows are kept in the store, each with its place and the reason; steps go on without
-            them. The log records that, for this run and all later ones.
-        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
-            for whichever reader, unless the open epoch of a batch cannot end without it.
-        on_progress: Called with each `Progress`, on the host's own thread. If not given, a takeover is logged.
-        long_running: Whether small steps in quick succession may share a long-running Spark job.
-        take_over: Whether the store may have an owner that runs on this host.
-        pause: Sources that take no new input in this run; input that is recorded already is read.
+    `on_progress` is called on the host's own thread. A paused source still reads input that is recorded already.
     """
 
     available_now: bool = False

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
@@ -46,18 +45,14 @@ class EventQueue:
 
 
 class Workers:
-    """A pool of threads for calls that block; the end of its `with` waits for calls under way, and drops others."""
+    """A pool of threads for calls that block."""
 
     def __init__(self, queue: EventQueue, threads: int) -> None:
         self._queue = queue
         self._pool = ThreadPoolExecutor(max_workers=threads)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Wait for calls under way, and drop all others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, function: Callable[..., Answer], *arguments: Any) -> None:

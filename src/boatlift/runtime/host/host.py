@@ -161,7 +161,7 @@ class OwnershipTerm:
         # Jobs end before the writer does: their answers may still want to write.
         with (
             closing(GroupWriter(self._log)) as writer,
-            Workers(self._queue, 4 + 2 * len(self._plan.processors)) as workers,
+            closing(Workers(self._queue, 4 + 2 * len(self._plan.processors))) as workers,
         ):
             try:
                 self._recover_and_run(writer, workers)

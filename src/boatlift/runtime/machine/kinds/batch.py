@@ -192,9 +192,7 @@ class BatchEpochs(MachineProcessor):
             if complete < end:
                 return
         else:
-            # After a recovery messages come in any order: the first unprobed one ends the epoch.
-            unprobed = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
-            end = min(complete, min(unprobed, default=complete + 1) - 1)
+            end = min(complete, self._probed_up_to(complete))
             enough = self._open.satisfies(self._policy, lasted=self.lasted)
             if end <= begin or not (hasten or enough):
                 return
@@ -206,6 +204,11 @@ class BatchEpochs(MachineProcessor):
     def _complete(self) -> int:
         """The last complete input epoch."""
         return min(last_of(self._epochs[edge.name](sender.done)) for edge, sender in self.senders)
+
+    def _probed_up_to(self, complete: int) -> int:
+        """Return the input epoch before the first unprobed one; after a recovery messages come in any order."""
+        epochs = (int(self._epochs[edge].arrives(time) or 0) for edge, time in self.unprobed)
+        return min(epochs, default=complete + 1) - 1
 
     def _first_end(self, end: int) -> int:
         """Return the first input epoch, up to `end`, that fills the open epoch or ends it by its rows; else `end`."""
