@@ -45,20 +45,15 @@ class Graph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dataflow, checked and divided into units.
-
-    Attributes:
-        units: The units, each after those that it reads.
-        ticks: The source of ticks, if any, even if nothing reads it.
-    """
+    """A dataflow, checked and divided into units."""
 
     dataflow: str
     processors: Mapping[str, Processor]
     sources: Mapping[str, SourceSpec]
-    units: Mapping[str, Unit]
+    units: Mapping[str, Unit]  # the units, each after those that it reads
     sinks: Mapping[str, SinkSpec]
     rows: Mapping[str, Rows]
-    ticks: SourceSpec | None = None
+    ticks: SourceSpec | None = None  # the source of ticks, if any, even if nothing reads it
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""

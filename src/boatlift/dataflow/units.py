@@ -17,14 +17,10 @@ from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operator in a unit, with the operators below it.
-
-    Attributes:
-        inputs: For each of its reads the tree below, or the name of a source or unit.
-    """
+    """An operator in a unit, with the operators below it."""
 
     operator: Operator
-    inputs: tuple[Part | str, ...]
+    inputs: tuple[Part | str, ...]  # for each of its reads the tree below, or the name of a source or unit
 
     def operators(self) -> Iterator[Operator]:
         for tree in self.inputs:
@@ -43,18 +39,12 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operators executed as one Spark job for each step; before a large step another job divides the rows.
+    """Operators executed as one Spark job for each step; before a large step another job divides the rows."""
 
-    Attributes:
-        name: The name of its top operator; `NAME:rows` for a source that is staged unchanged.
-        body: Its operators; the name of a source that is staged unchanged.
-        materialised: Whether other units read its output.
-    """
-
-    name: str
-    body: Part | str
+    name: str  # the name of its top operator; `NAME:rows` for a source that is staged unchanged
+    body: Part | str  # its operators; the name of a source that is staged unchanged
     sinks: tuple[SinkSpec, ...]
-    materialised: bool
+    materialised: bool  # whether other units read its output
 
     @property
     def operators(self) -> tuple[Operator, ...]:

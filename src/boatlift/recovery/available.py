@@ -70,14 +70,10 @@ class Available(Protocol):
 
     Law: `largest(limit, …)` is the union of all f ∈ F*(p), f ⊆ limit, that are not forbidden; if F*(p) is a chain it is
     one of them.
-
-    Attributes:
-        bottom: The smallest of F*(p).
-        top: A frontier that contains all of F*(p): the start of the fixed point.
     """
 
-    bottom: AnyFrontier
-    top: AnyFrontier
+    bottom: AnyFrontier  # the smallest of F*(p)
+    top: AnyFrontier  # a frontier that contains all of F*(p): the start of the fixed point
 
     def largest(self, limit: AnyFrontier, forbids: Callable[[Xi], object]) -> AnyFrontier | None:
         """Return the largest permitted frontier; None if each is forbidden.

@@ -23,23 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The reason why a processor's frontier is not larger.
+    """The reason why a processor's frontier is not larger."""
 
-    Attributes:
-        constraint: "waiting", "discarded", "delivered" or "notified".
-        processor: The processor, p.
-        neighbour: The neighbour that limits p, q.
-        edge: The edge between them.
-        refused: The larger frontier, which breaks the constraint.
-        limit: The limit of q: f(q) for "discarded", else the times fixed at q.
-    """
-
-    constraint: str
-    processor: str
-    neighbour: str
-    edge: str
-    refused: AnyFrontier
-    limit: AnyFrontier
+    constraint: str  # "waiting", "discarded", "delivered" or "notified"
+    processor: str  # the processor, p
+    neighbour: str  # the neighbour that limits p, q
+    edge: str  # the edge between them
+    refused: AnyFrontier  # the larger frontier, which breaks the constraint
+    limit: AnyFrontier  # the limit of q: f(q) for "discarded", else the times fixed at q
 
     def __str__(self) -> str:
         limit = in_words(self.limit)

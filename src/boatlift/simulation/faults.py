@@ -63,17 +63,12 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault.
-
-    Attributes:
-        detail: A random number for the details of a kind, such as the number of durable acts before a crash.
-        who: The processors that fail.
-    """
+    """One fault."""
 
     at: int
     kind: FaultKind
-    detail: int
-    who: tuple[str, ...] = ()
+    detail: int  # a random number for the details of a kind, such as the number of durable acts before a crash
+    who: tuple[str, ...] = ()  # the processors that fail
 
     def __str__(self) -> str:
         return f"after {self.at} acts {self.kind.value} ({', '.join(self.who) or self.detail})"

@@ -15,17 +15,12 @@ NOTHING = "nothing"  # the digest of no message, where a time without one is an 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedProcessor:
-    """One execution of a processor at a time.
-
-    Attributes:
-        determinant: Its own determinant; of a source its positions.
-        inputs: (edge, sender's time, the message's digest) each.
-    """
+    """One execution of a processor at a time."""
 
     processor: str
     time: Any
-    determinant: Any
-    inputs: tuple[tuple[str, Any, str], ...]
+    determinant: Any  # its own determinant; of a source its positions
+    inputs: tuple[tuple[str, Any, str], ...]  # (edge, sender's time, the message's digest) each
     state: str | None
 
     @property

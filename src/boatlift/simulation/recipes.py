@@ -63,25 +63,17 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class RecipePart:
-    """A processor.
-
-    Attributes:
-        deterministic: It has no determinants of its own.
-        skips: It sends nothing at every time whose number divides by this; 0: it always sends.
-        hesitates: Its determinant decides whether it sends.
-        depth: The number of loops that it is in.
-        ledger: A sink keeps a ledger; else the log is its ledger.
-    """
+    """A processor."""
 
     name: str
     role: Role
     keeps: bool = False
-    deterministic: bool = True
+    deterministic: bool = True  # it has no determinants of its own
     durability: Durability = field(default_factory=Durability)
-    skips: int = 0
-    hesitates: bool = False
-    depth: int = 0
-    ledger: bool = True
+    skips: int = 0  # it sends nothing at every time whose number divides by this; 0: it always sends
+    hesitates: bool = False  # its determinant decides whether it sends
+    depth: int = 0  # the number of loops that it is in
+    ledger: bool = True  # a sink keeps a ledger; else the log is its ledger
 
     @property
     def swallows(self) -> bool:
@@ -102,17 +94,12 @@ class RecipePart:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program as data.
-
-    Attributes:
-        epochs: The number of epochs that every source closes.
-        chain: Processors that fail one after the other; empty: any processors fail.
-    """
+    """A program as data."""
 
     parts: dict[str, RecipePart]
     wires: tuple[Wire, ...]
-    epochs: int
-    chain: tuple[str, ...] = ()
+    epochs: int  # the number of epochs that every source closes
+    chain: tuple[str, ...] = ()  # processors that fail one after the other; empty: any processors fail
 
     def inputs(self, name: str) -> list[Wire]:
         return [wire for wire in self.wires if wire.target == name]
@@ -261,17 +248,12 @@ For other processors a batch's times are the input epochs with which its epochs 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """The output of a processor.
-
-    Attributes:
-        dense: Each epoch has exactly one message.
-        numbered: Each time of the processor itself has one, so that its messages can be counted.
-    """
+    """The output of a processor."""
 
     name: str
     length: int
-    dense: bool = True
-    numbered: bool = True
+    dense: bool = True  # each epoch has exactly one message
+    numbered: bool = True  # each time of the processor itself has one, so that its messages can be counted
 
 
 def random_recipe(rng: random.Random, *, epochs: int | None = None) -> Recipe:

@@ -156,16 +156,11 @@ def simulate(seed: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A seed, or a part of it.
-
-    Attributes:
-        without: The numbers of the faults that are left out, from 0.
-        epochs: The number of epochs that sources close; None: as the seed has it.
-    """
+    """A seed, or a part of it."""
 
     seed: int
-    without: frozenset[int] = frozenset()
-    epochs: int | None = None
+    without: frozenset[int] = frozenset()  # the numbers of the faults that are left out, from 0
+    epochs: int | None = None  # the number of epochs that sources close; None: as the seed has it
     checked: bool = True
 
     def simulation(self) -> Simulation:
@@ -180,15 +175,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed simulation.
-
-    Attributes:
-        trace: All acts before, one a line.
-    """
+    """A failed simulation."""
 
     case: Case
     error: Exception
-    trace: tuple[str, ...]
+    trace: tuple[str, ...]  # all acts before, one a line
 
     def __str__(self) -> str:
         said = str(self.error) if isinstance(self.error, BoatliftError | AssertionError) else repr(self.error)

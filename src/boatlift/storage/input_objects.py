@@ -28,17 +28,12 @@ from boatlift.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """An object with rows, as the input log remembers it.
+    """An object with rows, as the input log remembers it."""
 
-    Attributes:
-        base: Number of rows pushed before its first since the log began.
-        checksum: The object's checksum, 16 bytes.
-    """
-
-    base: int
+    base: int  # number of rows pushed before its first since the log began
     rows: int
     size: int
-    checksum: bytes
+    checksum: bytes  # the object's checksum, 16 bytes
 
 
 def rows_in(path: Path) -> tuple[int, bytes]:
@@ -66,17 +61,11 @@ COMPACTED_PART = "integral"
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """The objects of an input log that one compacted segment is to replace.
+    """The objects of an input log that one compacted segment is to replace."""
 
-    Attributes:
-        first: The number of the first object; 1 at the beginning of the log.
-        compacted: The compacted segments that have replaced the first objects already.
-        numbers: The numbers of the objects with rows after those segments.
-    """
-
-    first: int
-    compacted: tuple[CompactedSegment, ...]
-    numbers: tuple[int, ...]
+    first: int  # the number of the first object; 1 at the beginning of the log
+    compacted: tuple[CompactedSegment, ...]  # the compacted segments that have replaced the first objects already
+    numbers: tuple[int, ...]  # the numbers of the objects with rows after those segments
 
     @property
     def last(self) -> int:

@@ -47,19 +47,12 @@ def log_at(path: Path) -> Log:
 
 
 class LogLine(msgspec.Struct, frozen=True):
-    """A record of the log, and its place.
+    """A record of the log, and its place."""
 
-    Attributes:
-        object: The number of the log object that holds it.
-        written_at: When that object was written, in milliseconds since 1970; None if unknown.
-        record: The record's tag (docs/formats/log.md).
-        fields: The record's fields as JSON values, those at their defaults left out.
-    """
-
-    object: int
-    written_at: int | None
-    record: str
-    fields: Mapping[str, Any]
+    object: int  # the number of the log object that holds it
+    written_at: int | None  # when that object was written, in milliseconds since 1970; None if unknown
+    record: str  # the record's tag (docs/formats/log.md)
+    fields: Mapping[str, Any]  # the record's fields as JSON values, those at their defaults left out
 
     def as_json(self) -> dict[str, Any]:
         """Return one flat object: the place, the tag, and the record's own fields beside them."""
@@ -98,22 +91,16 @@ def _names(value: Any, processor: str) -> bool:
 
 
 class CheckpointReport(msgspec.Struct, frozen=True):
-    """A checkpoint: the state of a processor at a frontier.
-
-    Attributes:
-        step: The last step of the frontier, -1 for none.
-        files: The number of different files that hold them.
-        new_bytes: The bytes of the runs that the processor's checkpoint before it does not name.
-    """
+    """A checkpoint: the state of a processor at a frontier."""
 
     processor: str
     frontier: Maximal
     runs: list[RunRef]
-    step: int
-    files: int
+    step: int  # the last step of the frontier, -1 for none
+    files: int  # the number of different files that hold them
     rows: int
     bytes: int
-    new_bytes: int
+    new_bytes: int  # the bytes of the runs that the processor's checkpoint before it does not name
 
 
 def checkpoints_of(log: Log) -> list[CheckpointReport]:

@@ -64,34 +64,22 @@ LAST_STEPS = 20  # the steps that count as the last ones
 
 
 class KeptPart(msgspec.Struct, frozen=True):
-    """A part of a state.
+    """A part of a state."""
 
-    Attributes:
-        part: Its name, such as `0/left` for the left side of a view's stage 0; empty if the state has one part.
-        rows: The rows of its runs; a key that several runs have counts in each.
-    """
-
-    part: str
+    part: str  # its name, such as `0/left` for the left side of a view's stage 0; empty if the state has one part
     files: int
-    rows: int
+    rows: int  # the rows of its runs; a key that several runs have counts in each
     bytes: int
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """The state that a processor keeps, and the cost of its last steps.
+    """The state that a processor keeps, and the cost of its last steps."""
 
-    Attributes:
-        checkpoint: The last step of its newest checkpoint; -1 for none.
-        steps: How many of the last steps the log still knows, at most 20.
-        rows: The median of the rows that each of them took.
-        milliseconds: The median of their durations.
-    """
-
-    checkpoint: int
+    checkpoint: int  # the last step of its newest checkpoint; -1 for none
     state: list[KeptPart]
-    steps: int
-    rows: int
-    milliseconds: float
+    steps: int  # how many of the last steps the log still knows, at most 20
+    rows: int  # the median of the rows that each of them took
+    milliseconds: float  # the median of their durations
 
 
 def upkeep_of(history: LogHistory) -> dict[str, Upkeep]:

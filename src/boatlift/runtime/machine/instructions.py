@@ -76,14 +76,11 @@ class SetTimer:
 
     A later `SetTimer` for the same processor replaces this one: the shell may forget the earlier deadline, or answer it
     too.
-
-    Attributes:
-        deadline: Milliseconds, by the clock that payloads carry.
     """
 
     processor: str
     incarnation: int
-    deadline: int
+    deadline: int  # milliseconds, by the clock that payloads carry
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +97,12 @@ class ProbeRows:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A processor goes back to a durable state. No answer; the state comes again with the processor's next `Execute`.
-
-    Attributes:
-        frontier: The times whose effects the state holds.
-        state: The state; its payload is durable.
-    """
+    """A processor goes back to a durable state. No answer; its next `Execute` has the state again."""
 
     processor: str
     incarnation: int
-    frontier: AnyFrontier
-    state: Any
+    frontier: AnyFrontier  # the times whose effects the state holds
+    state: Any  # the state; its payload is durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,13 +222,9 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the run: everything is durable, and nothing is left to do. No answer.
+    """End the run: everything is durable, and nothing is left to do. No answer."""
 
-    Attributes:
-        payloads: The payloads that durable facts name; no other is needed any more.
-    """
-
-    payloads: tuple[Any, ...] = ()
+    payloads: tuple[Any, ...] = ()  # the payloads that durable facts name; no other is needed any more
 
 
 Instruction = (

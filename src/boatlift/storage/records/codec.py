@@ -105,15 +105,10 @@ class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fi
 
 
 class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A bad row that is set aside.
+    """A bad row that is set aside."""
 
-    Attributes:
-        place: Its place in the input, as an error names it: file and line, or partition and offset.
-        dead_letter: A JSON object with the raw input and the reason why it is no row.
-    """
-
-    place: str
-    dead_letter: str
+    place: str  # its place in the input, as an error names it: file and line, or partition and offset
+    dead_letter: str  # a JSON object with the raw input and the reason why it is no row
 
 
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

@@ -48,14 +48,10 @@ class LoggedMessage(Recorded, frozen=True, tag="sent"):
 
 
 class StepDigest(Recorded, frozen=True, tag="result"):
-    """The digest of a step's results, which a replay is compared with; and the step's cost.
-
-    Attributes:
-        time: The time of the step; in a sequence domain the number of the event.
-    """
+    """The digest of a step's results, which a replay is compared with; and the step's cost."""
 
     processor: str
-    time: Time
+    time: Time  # the time of the step; in a sequence domain the number of the event
     digest: str
     rows: int = 0
     milliseconds: float = 0.0

@@ -126,14 +126,10 @@ def _ranges(facts: Sequence[Fact | None]) -> Iterator[tuple[int, int]]:
 
 
 class NamesObjectSize(NamedTuple):
-    """The size of an object of names.
-
-    Attributes:
-        objects: Number of objects of one height below an object of the next.
-    """
+    """The size of an object of names."""
 
     names: int
-    objects: int
+    objects: int  # number of objects of one height below an object of the next
 
 
 NAMES_AN_OBJECT = NamesObjectSize(names=1024, objects=64)

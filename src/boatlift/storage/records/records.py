@@ -151,19 +151,12 @@ UNITS = "units"  # the entry of a recorded program with the operators, edges and
 
 
 class UnitRecord(msgspec.Struct, frozen=True):
-    """A unit of the division of a program at a claim: recorded with the program, but no part of its identity.
+    """A unit of the division of a program at a claim: recorded with the program, but no part of its identity."""
 
-    Attributes:
-        operators: Its operators; none for a source that is staged unchanged.
-        inputs: Edge to the sending source or unit.
-        outputs: Edge to the sink that the unit stages rows for.
-        policy: The name and options of its policy.
-    """
-
-    operators: tuple[str, ...]
-    inputs: dict[str, str]
-    outputs: dict[str, str]
-    policy: dict[str, Any]
+    operators: tuple[str, ...]  # its operators; none for a source that is staged unchanged
+    inputs: dict[str, str]  # edge to the sending source or unit
+    outputs: dict[str, str]  # edge to the sink that the unit stages rows for
+    policy: dict[str, Any]  # the name and options of its policy
 
 
 look_up(UnitRecord)

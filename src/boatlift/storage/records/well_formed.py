@@ -26,16 +26,7 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import (
-    Claim,
-    Cursor,
-    Override,
-    Record,
-    SinkCommit,
-    Snapshot,
-    TakenNames,
-    units_in,
-)
+from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot, TakenNames, units_in
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
 MOST_NESTED = 100
