@@ -181,7 +181,7 @@ class _Run:
             if self._orders:
                 self._carry_out(self._orders.popleft())
             else:
-                assert self._commit.waits, "nothing is left to do"
+                assert self._commit.waiting, "nothing is left to do"
                 self._commit.write(self._commit.take())
                 if self._commit.failure is not None:
                     raise self._commit.failure

@@ -179,7 +179,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     writer.submit([made(1), stable({"numbers": 0})], answers.of(1))
     waiter = threading.Thread(target=writer.manifest)
     waiter.start()
-    while len(writer._commit._waiting) < 2:
+    while len(writer._commit.waiting) < 2:
         pass
     writer.submit([made(2)], answers.of(2))
     gate.open.set()

@@ -46,6 +46,11 @@ class Log(LogReader):
         clock: Returns the time of writing in milliseconds since 1970; 0 for unknown.
     """
 
+    _garbage: list[int]  # the numbers of the objects that this process has read or written, except claims
+    _dissolved: list[str]  # objects of facts and names that the newest manifest does not need; to be deleted
+    _bytes_since: int  # bytes of the log's objects from the newest manifest on
+    _objects_since: int  # number of objects after the newest manifest
+
     def __init__(
         self,
         store: Store,
@@ -257,9 +262,8 @@ class Log(LogReader):
 
     def _reset(self) -> None:
         super()._reset()
-        self._garbage: list[int] = []  # numbers of the objects that this process has read or written, except claims
-        self._dissolved: list[str] = []  # objects of facts and names that the newest manifest does not need
-        self._bytes_since = self._objects_since = 0  # from the newest manifest on; objects without it
+        self._garbage, self._dissolved = [], []
+        self._bytes_since = self._objects_since = 0
 
     def _apply(self, group: Group) -> None:
         super()._apply(group)

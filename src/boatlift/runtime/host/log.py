@@ -50,7 +50,8 @@ class StoredRuns:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
         for run in runs:
             with self._changed:
-                self._changed.wait_for(lambda name=run.name: name not in self._under_way)
+                while run.name in self._under_way:
+                    self._changed.wait()
                 if self._over or run.name in self._durable:
                     continue
                 self._under_way.add(run.name)

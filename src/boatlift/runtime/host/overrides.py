@@ -69,8 +69,8 @@ class Overrides:
         }
         self._unwritten: SimpleQueue[Record] = SimpleQueue()
         self._rows: dict[str, AbstractSet[str] | None] = {}
-        for (what, source, _), decided in sorted(history.decisions.items(), reverse=True):  # every bad row comes last
-            if what == SET_ASIDE:
+        for (kind, source, _), decided in sorted(history.decisions.items(), reverse=True):  # every bad row comes last
+            if kind == SET_ASIDE:
                 self._rows[source] = {*(self._rows.get(source) or ()), decided.place} if decided.place else None
         for name, what in sorted(set(options.skip) - self.skipped, key=repr):
             if isinstance(what, str):

@@ -133,7 +133,7 @@ class LiveRecords:
         for processor, frontier in self._to_collect("choices", garbage.choices, before.choices):
             self._collect_determinants(processor, frontier)
         for edge, needless in self._to_collect("messages", garbage.messages, before.messages):
-            self._keep(self.sent, edge, lambda fact, needless=needless: not needless.contains(fact.time))
+            self._keep(self.sent, edge, partial(_is_outside, needless))
         self.collected = GarbageCollection(
             {**before.states, **garbage.states},
             {**before.choices, **garbage.choices},
@@ -195,3 +195,7 @@ def _put(part: dict[str, dict[Any, Any]], name: str, facts: dict[Any, Any]) -> N
     part[name] = facts
     if not facts:
         del part[name]
+
+
+def _is_outside(frontier: AnyFrontier, fact: LoggedMessage) -> bool:
+    return not frontier.contains(fact.time)
