@@ -54,7 +54,12 @@ class ProcessorGraph:
         source is read, by a batch.
         """
         read = {name for each in self._processors.values() for name in each.reads}
-        unread = {stream for stream in self._upserted if stream not in read and self._is_read_beside(stream)}
+        unread = {
+            stream
+            for stream, (source, _) in self._upserted.items()
+            if stream not in read
+            and any(source in each.reads for name, each in self._processors.items() if name != stream)
+        }
         if self.has_ticks and TICK not in read:
             unread.add(TICK)
         return MappingProxyType({name: each for name, each in self._processors.items() if name not in unread})
@@ -194,10 +199,6 @@ class ProcessorGraph:
             True
         """
         return self._upserted.get(stream)
-
-    def _is_read_beside(self, stream: str) -> bool:
-        source, _ = self._upserted[stream]
-        return any(source in each.reads for name, each in self._processors.items() if name != stream)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self._processors)} processors)"

@@ -167,7 +167,7 @@ def plan_of(
     for p in graph.order:
         kind = graph.vertices[p].kind
         stays = p in survivors and kind is not Kind.SINK and knowledge[p].completed == chosen.frontier[p]
-        processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why[p])
+        processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why(p))
     queues = {}
     for edge in graph.edges.values():
         sent = knowledge[edge.source].resendable(edge, chosen.frontier[edge.source], survivors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -26,14 +26,14 @@ class Assignment:
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
         kept: By edge, the messages that its receiver does not need: f(q), and messages in flight saved with it.
-        why: The reason why f(p) is not larger; None if F*(p) has nothing larger.
+        why: Returns the reason why f(p) is not larger; None if F*(p) has nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
     fixed: Mapping[str, AnyFrontier]
     notified: Mapping[str, AnyFrontier]
     kept: Mapping[str, AnyFrontier]
-    why: Mapping[str, Why | None]
+    why: Callable[[str], Why | None]
 
 
 def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> Assignment:
@@ -53,23 +53,7 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
     solving = Solving(graph, dict(knowledge), failed)
     solving.run()
     kept = {name: solving.kept(edge) for name, edge in graph.edges.items()}
-    return Assignment(solving.f, solving.fixed, solving.f_n, kept, _Reasons(solving))
-
-
-class _Reasons(Mapping[str, "Why | None"]):
-    """The reason for each processor, computed on demand."""
-
-    def __init__(self, solved: Solving) -> None:
-        self._solved = solved
-
-    def __getitem__(self, processor: str) -> Why | None:
-        return self._solved.why(processor)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._solved.f)
-
-    def __len__(self) -> int:
-        return len(self._solved.f)
+    return Assignment(solving.f, solving.fixed, solving.f_n, kept, solving.why)
 
 
 class Values(NamedTuple):

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
 
 from boatlift.errors import InternalError
 from boatlift.storage.log import Log
@@ -70,6 +72,14 @@ class GroupCommit:
                 self.failure = self.failure or error
 
 
+def complete(written: Future[None], error: BaseException | None) -> None:
+    """Complete a future, as the callback of a submission."""
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)
+
+
 class GroupWriter:
     """Writes a claimed log on a thread of its own, with the laws of `GroupCommit`."""
 
@@ -107,23 +117,15 @@ class GroupWriter:
             self._write_manifest()
 
     def _write_manifest(self) -> None:
-        done = threading.Event()
-        errors: list[BaseException] = []
-
-        def answer(error: BaseException | None) -> None:
-            errors.extend([error] if error is not None else [])
-            done.set()
-
+        written: Future[None] = Future()
         with self._changed:
             self._check_open()
         self._log.move_out()
         with self._changed:
             self._check_open()
-            self._commit.manifest(answer)
+            self._commit.manifest(partial(complete, written))
             self._changed.notify_all()
-        done.wait()
-        if errors:
-            raise errors[0]
+        written.result()
         self._log.truncate()
 
     def close(self) -> None:

@@ -181,7 +181,8 @@ class LogReader:
         if not numbers:
             self._check_that_new()
             return
-        self._identify()
+        self._identities.check(IDENTITY)
+        self.history.dataflow = self.dataflow
         newest = self._group(numbers[-1])
         self.manifest = newest.header.manifest
         if self.manifest > numbers[-1]:
@@ -256,10 +257,6 @@ class LogReader:
             message = f"the newest manifest needs {what} that are lost: {error.message}"
             raise DataError("MISSING_OBJECT", message) from error
 
-    def _identify(self) -> None:
-        self._identities.check(IDENTITY)
-        self.history.dataflow = self.dataflow
-
     def _check_place(self, group: Group, number: int) -> None:
         """Refuse an intact object in a wrong place: copied, renamed, or from another store."""
         header, records = group.header, group.records
@@ -295,7 +292,8 @@ class LogReader:
                 f"lost ({RESTORE})",
             )
         if self._identities.exists(IDENTITY):
-            self._identify()
+            self._identities.check(IDENTITY)
+            self.history.dataflow = self.dataflow
 
 
 def _not_gone(named: FactsObject, facts: tuple[Fact, ...]) -> Iterator[Fact]:

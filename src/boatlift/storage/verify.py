@@ -34,6 +34,8 @@ from boatlift.storage.store import Store
 
 READ_BYTES = 1024 * BLOCK_BYTES
 
+_DECODERS: dict[str, Callable[[bytes, str], object]]
+_DECODERS = {LOG: decode_group, FACTS: decode_facts, NAMES: decode_names, BAD_ROWS: decode_bad_rows}
 _Named = TypeVar("_Named", CompactedPart, PackedKeys)
 
 
@@ -88,17 +90,8 @@ def verify(store: Store) -> Iterator[Finding]:
 
 def _check_object(store: Store, name: str) -> Iterator[Finding]:
     try:
-        content = store.read(name)
-        if name.startswith(LOG):
-            decode_group(content, name)
-        elif name.startswith(FACTS):
-            decode_facts(content, name)
-        elif name.startswith(NAMES):
-            decode_names(content, name)
-        elif name.startswith(BAD_ROWS):
-            decode_bad_rows(content, name)
-        else:
-            decode_identity(content, name)
+        decode = next((decode for folder, decode in _DECODERS.items() if name.startswith(folder)), decode_identity)
+        decode(store.read(name), name)
     except BoatliftError as error:
         if error.condition != "MISSING_OBJECT":  # deleted since it was listed; reading the log finds a loss
             yield Finding(name, error.condition, error.message)

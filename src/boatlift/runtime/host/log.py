@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
-from boatlift.storage.group_commit import GroupWriter
+from boatlift.storage.group_commit import GroupWriter, complete
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
 from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped
@@ -119,14 +120,7 @@ class LogCalls:
             BoatliftError: the record could not be written.
         """
         written: Future[None] = Future()
-
-        def answer(error: BaseException | None) -> None:
-            if error is None:
-                written.set_result(None)
-            else:
-                written.set_exception(error)
-
-        self._writer.submit([record], answer)
+        self._writer.submit([record], partial(complete, written))
         written.result()
 
     @handles(AppendLog)
@@ -175,11 +169,8 @@ class LogCalls:
         with self._collecting:
             self._garbage.update(garbage)
             if self._writer.manifest_if_it_pays(sum(self._garbage.values())):
-                self._delete_garbage()
-
-    def _delete_garbage(self) -> None:
-        self._runs.delete(self._garbage)
-        self._garbage.clear()
+                self._runs.delete(self._garbage)
+                self._garbage.clear()
 
     def _finish(self, named: AbstractSet[str]) -> Answer:
         """Write the last record, after the last manifest, once the store has the runs that facts name and no others."""
@@ -188,7 +179,7 @@ class LogCalls:
         self._garbage.update(self._runs.finish(named))
         if self._garbage:
             self._writer.manifest()
-            self._delete_garbage()
+            self._runs.delete(self._garbage)
         self._context.log.truncate()  # also the objects that a crash left before the manifest
 
         def end() -> Iterable[events.Event]:

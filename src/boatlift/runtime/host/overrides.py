@@ -221,7 +221,17 @@ def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
         InvalidError: `[BAD_OPTION]`.
     """
     if unit in plan.sinks:
-        _refuse_skip_of_a_sink(plan, unit, step, done)
+        if plan.sinks[unit].sink.delivery is not Delivery.AT_LEAST_ONCE:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{unit} is exactly-once, and its steps have no gap: skip the step of the unit that it reads",
+            )
+        if step <= done:
+            raise InvalidError("BAD_OPTION", f"step {step} was delivered to {unit}: the last was {done}")
+        if step > done + 1:
+            raise InvalidError(
+                "BAD_OPTION", f"step {step} of {unit} has not failed: the next step that it is handed is {done + 1}"
+            )
         return
     refused = plan.units.get(unit)
     if refused is None:
@@ -245,17 +255,4 @@ def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
             "BAD_OPTION",
             f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that "
             f"fails can be skipped",
-        )
-
-
-def _refuse_skip_of_a_sink(plan: Plan, sink: str, step: int, held: int) -> None:
-    if plan.sinks[sink].sink.delivery is not Delivery.AT_LEAST_ONCE:
-        raise InvalidError(
-            "BAD_OPTION", f"{sink} is exactly-once, and its steps have no gap: skip the step of the unit that it reads"
-        )
-    if step <= held:
-        raise InvalidError("BAD_OPTION", f"step {step} was delivered to {sink}: the last was {held}")
-    if step > held + 1:
-        raise InvalidError(
-            "BAD_OPTION", f"step {step} of {sink} has not failed: the next step that it is handed is {held + 1}"
         )

@@ -55,11 +55,6 @@ def steps_again(history: LogHistory, part: ProcessorPlan) -> range:
     return part.executed_again(history.last_executed(part.name)) if executes else range(0)
 
 
-def part_in_words(history: LogHistory, part: ProcessorPlan) -> str:
-    """Return a processor's part of a recovery in words; it replays exactly the steps of `steps_again`."""
-    return part.in_words(history.last_executed(part.name))
-
-
 LAST_STEPS = 20  # the steps that count as the last ones
 
 
@@ -223,7 +218,7 @@ def _cost(history: LogHistory, part: ProcessorPlan) -> RollbackCost:
     else:
         back_to = ("its checkpoint of " if part.checkpoint is not None else "") + in_words(part.restore)
     return RollbackCost(
-        does=part_in_words(history, part),
+        does=part.in_words(history.last_executed(part.name)),
         stays=part.stays,
         rolled_back_to=back_to,
         restored_to=maximal_of(part.restore),

@@ -16,7 +16,7 @@ from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.ownership import Life, life_of
 from boatlift.runtime.host.waiting_input import FILE, InputReport
 from boatlift.runtime.inspect.contents import log_at, store_at
-from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, part_in_words, steps_again
+from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
@@ -163,7 +163,10 @@ def status_of(
         # After a clean stop everything that was executed is durable.
         after_a_failure=[]
         if history.stopped
-        else [*(part_in_words(history, part) for part in recovery.processors.values()), *recovery.describe_queues()],
+        else [
+            *(part.in_words(history.last_executed(part.name)) for part in recovery.processors.values()),
+            *recovery.describe_queues(),
+        ],
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at, owner.bytes_in_flight),
         environment=history.environment,
         in_flight=list(_in_flight(history, monitor, graph)),
