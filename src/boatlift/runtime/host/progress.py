@@ -24,11 +24,13 @@ class Progress:
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
+        durationMs: The duration of a step, in milliseconds.
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
+        newInputOf: Those sources, as `orders` or `orders and returns`.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
     """
 

@@ -2,8 +2,8 @@
 
 In reading order: `instructions` and `events` (the language between machine and shell), `program` (graph and
 durabilities), `kinds` (processors: first `processor`, then one kind), `durable_facts` and `steps` (what becomes
-durable), `machine`, and its collaborators: `liveness` (with backpressure), `garbage`, `recover`; at last
-`build`. `progress` is the view for people.
+durable; the orders of steps), `machine`, and its collaborators: `liveness` (with backpressure), `garbage`, `recover`;
+at last `build`. `progress` is the view for people.
 """
 
 from boatlift.runtime.machine.build import monitor_of

@@ -1,4 +1,4 @@
-"""The facts that become durable of a processor's steps, data in flight included.
+"""The facts that become durable of a processor's steps, data in flight included; and the orders of steps.
 
 Data in flight are the messages that a checkpoint keeps beside the state (FLIP-76; Falkirk Wheel §3.4: L(e, f)).
 """
