@@ -17,7 +17,7 @@ from boatlift.dataflow import Batch, History, Lazy
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.host.host import COLLECT_AFTER, MESSAGES_AHEAD
 from boatlift.runtime.machine import Durability, Program, StateMachine, events, instructions
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -118,7 +118,7 @@ CASES = {
 }
 
 
-class _Unsynced(RealFileSystem):
+class _Unsynced(FileSystem):
     """Files that need not survive the benchmark."""
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
@@ -181,7 +181,7 @@ class _Run:
             if self._orders:
                 self._carry_out(self._orders.popleft())
             else:
-                assert self._commit.waits, "nothing is left to do"
+                assert self._commit.waiting, "nothing is left to do"
                 self._commit.write(self._commit.take())
                 if self._commit.failure is not None:
                     raise self._commit.failure

@@ -23,7 +23,7 @@ from boatlift.runtime.engine import Engine
 from boatlift.runtime.graph import position_of, source_record
 from boatlift.runtime.host.host import COLLECT_AFTER
 from boatlift.runtime.host.source_cursors import SourceCursors
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Determinant, GarbageCollection
@@ -81,7 +81,7 @@ class _Run:
     written: float
 
 
-class _Unsynced(RealFileSystem):
+class _Unsynced(FileSystem):
     """Files that need not survive the benchmark."""
 
     def sync_file(self, path: Path) -> None:

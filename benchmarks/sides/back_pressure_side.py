@@ -106,7 +106,7 @@ class Stalling:
 
     def _looks(self, seconds: float) -> Iterator[DataflowStatus]:
         """Yield the status of the store, again and again for some seconds."""
-        from boatlift.runtime.inspect.opening import log_at
+        from boatlift.runtime.inspect.contents import log_at
         from boatlift.runtime.inspect.status import status_of
 
         until = time.monotonic() + seconds

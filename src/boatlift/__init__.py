@@ -92,34 +92,23 @@ __all__ = [
 
 # Names whose modules need Spark or Arrow are imported at first use, so that `import boatlift` and the command line are
 # quick.
+_CONNECTORS = ("files", "foreach", "generator", "http_post", "kafka", "parquet", "push", "sqlite", "stdout")
 _LATER = {
-    "Dataflow": "boatlift.api.dataflow",
-    "Stream": "boatlift.api.streams",
-    "files": "boatlift.connectors",
-    "foreach": "boatlift.connectors",
-    "http_post": "boatlift.connectors",
-    "generator": "boatlift.connectors",
-    "kafka": "boatlift.connectors",
-    "parquet": "boatlift.connectors",
-    "push": "boatlift.connectors",
-    "sqlite": "boatlift.connectors",
-    "stdout": "boatlift.connectors",
-    "session": "boatlift.spark.session.session",
-    "call": "boatlift.spark.plans.step_functions",
-    "now": "boatlift.spark.plans.step_functions",
-    "rand": "boatlift.spark.plans.step_functions",
-    "uuid": "boatlift.spark.plans.step_functions",
-    "StatefulOperator": "boatlift.operators.custom.contract",
-    "KeyedBatch": "boatlift.operators.process.batch",
-    "Processed": "boatlift.operators.process.batch",
-    "Timers": "boatlift.operators.process.batch",
-    "window": "boatlift.operators.window.operator",
-    "Running": "boatlift.api.running",
-    "plan": "boatlift.api.reports",
-    "status": "boatlift.api.reports",
-    "run": "boatlift.api.running",
-    "start": "boatlift.api.running",
-    "Progress": "boatlift.runtime.host.progress",
+    name: module
+    for module, names in {
+        "boatlift.api.dataflow": ("Dataflow",),
+        "boatlift.api.reports": ("plan", "status"),
+        "boatlift.api.running": ("Running", "run", "start"),
+        "boatlift.api.streams": ("Stream",),
+        "boatlift.connectors": _CONNECTORS,
+        "boatlift.operators.custom.contract": ("StatefulOperator",),
+        "boatlift.operators.process.batch": ("KeyedBatch", "Processed", "Timers"),
+        "boatlift.operators.window.operator": ("window",),
+        "boatlift.runtime.host.progress": ("Progress",),
+        "boatlift.spark.plans.step_functions": ("call", "now", "rand", "uuid"),
+        "boatlift.spark.session.session": ("session",),
+    }.items()
+    for name in names
 }
 
 _COMMANDS_ALONE = frozenset({"bad-rows", "checkpoints", "explain", "gc", "log", "look", "simulate", "verify"})

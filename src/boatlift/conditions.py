@@ -30,9 +30,7 @@ CONDITIONS: dict[str, Condition] = {
     # the program
     "DUPLICATE_NAME": Condition("InvalidError", "two processors have one name", "rename one of them"),
     "DUPLICATE_PLACE": Condition(
-        "InvalidError",
-        "two sinks of a dataflow write to one folder, table or topic",
-        "give each a place of its own",
+        "InvalidError", "two sinks of a dataflow write to one folder, table or topic", "give each a place of its own"
     ),
     "EMPTY_DATAFLOW": Condition(
         "InvalidError",
@@ -48,9 +46,7 @@ CONDITIONS: dict[str, Condition] = {
         "InvalidError", "an option is missing or unknown, or has an impossible value", "correct the option"
     ),
     "NOT_ON_A_STREAM": Condition(
-        "InvalidError",
-        "a stream is used as if it were one of Spark's DataFrames",
-        "use the code in the message",
+        "InvalidError", "a stream is used as if it were one of Spark's DataFrames", "use the code in the message"
     ),
     "BAD_LOOKUP": Condition(
         "InvalidError",
@@ -132,18 +128,14 @@ CONDITIONS: dict[str, Condition] = {
         "use count, sum, avg, min, max or stddev, or write a view",
     ),
     "NOT_UNIQUE": Condition(
-        "DataError",
-        "a looked-up table has two current rows for one key",
-        "look up by a unique key",
+        "DataError", "a looked-up table has two current rows for one key", "look up by a unique key"
     ),
     "RESERVED_NAME": Condition("InvalidError", "a column has a name that Boatlift reserves", "rename it"),
     "SCHEMA_MISMATCH": Condition(
         "InvalidError", "columns or types differ from the declared ones", "correct the schema"
     ),
     "NO_SESSION": Condition(
-        "InvalidError",
-        "a call needs a Spark session, and there is none yet",
-        "write spark = bl.session() before it",
+        "InvalidError", "a call needs a Spark session, and there is none yet", "write spark = bl.session() before it"
     ),
     "NO_JAVA": Condition("InvalidError", "no Java 17 or newer was found", "install one or set JAVA_HOME"),
     "MISSING_EXTRA": Condition("InvalidError", "an optional package is not installed", "pip install the extra"),
@@ -180,9 +172,7 @@ CONDITIONS: dict[str, Condition] = {
         retry=Retry.AGAIN,
     ),
     "NO_CONSISTENT_FRONTIER": Condition(
-        "DataError",
-        "the store does not fit the sinks; it may be an old copy",
-        "restore the newest copy",
+        "DataError", "the store does not fit the sinks; it may be an old copy", "restore the newest copy"
     ),
     # sources
     "INPUT_CHANGED": Condition("DataError", "an input of a recorded step has changed", "restore the original"),
@@ -277,10 +267,7 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "SINK_GAP": Condition("DataError", "a sink lacks a step before the one to commit", "restore the sink"),
     "SINK_LOCKED": Condition(
-        "UnavailableError",
-        "another process has the sink's lock",
-        "end that process, then run again",
-        retry=Retry.STOP,
+        "UnavailableError", "another process has the sink's lock", "end that process, then run again", retry=Retry.STOP
     ),
     "SINK_FAILED": Condition(
         "UnavailableError", "the sink could not be written", "repair it, then run again", retry=Retry.AGAIN

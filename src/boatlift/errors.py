@@ -121,7 +121,6 @@ class Finding:
 
     @property
     def is_error(self) -> bool:
-        """Whether the finding is damage, not a note."""
         return self.condition is not None
 
     def __str__(self) -> str:

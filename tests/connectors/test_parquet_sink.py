@@ -20,7 +20,7 @@ from boatlift.connectors import parquet
 from boatlift.connectors.parquet.sink import ParquetSink
 from boatlift.dataflow.contracts import Outcome, SinkContext
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from connectors.conformance import SCHEMA, STORE, context, ordered, put, rows_of, visible
 
 if TYPE_CHECKING:
@@ -282,7 +282,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
 def test_a_late_file_of_a_fenced_owner_is_absorbed(tmp_path: Path) -> None:
     """The one race that is left: the kernel links the loser's file after the successor has looked which there are."""
 
-    class Late(RealFileSystem):
+    class Late(FileSystem):
         content = b""
 
         def link(self, source: Path, target: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from boatlift.console.app import main
 from boatlift.errors import BoatliftError, DataError
-from boatlift.runtime.recorded_program import recorded_program
+from boatlift.runtime.graph import recorded_program
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from support.engine.hosts import open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World

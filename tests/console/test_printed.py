@@ -30,9 +30,8 @@ from boatlift.console.contents import (
 from boatlift.console.plan import show_plan
 from boatlift.dataflow import plan
 from boatlift.errors import InvalidError
-from boatlift.runtime.inspect.contents import checkpoints_of, kept_in
+from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_at, store_at
 from boatlift.runtime.inspect.explanation import explanation_of
-from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.storage.log import Log, name_of
 from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
 from boatlift.storage.records.payloads import RunsPayload, to_json

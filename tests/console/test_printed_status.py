@@ -16,7 +16,7 @@ from boatlift.dataflow import WaitingInput
 from boatlift.operators.watermark.operator import EventTimeStatus
 from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.host.waiting_input import FILE, InputReport
-from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim

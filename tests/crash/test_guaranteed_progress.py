@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.status import status_of
 from boatlift.testing.warm_jvm import WarmJvm
 

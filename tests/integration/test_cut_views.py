@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from boatlift.dataflow import plan
 from boatlift.runtime.host.admission import check_store
-from boatlift.runtime.inspect.opening import log_at
+from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.source_steps import is_of_a_query
-from boatlift.storage.records.division import units_in
+from boatlift.storage.records.records import units_in
 from support.rows.event_time import SECOND, drawn_steps, first_rows, judged, windows_of
 from support.rows.stepped_rows import Fields, rows_of, run, steps_of, write_steps
 

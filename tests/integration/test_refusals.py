@@ -308,4 +308,4 @@ def test_a_folder_that_is_not_there_is_told_before_the_first_effect(here: Path, 
     with pytest.raises(bl.InvalidError, match=r"\[NO_INPUT\] there is no folder .*nowhere"):
         bl.run(made, "missing", available_now=True, spark=spark)
     assert not (here / "rows_out").exists()
-    assert Log.open(LocalStore.open(here / "missing", create=True), "missing").last_claim() is None
+    assert Log.open(LocalStore.open(here / "missing", create=True), "missing").owner == 0

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.runtime.inspect.bad_rows import rows_set_aside
+from boatlift.runtime.inspect.contents import rows_set_aside
 from boatlift.spark.jobs import set_aside
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify

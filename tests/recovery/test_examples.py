@@ -310,7 +310,7 @@ class TestNotificationFrontiers:
         graph, known = self.figure_5(Frontier.up_to(0))
         chosen = solve(graph, known, graph.vertices.keys())
         assert {p: last_of(f) for p, f in chosen.frontier.items()} == {"p": -1, "q": -1, "s": 0, "r": -1}
-        why = chosen.why["r"]
+        why = chosen.why("r")
         assert why is not None
         assert (why.constraint, why.neighbour) == ("notified", "s")
         assert last_of(chosen.notified["s"]) == -1

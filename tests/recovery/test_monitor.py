@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex, solve
-from boatlift.recovery.releasing import largest
+from boatlift.recovery.monitor import largest
 from boatlift.times import Frontier, last_of
 
 up_to = Frontier.up_to

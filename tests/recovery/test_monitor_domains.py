@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Edge, Kind, Monitor, RecoveryGraph, Vertex, solve
-from boatlift.times import IDENTITY, LAST, Enter, Feedback, Frontier, Leave, Loop, LoopFrontier, Sequence
+from boatlift.times import LAST, Enter, Feedback, Frontier, Leave, Loop, LoopFrontier, Sequence
 from recovery.test_solver_domains import with_a_loop, with_a_sequence, with_coarse_epochs
 
 
@@ -127,39 +127,3 @@ class TestRounds:
     def test_who_has_no_rounds_has_no_last(self):
         with pytest.raises(InternalError, match="in has no iterations"):
             self.monitor().durable_end("in", (0, 0))
-
-
-class TestFloor:
-    """A retention floor: so that older points stay reachable."""
-
-    GRAPH = RecoveryGraph(
-        [Vertex("in", Kind.SOURCE), Vertex("sum", Kind.STATEFUL), Vertex("out", Kind.SINK)],
-        [Edge("in->sum", "in", "sum", IDENTITY), Edge("sum->out", "sum", "out", IDENTITY)],
-    )
-
-    def monitor(self, floor):
-        monitor = Monitor(self.GRAPH)
-        monitor.retain({p: Frontier.up_to(last) for p, last in floor.items()})
-        for time in range(10):
-            monitor.durable_determinants("in", time)
-        for p in self.GRAPH.vertices:
-            monitor.completed(p, Frontier.up_to(9))
-        for time in (2, 5, 8):
-            monitor.durable_checkpoint("sum", Frontier.up_to(time))
-        monitor.committed("out", Frontier.up_to(9))
-        return monitor
-
-    def test_nothing_beyond_it_is_garbage(self):
-        monitor = self.monitor({"in": 3, "sum": 3})
-        assert monitor.stable("sum") == Frontier.up_to(8)
-        assert (monitor.collectable("sum"), monitor.settled("in")) == (Frontier.up_to(3), Frontier.up_to(3))
-        assert monitor.knowledge()["sum"].checkpoints == [Frontier.up_to(t) for t in (2, 5, 8)]
-        assert list(monitor.knowledge()["in"].determinants) == [4, 5, 6, 7, 8, 9]
-
-    def test_once_it_is_lifted_the_rest_is(self):
-        monitor = self.monitor({"in": 3, "sum": 3})
-        monitor.stable("sum")
-        monitor.retain({})
-        assert monitor.settled("in") == Frontier.up_to(8)
-        assert monitor.collectable("sum") == Frontier.up_to(8)
-        assert monitor.knowledge()["sum"].checkpoints == [Frontier.up_to(8)]

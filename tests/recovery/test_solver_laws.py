@@ -77,7 +77,7 @@ def test_why_names_what_really_forbids_the_next_larger_frontier(world):
     fixed_n = {p: Frontier.everything() for p in found}  # f_n only adds reasons
     for p, last in found.items():
         larger = [f for f in world.candidates(p) if f > last]
-        why = chosen.why[p]
+        why = chosen.why(p)
         if why is None:
             assert not larger
             continue

@@ -12,11 +12,10 @@ import boatlift as bl
 from boatlift.dataflow import Plan, plan
 from boatlift.errors import DataError
 from boatlift.runtime.evolution import refuse_other_division
-from boatlift.runtime.recorded_program import division_of, policy_of
+from boatlift.runtime.graph import division_of, policy_of
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import Checkpoint, GarbageCollection, LoggedMessage, StepDigest
-from boatlift.storage.records.records import Claim, SinkCommit, Stopped
+from boatlift.storage.records.records import Claim, SinkCommit, Stopped, units_in
 from support.any_connector import ANY
 from support.engine.hosts import open_store
 from support.engine.memory_engine import recorded

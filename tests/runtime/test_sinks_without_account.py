@@ -10,11 +10,10 @@ import pytest
 import boatlift as bl
 from boatlift.dataflow import Outcome, Plan, plan
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.runtime.graph import program_of
+from boatlift.runtime.graph import program_of, recorded_program
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.overrides import refuse_skip
-from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from support.any_connector import ANY, NO_ACCOUNT

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import FencedError, InternalError, UnavailableError
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -19,7 +19,7 @@ from boatlift.storage.records.records import Record
 from support.worlds.facts import CLAIM, gave, made, stable
 
 
-class Gate(RealFileSystem):
+class Gate(FileSystem):
     """A real file system on which the log's links wait until they are let through, and may fail."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ def test_a_manifest_holds_all_that_was_submitted_before_it_and_nothing_after(
     writer.submit([made(1), stable({"numbers": 0})], answers.of(1))
     waiter = threading.Thread(target=writer.manifest)
     waiter.start()
-    while len(writer._commit._waiting) < 2:
+    while len(writer._commit.waiting) < 2:
         pass
     writer.submit([made(2)], answers.of(2))
     gate.open.set()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.local import LocalStore
 from storage.conformance import Opener, StoreLaws
 
@@ -88,7 +88,7 @@ def test_an_object_is_never_a_folder_of_another(tmp_path: Path) -> None:
 # --- a disk that fails ---
 
 
-class Failing(RealFileSystem):
+class Failing(FileSystem):
     """A real file system on which the nth call of one act fails with a real error number.
 
     Attributes:
@@ -176,7 +176,7 @@ def test_a_folder_sync_that_failed_on_one_thread_is_not_acknowledged_on_another(
     """The system tells a failed sync once; who syncs the same folder afterwards is told that all is well."""
     first_fails, second_waits = threading.Event(), threading.Event()
 
-    class TellsOnce(RealFileSystem):
+    class TellsOnce(FileSystem):
         def sync_folder(self, path: Path) -> None:
             if path.name == "log" and not first_fails.is_set():
                 first_fails.set()
@@ -209,7 +209,7 @@ def test_a_folder_sync_that_failed_on_one_thread_is_not_acknowledged_on_another(
     assert set(errors) == {"log/1", "log/2"}
 
 
-class FullDisk(RealFileSystem):
+class FullDisk(FileSystem):
     """Writes where the system itself says that no space is left."""
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
@@ -251,7 +251,7 @@ def test_a_file_cut_short_by_a_limit_of_the_system_is_no_object(tmp_path: Path) 
 
 
 def test_a_failed_read_is_told_and_does_not_stop_the_store(tmp_path: Path) -> None:
-    class BadSector(RealFileSystem):
+    class BadSector(FileSystem):
         def read(self, path: Path, start: int, length: int | None) -> bytes:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
@@ -263,7 +263,7 @@ def test_a_failed_read_is_told_and_does_not_stop_the_store(tmp_path: Path) -> No
 
 
 def test_a_file_on_another_disk_is_copied(tmp_path: Path) -> None:
-    class OtherDisk(RealFileSystem):
+    class OtherDisk(FileSystem):
         """Links as the system does between two file systems: not at all, unless from the store's own."""
 
         def link(self, source: Path, target: Path) -> None:
@@ -284,7 +284,7 @@ def test_a_file_on_another_disk_is_copied(tmp_path: Path) -> None:
 # --- an owner that was paused ---
 
 
-class Paused(RealFileSystem):
+class Paused(FileSystem):
     """Stops just before an act until a newer owner has done its first acts."""
 
     def __init__(self, act: str, meanwhile: Callable[[], None]) -> None:

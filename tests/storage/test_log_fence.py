@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import DataError, FencedError, InternalError, UnavailableError
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.identities import IDENTITY
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import CLAIM_ATTEMPTS, Log
@@ -287,7 +287,7 @@ def test_only_who_has_claimed_may_write_and_only_once_claimed(store: LocalStore)
 
 
 def test_after_a_failed_write_the_log_refuses_all_others(tmp_path: Path) -> None:
-    class Fails(RealFileSystem):
+    class Fails(FileSystem):
         failing = False
 
         def sync_folder(self, path: Path) -> None:

@@ -14,8 +14,8 @@ from boatlift.errors import DataError, FencedError
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_names
+from boatlift.storage.records.manifest_objects import NamesObjectSize
 from boatlift.storage.records.records import Cursor, Snapshot
-from boatlift.storage.records.seen_names import NamesObjectSize
 from boatlift.storage.verify import verify
 from support.worlds.facts import CLAIM, Unsynced, made, stable
 from support.worlds.logs import Dying, Meanwhile, manifest_of

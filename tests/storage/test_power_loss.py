@@ -15,8 +15,8 @@ from boatlift.storage.filesystem import DurableFolders
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.manifest_objects import NamesObjectSize
 from boatlift.storage.records.records import Cursor, SinkCommit, Stopped
-from boatlift.storage.records.seen_names import NamesObjectSize
 from boatlift.storage.verify import verify
 from support.crash.power_loss import Act, Disk, Recorder, State, lay_out, look_up, moved
 from support.worlds.facts import CLAIM, Unsynced, gave, made, run_of, saved, stable

@@ -18,8 +18,7 @@ from boatlift.connectors.generator import TicksSource
 from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
-from boatlift.dataflow.period import seconds_in
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, seconds_in
 from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import ValidRows

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.api.grouped import columns_named
 from boatlift.api.options import checked_name, policy_of_state
-from boatlift.dataflow.period import lateness_in, seconds_in
-from boatlift.dataflow.policies import Eager, History, Lazy
+from boatlift.dataflow.policies import Eager, History, Lazy, lateness_in, seconds_in
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import DeadLetters, ValidRows
 from boatlift.operators.duplicates.operator import Duplicates
@@ -148,12 +147,7 @@ class StreamInTime:
         return flow.add(Recent(checked_name(name), reads, chosen, column, milliseconds))
 
     def drop_duplicates(
-        self,
-        name: str,
-        keys: Sequence[str],
-        *,
-        within: str | None = None,
-        policy: Lazy | Eager | History | None = None,
+        self, name: str, keys: Sequence[str], *, within: str | None = None, policy: Lazy | Eager | History | None = None
     ) -> Stream:
         """Emit, of rows with equal keys, the first.
 

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TICK = "tick"
-"""The name of the source of ticks."""
+TICK = "tick"  # the name of the source of ticks
 
 
 class ProcessorGraph:
@@ -55,7 +54,12 @@ class ProcessorGraph:
         source is read, by a batch.
         """
         read = {name for each in self._processors.values() for name in each.reads}
-        unread = {stream for stream in self._upserted if stream not in read and self._is_read_beside(stream)}
+        unread = {
+            stream
+            for stream, (source, _) in self._upserted.items()
+            if stream not in read
+            and any(source in each.reads for name, each in self._processors.items() if name != stream)
+        }
         if self.has_ticks and TICK not in read:
             unread.add(TICK)
         return MappingProxyType({name: each for name, each in self._processors.items() if name not in unread})
@@ -79,7 +83,6 @@ class ProcessorGraph:
 
     @property
     def has_ticks(self) -> bool:
-        """Whether the dataflow has a stream of ticks."""
         return self.ticks is not None
 
     def check(self) -> None:
@@ -96,8 +99,9 @@ class ProcessorGraph:
         """
         for operator in (each for each in self._processors.values() if isinstance(each, Operator)):
             for value in (value for function in operator.functions for value in _captured(function)):
-                if (stream := _stream_of(value)) is not None:
-                    raise used_as_frame(stream, operator.name, operator.upstream)
+                stream = value.stream if isinstance(value, Grouped | Keyed) else value
+                if isinstance(stream, Stream):
+                    raise used_as_frame(stream.name, operator.name, operator.upstream)
         unused = self.unused
         for name in (name for name, parts in self._added.items() if parts & unused and name not in self._warned):
             self._warned.add(name)
@@ -196,17 +200,8 @@ class ProcessorGraph:
         """
         return self._upserted.get(stream)
 
-    def _is_read_beside(self, stream: str) -> bool:
-        source, _ = self._upserted[stream]
-        return any(source in each.reads for name, each in self._processors.items() if name != stream)
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.name!r}, {len(self._processors)} processors)"
-
-
-def _stream_of(value: object) -> str | None:
-    stream = value.stream if isinstance(value, Grouped | Keyed) else value
-    return stream.name if isinstance(stream, Stream) else None
 
 
 def _captured(function: Callable[..., Any]) -> Iterator[object]:

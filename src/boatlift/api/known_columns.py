@@ -17,16 +17,11 @@ if TYPE_CHECKING:
 
     from boatlift.api.dataflow import Dataflow
 
-_LOOK = "columns_of_"
-"""The begin of the name of the sink behind a stream whose columns are asked for."""
+_LOOK = "columns_of_"  # the begin of the name of the sink behind a stream whose columns are asked for
 
 
 def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
     """Return the names of a stream's columns and their types, as Spark writes them; its inputs are compiled for that.
-
-    Args:
-        flow: The dataflow.
-        stream: The stream's name.
 
     Raises:
         InvalidError: `[NO_SESSION]`; or an error of a processor before it, as `bl.run` raises it.
@@ -35,8 +30,7 @@ def columns_of(flow: Dataflow, stream: str) -> dict[str, str]:
     spark = begun_session()
     if spark is None:
         raise InvalidError(
-            "NO_SESSION",
-            f"Spark alone knows the columns of {stream}: write spark = bl.session() before you ask",
+            "NO_SESSION", f"Spark alone knows the columns of {stream}: write spark = bl.session() before you ask"
         )
     from boatlift.api.by_value import pickle_by_value
     from boatlift.api.registry import ON_SPARK

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from boatlift.dataflow.period import lateness_in
-from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy
+from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, lateness_in
 from boatlift.errors import InvalidError
 from boatlift.operators.view.operator import LoopRows
 
@@ -82,12 +81,6 @@ def _without_epochs(name: str, policy: Policy) -> Policy:
 
 def loop_of(name: str, output: str | Mapping[str, str], max_iterations: object, keep_every: str) -> LoopRows:
     """Return a loop.
-
-    Args:
-        name: The loop.
-        output: Its columns, or those of each of its streams.
-        max_iterations: A step with more iterations fails.
-        keep_every: The period between the loop checkpoints of a step.
 
     Raises:
         InvalidError: `[BAD_OPTION]` the number is less than 1, or the period is no period.

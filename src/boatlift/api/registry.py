@@ -59,7 +59,6 @@ class _Operators:
         return name in self._new or (name in self._plan.rows and self._plan.rows[name].kind is RowKind.APPEND)
 
     def _below(self, number: int, cut: Cut) -> str:
-        """Add the operator of the rows below a cut; return its name."""
         name, view = self._free("rows"), self._view
         reads, query = self._named(cut.reads), self._found.query.below(number, cut.reads)
         if cut.row_wise and not isinstance(query.query, str) and self._is_new(reads[0]):
@@ -70,7 +69,6 @@ class _Operators:
         return name
 
     def _operator(self, cut: Cut, below: str) -> str:
-        """Add the operator of a cut over the rows of another; return its name."""
         does, policy = cut.does, self._view.policy
         if isinstance(does, WatermarkCut):
             name = self._free("watermark")

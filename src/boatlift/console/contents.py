@@ -18,10 +18,17 @@ from boatlift.console.tables import moment, print_json, show, table
 from boatlift.dataflow import Sink
 from boatlift.errors import InvalidError
 from boatlift.runtime.host.clock import LEAST_SECONDS, behind
-from boatlift.runtime.inspect.bad_rows import dead_letters_of, rows_set_aside
-from boatlift.runtime.inspect.contents import checkpoints_of, kept_in, log_records, verification_of
+from boatlift.runtime.inspect.contents import (
+    checkpoints_of,
+    dead_letters_of,
+    kept_in,
+    log_at,
+    log_records,
+    rows_set_aside,
+    store_at,
+    verification_of,
+)
 from boatlift.runtime.inspect.explanation import EXECUTED_AGAIN, RollbackCost, Upkeep, explanation_of, monitor_from_log
-from boatlift.runtime.inspect.opening import log_at, store_at
 from boatlift.runtime.inspect.status import LIVING
 
 STATES = {

@@ -2,26 +2,20 @@
 
 In reading order: `contracts/` (of sources and sinks), `rows` (append-only, changes or tables), `policies`, `operator`
 (the base of all operators), `processors`, `units` (the processors of one Spark job), `plan` (a checked dataflow),
-`identity` (the record of a program in the store). `columns`, `period` and `advice` are about names, durations and
-errors.
+`identity` (the record of a program in the store). `columns` and `advice` are about names and errors.
 """
 
 from boatlift.dataflow.contracts import (
     BAD_ROW,
-    CoalescesBacklog,
     Committed,
-    CrashPoints,
     Delivery,
     DigestsOnRead,
     FrameOfTask,
     Json,
     Names,
-    NamesInput,
     Outcome,
     ParameterizedRead,
-    Pushable,
     Reading,
-    ReadsManySteps,
     Receipt,
     Rescannable,
     Sink,
@@ -39,56 +33,6 @@ from boatlift.dataflow.contracts import (
 from boatlift.dataflow.operator import Operator, Timing
 from boatlift.dataflow.plan import Graph, Plan, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
-from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
+from boatlift.dataflow.processors import SinkSpec
 from boatlift.dataflow.rows import RowKind, Rows
 from boatlift.dataflow.units import Part, Unit
-
-__all__ = [
-    "BAD_ROW",
-    "Batch",
-    "CoalescesBacklog",
-    "Committed",
-    "CrashPoints",
-    "Delivery",
-    "DigestsOnRead",
-    "Eager",
-    "Ephemeral",
-    "FrameOfTask",
-    "Graph",
-    "History",
-    "Json",
-    "Lazy",
-    "Names",
-    "NamesInput",
-    "Operator",
-    "Outcome",
-    "ParameterizedRead",
-    "Part",
-    "Plan",
-    "Policy",
-    "Processor",
-    "Pushable",
-    "Reading",
-    "ReadsManySteps",
-    "Receipt",
-    "Rescannable",
-    "RowKind",
-    "Rows",
-    "Sink",
-    "SinkCapabilities",
-    "SinkContext",
-    "SinkSpec",
-    "SortsOutBadRows",
-    "Source",
-    "SourceCapabilities",
-    "SourceSpec",
-    "Staged",
-    "Stager",
-    "StoreBacked",
-    "Timing",
-    "Unit",
-    "Upserts",
-    "WaitingInput",
-    "batch_of",
-    "plan",
-]

@@ -170,17 +170,13 @@ OF_DATAFLOW: Mapping[str, str] = {
 }
 """Advice by the name of a missing attribute of a dataflow."""
 
-_FRAME_NAMES = frozenset({"_jdf", "_jrdd", "_plan"})
-"""Attributes that Spark reads from a DataFrame."""
+_FRAME_NAMES = frozenset({"_jdf", "_jrdd", "_plan"})  # attributes that Spark reads from a DataFrame
 
 
 def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: tuple[str, ...] = ()) -> NoReturn:
     """Raise the error for a missing attribute of a stream, a grouped stream or a dataflow.
 
     Args:
-        owner: The object without the attribute.
-        name: The attribute's name.
-        table: Advice by name.
         here: The name of the stream or dataflow in the code of the advice.
         keys: The columns of a grouped stream.
 
@@ -205,13 +201,7 @@ def advise(owner: object, name: str, table: Mapping[str, str], here: str, keys: 
 
 
 def used_as_frame(captured: str, processor: str, upstream: str) -> InvalidError:
-    """Return the error for a function of a processor that uses a stream.
-
-    Args:
-        captured: The stream's name.
-        processor: The processor.
-        upstream: The stream that the processor reads.
-    """
+    """Return the error for a function of a processor over `upstream` that uses the stream `captured`."""
     return InvalidError(
         "NOT_ON_A_STREAM",
         f"the function of {processor} uses the stream {captured}, but can use only the rows of its own step and static "

@@ -4,32 +4,15 @@ from __future__ import annotations
 
 import re
 
-WEIGHT = "_weight"
-"""In changes: +1 for an inserted row, −1 for a retracted one."""
-
-POSITION = "_position"
-"""The place of a source's row in its input."""
-
-HASH = "_hash"
-"""The sort key of keyed state: int64, with the bits (key group, 52 bits of the key's hash)."""
-
-ROW_HASH = "_row_hash"
-"""Spark's hash of a whole row, for the digest of a stateless step."""
-
-ORDINAL = "_ordinal"
-"""The step of a row in a job of several steps: 0 for the first."""
-
-ARGUMENT = "_argument"
-"""The prefix of columns with arguments of aggregates; a number follows."""
-
-LEAVES = "_leaves"
-"""The time until which a row is kept, in milliseconds since 1970."""
-
-MARK = "_step_mark"
-"""In a long-running job: −n for a row of round n, n for the row that ends round n."""
-
-BRANCH = "_step_branch"
-"""In a long-running job: the number of the way of a row through the plan; negative in a marker."""
+WEIGHT = "_weight"  # in changes: +1 for an inserted row, −1 for a retracted one
+POSITION = "_position"  # the place of a source's row in its input
+HASH = "_hash"  # the sort key of keyed state: int64, with the bits (key group, 52 bits of the key's hash)
+ROW_HASH = "_row_hash"  # Spark's hash of a whole row, for the digest of a stateless step
+ORDINAL = "_ordinal"  # the step of a row in a job of several steps: 0 for the first
+ARGUMENT = "_argument"  # the prefix of columns with arguments of aggregates; a number follows
+LEAVES = "_leaves"  # the time until which a row is kept, in milliseconds since 1970
+MARK = "_step_mark"  # in a long-running job: −n for a row of round n, n for the row that ends round n
+BRANCH = "_step_branch"  # in a long-running job: the number of the way of a row through the plan; negative in a marker
 
 _RESERVED = re.compile(
     rf"{WEIGHT}|{POSITION}|{HASH}|{ROW_HASH}|{ORDINAL}|{ARGUMENT}\d+|{LEAVES}|{MARK}|{BRANCH}", re.IGNORECASE

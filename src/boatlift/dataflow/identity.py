@@ -28,9 +28,7 @@ class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """The properties of an operator on which recovery depends.
 
     Attributes:
-        kind, reads, keeps_state, deterministic, records_answers: See `Operator`.
         timing: The value of its `Timing`.
-        options: Its `describe()`.
         schema: The columns of its rows, in Spark's notation.
         plan: The canonical hash of its plan.
         state: For a user-defined processor: part of its state to the columns, each with type and initial value.
@@ -59,7 +57,6 @@ def identity_of(
     """Return the identity of a program, as JSON.
 
     Args:
-        plan: The dataflow.
         schemas: Operator to the columns of its rows, in Spark's notation.
         plans: Operator to the canonical hash of its plan.
         states: User-defined processor to its state and code.

@@ -28,11 +28,7 @@ class Timing(Enum):
 
 
 class OperatorStatus(msgspec.Struct, frozen=True):
-    """Numbers of an operator's own at its newest checkpoint, as `boatlift status` and `bl.status` show them.
-
-    Attributes:
-        step: The last step of the checkpoint.
-    """
+    """Numbers of an operator's own at its newest checkpoint, as `boatlift status` and `bl.status` show them."""
 
     step: int
 
@@ -61,7 +57,6 @@ class Operator(ABC):
           and the user's column expressions are equal.
 
     Attributes:
-        name: The processor's name.
         reads: The names of its inputs, the main input first; each once.
         policy: The cost that a crash may have.
         deterministic: Whether executing a step again, with the same determinants, gives the same rows.
@@ -70,7 +65,6 @@ class Operator(ABC):
         kind: The word for the operator in plans, errors and recorded programs.
         options: The names of the fields that `describe` shows.
         timing: The times of its steps.
-        keeps_state: Whether a step depends on the steps before it.
         ends_job: Whether the last stage of a job does its work, so that no other operator follows in that job.
         status_key: The section of `boatlift status --json` for its own numbers; empty if it has none. An operator with
             such numbers ends its job.
@@ -108,7 +102,6 @@ class Operator(ABC):
 
     @property
     def functions(self) -> tuple[Callable[..., Any], ...]:
-        """The user's functions that it calls."""
         return ()
 
     @property
@@ -122,11 +115,7 @@ class Operator(ABC):
         return ()
 
     def fuses(self, read: int) -> bool:
-        """Return whether the operators before an input may be executed in its own job.
-
-        Args:
-            read: The input's place in `reads`.
-        """
+        """Return whether the operators before an input, by its place in `reads`, may be executed in its own job."""
         return read == 0
 
     def describe(self) -> Json:
@@ -140,19 +129,13 @@ class Operator(ABC):
 
     @classmethod
     def status(cls, step: int, state: Json) -> OperatorStatus | None:  # noqa: ARG003
-        """Return its own numbers at a checkpoint; None if there are none.
-
-        Args:
-            step: The last step of the checkpoint.
-            state: The payload of the state (`docs/formats/log.md`).
-        """
+        """Return its own numbers at a checkpoint, by its last step and payload; None if there are none."""
         return None
 
     def refuse_tables(self, rows: Rows, remedy: str) -> None:
         """Refuse an input with whole tables.
 
         Args:
-            rows: The kind of the input's rows.
             remedy: The end of the message, after "which gives".
 
         Raises:

@@ -45,31 +45,21 @@ class Graph(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dataflow, checked and divided into units.
-
-    Attributes:
-        dataflow: The dataflow's name.
-        processors: All processors by name, each after those that it reads.
-        sources, sinks: The sources and sinks among them.
-        units: The units, each after those that it reads.
-        rows: The kind of rows of each source and operator.
-        ticks: The source of ticks, if any, even if nothing reads it.
-    """
+    """A dataflow, checked and divided into units."""
 
     dataflow: str
     processors: Mapping[str, Processor]
     sources: Mapping[str, SourceSpec]
-    units: Mapping[str, Unit]
+    units: Mapping[str, Unit]  # the units, each after those that it reads
     sinks: Mapping[str, SinkSpec]
     rows: Mapping[str, Rows]
-    ticks: SourceSpec | None = None
+    ticks: SourceSpec | None = None  # the source of ticks, if any, even if nothing reads it
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
         return next(unit for unit in self.units.values() if any(s.name == sink for s in unit.sinks))
 
     def rows_of(self, name: str) -> Rows:
-        """Return the kind of rows of a source or unit."""
         return self.rows[name.removesuffix(":rows")]
 
     def keeps_no_rows(self, source: str, policies: Mapping[str, Policy] = MappingProxyType({})) -> bool:
@@ -81,7 +71,6 @@ class Plan:
         of one, that the log does not know.
 
         Args:
-            source: The source.
             policies: Policies of some units that override their own.
         """
         backed = self.sources[source].source.capabilities.store_backed
@@ -124,16 +113,19 @@ def plan(dataflow: Graph) -> Plan:
         missing = "sink" if dataflow.processors else "source"
         raise InvalidError("EMPTY_DATAFLOW", f"{dataflow.name} has no {missing}, so it would do nothing: add one")
     dataflow.check()
-    _refuse_common_places(sinks)
+    owners: dict[str, str] = {}
+    for name, processor in sinks.items():
+        for place in processor.sink.capabilities.places:
+            if (owner := owners.setdefault(place, name)) != name:
+                raise InvalidError(
+                    "DUPLICATE_PLACE",
+                    f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
+                )
     return _divided(dataflow.name, processors, dataflow.ticks)
 
 
 def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     """Return the plan of a dataflow with other operators.
-
-    Args:
-        before: Its plan.
-        processors: All processors by name, each after those that it reads.
 
     Raises:
         InvalidError: as `plan`.
@@ -149,18 +141,6 @@ def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec |
     if unread is not None:
         raise InvalidError("EMPTY_DATAFLOW", f"nothing reads {unread}: give it a sink, or remove it")
     return Plan(name, processors, sources, units_of(processors), sinks, _rows(processors), ticks)
-
-
-def _refuse_common_places(sinks: Mapping[str, SinkSpec]) -> None:
-    owners: dict[str, str] = {}
-    for name, processor in sinks.items():
-        for place in processor.sink.capabilities.places:
-            owner = owners.setdefault(place, name)
-            if owner != name:
-                raise InvalidError(
-                    "DUPLICATE_PLACE",
-                    f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
-                )
 
 
 def _rows(processors: Mapping[str, Processor]) -> dict[str, Rows]:

@@ -7,14 +7,13 @@ within a chain divides the program into other units, which needs a clean shutdow
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
-from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
 from boatlift.errors import InvalidError
 
-InFlight = Literal["behind"] | bool
-"""Which checkpoints include messages in flight: with a lagging reader, all, or none."""
+InFlight = Literal["behind"] | bool  # which checkpoints include messages in flight: with a lagging reader, all, or none
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,6 @@ class Batch:
 
     @property
     def is_bound_alone(self) -> bool:
-        """Whether only the number of rows ends an epoch."""
         return self.rows is not None and self == Batch(rows=self.rows)
 
 
@@ -169,3 +167,36 @@ Policy = Ephemeral | Batch | Lazy | Eager | History
 def batch_of(policy: Policy) -> Batch | None:
     """Return the conditions that end the epochs of a batch with this policy; None if it is no policy of a batch."""
     return policy.batch if isinstance(policy, History) else policy if isinstance(policy, Batch) else None
+
+
+_MICROSECONDS = {"second": 10**6, "minute": 60 * 10**6, "hour": 3600 * 10**6, "day": 86400 * 10**6}
+_MICROSECONDS["week"] = 7 * _MICROSECONDS["day"]
+_PERIOD = re.compile(rf"(?P<count>[1-9]\d*) (?P<unit>{'|'.join(_MICROSECONDS)})s?")
+_NONE = re.compile(rf"0 ({'|'.join(_MICROSECONDS)})s?")
+
+HOW_TO_WRITE = f"write a number and a unit of {', '.join(_MICROSECONDS)}, as in '15 minutes'"
+
+
+def microseconds_in(text: str) -> int:
+    """Return a duration in microseconds; 0 if the text is none."""
+    found = _PERIOD.fullmatch(text.strip().lower())
+    return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
+
+
+def seconds_in(text: object, option: str) -> float:
+    """Return a duration in seconds.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` the text is no duration.
+    """
+    microseconds = microseconds_in(text) if isinstance(text, str) else 0
+    if not microseconds:
+        raise InvalidError("BAD_OPTION", f"{option}={text!r}: {HOW_TO_WRITE}")
+    return microseconds / 10**6
+
+
+def lateness_in(text: object, option: str) -> int:
+    """Return a duration in milliseconds, which may be zero (`"0 seconds"`); see `seconds_in`."""
+    if isinstance(text, str) and _NONE.fullmatch(text.strip().lower()):
+        return 0
+    return round(seconds_in(text, option) * 1000)

@@ -13,15 +13,11 @@ from boatlift.dataflow.rows import Rows
 
 @dataclass(frozen=True, slots=True)
 class SourceSpec:
-    """A source, which reads an external system. Each of its times is a recorded position.
-
-    Attributes:
-        retry_for: Seconds for which the source may be unreachable before the run ends.
-    """
+    """A source, which reads an external system. Each of its times is a recorded position."""
 
     name: str
     source: Source
-    retry_for: float = 60.0
+    retry_for: float = 60.0  # seconds for which the source may be unreachable before the run ends
 
     policy: ClassVar[Policy] = Ephemeral()
     reads: ClassVar[tuple[str, ...]] = ()

@@ -23,8 +23,6 @@ class Rows:
     """The output rows of a processor.
 
     Attributes:
-        origin: The processor.
-        kind: The relation of a message to the rows before it.
         source_times: True if the times are those of sources, and no processor has introduced times of its own.
         rereadable: True if the rows are a source's, through deterministic transforms only.
         ordered_within: The part of a source's input whose rows keep their order within a step, such as `file`; rows of

@@ -17,18 +17,12 @@ from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """An operator in a unit, with the operators below it.
-
-    Attributes:
-        operator: The operator.
-        inputs: For each of its reads the tree below, or the name of a source or unit.
-    """
+    """An operator in a unit, with the operators below it."""
 
     operator: Operator
-    inputs: tuple[Part | str, ...]
+    inputs: tuple[Part | str, ...]  # for each of its reads the tree below, or the name of a source or unit
 
     def operators(self) -> Iterator[Operator]:
-        """Yield the operators, each after those that it reads, the main input's first."""
         for tree in self.inputs:
             if isinstance(tree, Part):
                 yield from tree.operators()
@@ -45,23 +39,15 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """Operators executed as one Spark job for each step; before a large step another job divides the rows.
+    """Operators executed as one Spark job for each step; before a large step another job divides the rows."""
 
-    Attributes:
-        name: The name of its top operator; `NAME:rows` for a source that is staged unchanged.
-        body: Its operators; the name of a source that is staged unchanged.
-        sinks: The sinks that its job stages.
-        materialised: Whether other units read its output.
-    """
-
-    name: str
-    body: Part | str
+    name: str  # the name of its top operator; `NAME:rows` for a source that is staged unchanged
+    body: Part | str  # its operators; the name of a source that is staged unchanged
     sinks: tuple[SinkSpec, ...]
-    materialised: bool
+    materialised: bool  # whether other units read its output
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        """Its operators, each after those that it reads."""
         return tuple(self.body.operators()) if isinstance(self.body, Part) else ()
 
     @property
@@ -112,11 +98,7 @@ class Unit:
 
 
 def units_of(processors: Mapping[str, Processor]) -> dict[str, Unit]:
-    """Return the units of a dataflow by name, each after those that it reads.
-
-    Args:
-        processors: All processors, each after those that it reads.
-    """
+    """Return the units of a dataflow by name, each after those that it reads."""
     apart: set[str] = set()
     while True:
         units = _units_of(processors, apart)

@@ -1,56 +1,15 @@
 """Frontiers: restarts after failures, garbage, and outputs that may leave (design, section 4). Pure.
 
-In reading order: `graph` (vertices, edges); `xi` (Ξ); `available` (F*, the frontiers a processor could be restored to);
+In reading order: `graph` (vertices, edges); `available` (Ξ; F*, the frontiers a processor could be restored to);
 `knowledge` (everything known about one processor); `constraints` (the constraints of a rollback; reproducible times and
-the widening of φ); `solver` (the greatest fixed point); `regions` and `incremental` (the same, kept up to date);
-`releasing` (the release rule for nondeterministic processors); `plan` (the recovery from a failure); `reported` and
-`monitor` (record by record: stable frontiers, garbage, the release rule).
+the widening of φ); `solver` (the greatest fixed point); `incremental` (the same, kept up to date); `plan` (the recovery
+from a failure); `reported` and `monitor` (record by record: stable frontiers, garbage, the release rule).
 """
 
-from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes
-from boatlift.recovery.constraints import (
-    Why,
-    delivered,
-    discarded,
-    notified,
-    promised,
-    reproducible,
-    waiting,
-    widen,
-)
+from boatlift.recovery.available import Every, Xi
+from boatlift.recovery.constraints import reproducible, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.monitor import Monitor
 from boatlift.recovery.plan import ProcessorPlan, RecoveryPlan, plan_recovery
-from boatlift.recovery.solver import Assignment, solve
-from boatlift.recovery.xi import Xi
-
-__all__ = [
-    "Assignment",
-    "Available",
-    "Chain",
-    "Checkpoints",
-    "Edge",
-    "Every",
-    "Incremental",
-    "Kind",
-    "Knowledge",
-    "Monitor",
-    "Prefixes",
-    "ProcessorPlan",
-    "RecoveryGraph",
-    "RecoveryPlan",
-    "Vertex",
-    "Why",
-    "Xi",
-    "delivered",
-    "discarded",
-    "notified",
-    "plan_recovery",
-    "promised",
-    "reproducible",
-    "solve",
-    "waiting",
-    "widen",
-]
+from boatlift.recovery.solver import solve

@@ -13,8 +13,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from boatlift.recovery.available import Xi
 from boatlift.recovery.graph import Edge, Kind
-from boatlift.recovery.xi import Xi
 from boatlift.times import LAST, AnyFrontier, Domain, EpochFrontier, Times, TimeSet, all_times, frontier_of, last_of
 
 if TYPE_CHECKING:
@@ -23,23 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The reason why a processor's frontier is not larger.
+    """The reason why a processor's frontier is not larger."""
 
-    Attributes:
-        constraint: "waiting", "discarded", "delivered" or "notified".
-        processor: The processor, p.
-        neighbour: The neighbour that limits p, q.
-        edge: The edge between them.
-        refused: The larger frontier, which breaks the constraint.
-        limit: The limit of q: f(q) for "discarded", else the times fixed at q.
-    """
-
-    constraint: str
-    processor: str
-    neighbour: str
-    edge: str
-    refused: AnyFrontier
-    limit: AnyFrontier
+    constraint: str  # "waiting", "discarded", "delivered" or "notified"
+    processor: str  # the processor, p
+    neighbour: str  # the neighbour that limits p, q
+    edge: str  # the edge between them
+    refused: AnyFrontier  # the larger frontier, which breaks the constraint
+    limit: AnyFrontier  # the limit of q: f(q) for "discarded", else the times fixed at q
 
     def __str__(self) -> str:
         limit = in_words(self.limit)
@@ -61,8 +52,7 @@ def in_words(frontier: AnyFrontier) -> str:
     """Return a frontier in words."""
     if not frontier:
         return "nothing"
-    messages = messages_of(frontier)
-    if messages:
+    if messages := messages_of(frontier):
         return " and ".join(
             f"all steps of {sender_of(edge)}" if n == LAST else f"the first {steps_of(edge, n + 1)}"
             for edge, n in messages.items()
@@ -75,7 +65,7 @@ def in_words(frontier: AnyFrontier) -> str:
 
 
 def sender_of(edge: str) -> str:
-    """Return the sender of an edge, by the edge's name."""
+    """Return the sender of an edge."""
     return edge.partition("->")[0]
 
 
@@ -108,22 +98,13 @@ def clear_of(domain: Domain[Any], queued: Iterable[Any]) -> AnyFrontier:
 def discarded(xi: Xi, edge: Edge, kept: AnyFrontier) -> bool:
     """Return whether D̄(e, f(p)) ⊆ f(q), for e from p to q: q must not need messages that p can no longer send.
 
-    Args:
-        xi: Ξ(p, f(p)).
-        edge: e.
-        kept: f(q) and the messages in flight saved with it, which q does not need from p.
+    `kept` is f(q) and the messages in flight saved with it, which q does not need from p.
     """
     return xi.discarded[edge.name] <= kept
 
 
 def delivered(xi: Xi, edge: Edge, fixed_sender: AnyFrontier) -> bool:
-    """Return whether M̄(d, f(p)) ⊆ φ(d)(f(q)), for d from q to p: messages delivered to p are fixed at q.
-
-    Args:
-        xi: Ξ(p, f(p)).
-        edge: d.
-        fixed_sender: f(q), widened.
-    """
+    """Return whether M̄(d, f(p)) ⊆ φ(d)(f(q) widened), for d from q to p: messages delivered to p are fixed at q."""
     return xi.delivered[edge.name] <= edge.projection(fixed_sender)
 
 
@@ -133,13 +114,7 @@ def notified(xi: Xi, f_n: AnyFrontier) -> bool:
 
 
 def promised(f_n: AnyFrontier, edge: Edge, fixed_n_sender: AnyFrontier) -> bool:
-    """Return whether f_n(p) ⊆ φ(d)(f_n(q)), for d from q to p: it is fixed that no more messages come.
-
-    Args:
-        f_n: f_n(p).
-        edge: d.
-        fixed_n_sender: f_n(q), widened.
-    """
+    """Return whether f_n(p) ⊆ φ(d)(f_n(q) widened), for d from q to p: it is fixed that no more messages come."""
     return f_n <= edge.projection(fixed_n_sender)
 
 
@@ -174,11 +149,7 @@ def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: Abst
 
     The widening starts from f(p), not from the log alone: times in a checkpoint are fixed though their determinants are
     collected. A processor with an arrival order is widened event by event, up to the first event without a durable
-    determinant or a fixed message.
-
-    Args:
-        f: f(p).
-        known, inputs, survivors: As for `reproducible`.
+    determinant or a fixed message. The arguments are those of `reproducible`.
     """
     if known.deterministic:
         return f | inputs
@@ -188,9 +159,8 @@ def widen(f: AnyFrontier, known: Knowledge, inputs: AnyFrontier, survivors: Abst
         done = known.order.within(f)
         reached = min(repeatable.reach(done) + 1, known.order.within(inputs))
         return f | known.order.prefix(reached) if reached > done else f
-    if known.vertex.kind is Kind.STATELESS:
-        logged = known.durable_messages(survivors)
-        repeatable = repeatable if logged is None else repeatable | logged
+    if known.vertex.kind is Kind.STATELESS and (logged := known.durable_messages(survivors)) is not None:
+        repeatable = repeatable | logged
     return f | (f.extend(repeatable) & inputs)
 
 
@@ -216,13 +186,10 @@ def first_broken(
     """Return the first constraint that a frontier of p would break, if any, with the limiting neighbour.
 
     Args:
-        xi: Ξ(p, f(p)) of the frontier.
-        known: The knowledge about p.
+        xi, known, f_n: Ξ(p, f(p)) of the frontier, the knowledge about p, and f_n(p).
         survivors: The processors that have not failed; messages queued at p are gone if p has failed.
         kept: By output edge, the messages that its receiver does not need: f(q), and those saved with it.
-        fixed: f(q), widened, of every sender.
-        f_n: f_n(p).
-        fixed_n: f_n(q), widened, of every sender.
+        fixed, fixed_n: f(q) and f_n(q), widened, of every sender.
     """
     name = known.vertex.name
     queued = known.waiting if name in survivors else {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -12,7 +12,7 @@ from boatlift.times import EPOCH, IDENTITY, Domain, Projection, Sequence, fronti
 
 
 class Kind(Enum):
-    """The kind of a processor, which determines F*(p), the frontiers that it could be restored to."""
+    """The kind of a processor, which determines F*(p)."""
 
     SOURCE = "source"
     """Reads an external system. F*: every frontier whose positions are known without a gap."""
@@ -29,7 +29,6 @@ class Vertex:
     """A processor: the unit of policy and rollback.
 
     Attributes:
-        name, kind: Its name and kind.
         deterministic: True if its outputs at a time depend only on its inputs and state. If not, a time is repeated
             only with that time's recorded determinants. (An arrival order is a determinant in either case. So are the
             positions of a source, except of one that is not deterministic: it cannot be read again.)
@@ -81,11 +80,7 @@ class RecoveryGraph:
     """Processors and edges, with their neighbourhoods and an order.
 
     Attributes:
-        vertices: Processor to vertex.
-        edges: Name to edge.
-        inputs, outputs: Processor to its input edges, output edges.
         order: All processors, senders before receivers as far as there is no cycle.
-        cyclic: True if there is a cycle.
 
     Raises:
         InvalidError: `[CYCLE_WITHOUT_LOOP]` a cycle has no edge on which times grow: an event could depend on itself.
@@ -106,7 +101,7 @@ class RecoveryGraph:
         for name, vertex in self.vertices.items():
             _require((vertex.kind is Kind.SOURCE) == (not self.inputs[name]), f"{vertex.kind.value} {name}'s inputs")
             _require(vertex.kind is not Kind.SINK or not self.outputs[name], f"sink {name} has outputs")
-        self.order = self._ordered()
+        self.order = self._senders_first()
         place = {name: at for at, name in enumerate(self.order)}
         self.cyclic = any(place[e.source] >= place[e.target] for e in edges)
         if self.cyclic:
@@ -122,12 +117,16 @@ class RecoveryGraph:
         left = set(self.vertices)
         while free := {p for p in left if left.isdisjoint(still[p])}:
             left -= free
-        if left:
-            cycle = " -> ".join(self._cycle(still, left))
-            raise InvalidError(
-                "CYCLE_WITHOUT_LOOP",
-                f"{cycle} is a cycle on which no time grows: close it with an edge that counts iterations",
-            )
+        if not left:
+            return
+        path = [min(left)]
+        while (sender := next(p for p in still[path[-1]] if p in left)) not in path:
+            path.append(sender)
+        cycle = " -> ".join([*reversed(path[path.index(sender) :]), path[-1]])
+        raise InvalidError(
+            "CYCLE_WITHOUT_LOOP",
+            f"{cycle} is a cycle on which no time grows: close it with an edge that counts iterations",
+        )
 
     def _grows(self, edge: Edge) -> bool:
         """Return whether messages on an edge have larger times than the events that sent them."""
@@ -135,16 +134,7 @@ class RecoveryGraph:
         nothing = frontier_of(self.vertices[edge.source].domain)
         return isinstance(vertex.domain, Sequence) or bool(edge.projection(nothing))
 
-    @staticmethod
-    def _cycle(senders: Mapping[str, list[str]], left: set[str]) -> list[str]:
-        path = [min(left)]
-        while True:
-            sender = next(p for p in senders[path[-1]] if p in left)
-            if sender in path:
-                return [*reversed(path[path.index(sender) :]), path[-1]]
-            path.append(sender)
-
-    def _ordered(self) -> tuple[str, ...]:
+    def _senders_first(self) -> tuple[str, ...]:
         order: list[str] = []
         visited: set[str] = set()
         for start in self.vertices:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from functools import reduce
 from operator import and_
@@ -9,9 +10,41 @@ from operator import and_
 from boatlift.errors import DataError
 from boatlift.recovery.graph import RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
-from boatlift.recovery.regions import Regions, Roots
 from boatlift.recovery.solver import Solving, Values
-from boatlift.times import AnyFrontier, all_times
+from boatlift.times import IDENTITY, AnyFrontier, all_times
+
+Roots = frozenset[str]
+
+
+class Regions:
+    """A graph without cycles, divided by the origin of fixed times.
+
+    At a fixed point f(p) lies within the times fixed on p's inputs (`delivered`), so the fixed times of a deterministic
+    processor *are* those of its inputs. If no edge changes times either, they are the intersection of those of its
+    roots: the nearest upstream processors with determinants, or with an input edge that changes times.
+
+    Attributes:
+        roots: Processor to its roots; a root to itself alone.
+        of_root: Root to all sets of roots that contain it.
+        fed: Set of roots to the roots that receive messages from a processor with this set.
+    """
+
+    def __init__(self, graph: RecoveryGraph) -> None:
+        self.roots: dict[str, Roots] = {}
+        self.of_root: dict[str, list[Roots]] = {}
+        self.fed: dict[Roots, set[str]] = {}
+        for p in graph.order:
+            edges = graph.inputs[p]
+            above = [self.roots[edge.source] for edge in edges]
+            if graph.vertices[p].chooses or any(edge.projection is not IDENTITY for edge in edges):
+                self.roots[p] = frozenset((p,))
+                for roots in above:
+                    self.fed.setdefault(roots, set()).add(p)
+            else:
+                self.roots[p] = frozenset().union(*above)
+        for roots in dict.fromkeys(self.roots.values()):
+            for root in roots:
+                self.of_root.setdefault(root, []).append(roots)
 
 
 class Incremental:
@@ -68,7 +101,13 @@ class Incremental:
 
     def _solved(self) -> Solving:
         if self._solving is not None and self._changed and self._growing is not None:
-            self._grow(self._solving, self._growing)
+            for p in self._changed:
+                self._solving.renew(p, self._knowledge[p])
+            # A full solution finds nothing either if this raises, or has the better error.
+            with contextlib.suppress(DataError):
+                self._growing.settle(self._changed)
+                if self._growing.sound:
+                    self._changed.clear()
         if self._solving is None or self._changed:
             self._solving = self._growing = None  # an error must not leave outdated values
             solving = Solving(self._graph, dict(self._knowledge), self._graph.vertices.keys())
@@ -79,17 +118,6 @@ class Incremental:
                 growing = _Growing(solving, self._regions)
                 self._growing = growing if growing.sound else None
         return self._solving
-
-    def _grow(self, solving: Solving, growing: _Growing) -> None:
-        """Rise from the earlier values; keep the result only if it is the greatest."""
-        for p in self._changed:
-            solving.renew(p, self._knowledge[p])
-        try:
-            growing.settle(self._changed)
-        except DataError:  # a full solution finds none, or has the better error
-            return
-        if growing.sound:
-            self._changed.clear()
 
 
 class _Growing:
@@ -113,10 +141,7 @@ class _Growing:
             self._check(root, *self._on_inputs(root))
 
     def settle(self, changed: set[str]) -> None:
-        """Let processors rise until none can.
-
-        Args:
-            changed: The processors whose knowledge grew.
+        """Let processors rise until none can, beginning with those whose knowledge grew.
 
         Raises:
             DataError: a processor has nothing left to be restored to.
@@ -126,7 +151,6 @@ class _Growing:
             unsettled |= self._rise(unsettled.pop())
 
     def fixes(self, p: str, times: AnyFrontier) -> bool:
-        """Return whether times are fixed and notified on all inputs of a processor."""
         return all(times <= limit for limit in self._on_inputs(p))
 
     def _rise(self, p: str) -> set[str]:
@@ -167,7 +191,6 @@ class _Growing:
         self.sound = self.sound and not rests and not known.xis
 
     def _on_inputs(self, p: str) -> tuple[AnyFrontier, AnyFrontier]:
-        """Return the times fixed on all inputs of a processor, and those fixed of notifications."""
         roots = self._regions.roots[p]
         if p not in roots:
             return self._fixed[roots]

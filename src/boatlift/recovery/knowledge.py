@@ -9,9 +9,8 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes
+from boatlift.recovery.available import Available, Chain, Checkpoints, Every, Prefixes, Xi
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
-from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, ArrivalOrder, EpochFrontier, Frontier, Times, TimeSet, all_times, frontier_of
 
 _NOTHING = Frontier.up_to(-1)
@@ -70,14 +69,7 @@ class Knowledge:
     ) -> Knowledge:
         """Return the knowledge of a processor of epochs, whose Ξ follow from its frontiers.
 
-        Args:
-            graph: The graph.
-            name: The processor.
-            checkpoints: The last times of a stateful processor's checkpoints (-1: the empty state), ascending; or only
-                the last time that a sink holds.
-            collected: The last time whose position is gone, -1 for none.
-            determinants, logged, in_flight: As the attributes.
-            completed: The last time it completed, -1 for none.
+        A time is -1 for none; the checkpoint -1 is the empty state. The arguments are named as the attributes.
         """
         return cls(
             vertex=graph.vertices[name],
@@ -98,7 +90,6 @@ class Knowledge:
 
     @property
     def recorded(self) -> bool:
-        """Whether anything durable is known about p."""
         held = any(self.checkpoints) or any(xi.frontier for xi in self.xis)
         return held or bool(self.collected) or bool(self.determinants) or any(self.logged.values())
 
@@ -125,7 +116,6 @@ class Knowledge:
                 return Every(frontier_of(self.vertex.domain), all_times(self.vertex.domain))
 
     def xi(self, f: AnyFrontier, survivors: AbstractSet[str]) -> Xi:
-        """Return Ξ(p, f) of a processor whose Ξ follows from the frontier."""
         at_hand = self.messages_at_hand(survivors)
         return Xi.structured(self.vertex, f, self.inputs, self.outputs, at_hand)
 

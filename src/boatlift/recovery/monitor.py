@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from functools import reduce
 from operator import and_
 from typing import Any
 
 from boatlift.errors import DataError, InternalError, InvalidError
-from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
+from boatlift.recovery.available import Every
+from boatlift.recovery.graph import Kind, RecoveryGraph
 from boatlift.recovery.incremental import Incremental
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.plan import RecoveryPlan, plan_recovery
-from boatlift.recovery.releasing import at_most, largest
 from boatlift.recovery.reported import Reported
-from boatlift.times import IDENTITY, AnyFrontier, ArrivalOrder, Frontier, Loop, LoopTime, last_of
+from boatlift.recovery.solver import Solving, solve
+from boatlift.times import IDENTITY, AnyFrontier, ArrivalOrder, Frontier, Loop, LoopTime, all_times, last_of
 
 
 class Monitor:
@@ -72,8 +74,7 @@ class Monitor:
 
     def durable_determinants(self, processor: str, time: Any) -> None:
         """Record that the determinants of a time, or of an event in a sequence domain, are durable."""
-        reported = self._named(processor)
-        if reported.add_determinants(time):
+        if self._named(processor).add_determinants(time):
             self._changed(processor)
 
     def ended(self, processor: str, time: LoopTime) -> None:
@@ -86,10 +87,7 @@ class Monitor:
     def durable_end(self, processor: str, time: LoopTime, upto: LoopTime | None = None) -> None:
         """Record that the last iteration of a loop at a processor is durable.
 
-        Args:
-            processor: The processor.
-            time: The iteration.
-            upto: The time up to which no later message is known to exist; None for the end of the loop.
+        No later message is known to exist up to the time `upto`; None stands for the end of the loop.
         """
         reported = self._named(processor)
         if not isinstance(self._graph.vertices[processor].domain, Loop):
@@ -100,20 +98,16 @@ class Monitor:
         self._changed(processor)
 
     def durable_message(self, edge: str, time: Any) -> None:
-        """Record that the message of an edge at one of its sender's times is durable."""
         sender = self._graph.edges[edge].source
-        if not self._needless(edge, time):
+        if not self._passed(edge).contains(time):
             self._reported[sender].sent_durably(edge).add(time)
             self._changed(sender)
 
     def durable_checkpoint(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor's state at a frontier, after all of its messages, is durable."""
-        reported = self._of(processor, Kind.STATEFUL)
-        if reported.checkpoint(frontier):
+        if self._of(processor, Kind.STATEFUL).checkpoint(frontier):
             self._changed(processor)
 
     def committed(self, sink: str, frontier: AnyFrontier) -> None:
-        """Record that the external system holds a sink's times."""
         reported = self._of(sink, Kind.SINK)
         if not frontier <= reported.checkpoints[0]:
             reported.checkpoints = [frontier]
@@ -121,7 +115,6 @@ class Monitor:
             self._changed(sink)
 
     def completed(self, processor: str, frontier: AnyFrontier) -> None:
-        """Record that a processor has completed these times, at least in memory."""
         reported = self._reported[processor]
         if not frontier <= reported.completed:
             reported.completed = reported.completed | frontier
@@ -141,21 +134,9 @@ class Monitor:
         """
         sender = self._graph.edges[edge].source
         self._check_promise(edge, time)
-        if not self._needless(edge, time):
+        if not self._passed(edge).contains(time):
             self._reported[sender].sent(edge).add(time)
             self._knowledge.pop(sender, None)
-
-    def retain(self, floor: Mapping[str, AnyFrontier]) -> None:
-        """Set the floor of each processor: nothing beyond it is collected, so that a rollback to it remains possible.
-
-        No command sets a floor yet; the laws of `collectable` hold with and without one.
-
-        Args:
-            floor: Processor to its floor; a processor without an entry has none.
-        """
-        for name, reported in self._reported.items():
-            reported.floor = floor.get(name)
-            self._forget(name)
 
     def recovered(self, done: RecoveryPlan) -> None:
         """Record that a plan was carried out: its processors are restored and its logs truncated."""
@@ -166,7 +147,7 @@ class Monitor:
             self._knowledge.pop(name, None)
         self._incremental = None  # logs were cut: frontiers may fall
         self._grown.clear()
-        self._ask_again()
+        self._drop_answers()
 
     def stable(self, processor: str) -> AnyFrontier:
         """Return the stable frontier of a processor: the times that no failure can undo.
@@ -191,16 +172,11 @@ class Monitor:
         return reported.stable
 
     def has_completed(self, processor: str) -> AnyFrontier:
-        """Return the times that a processor has completed in this incarnation."""
         return self._reported[processor].completed
 
     def collectable(self, processor: str) -> AnyFrontier:
-        """Return the times whose records are garbage: the stable frontier, up to the floor.
-
-        The last checkpoint within is kept for a rollback.
-        """
-        self.stable(processor)
-        return self._reported[processor].collectable
+        """Return the times whose records are garbage; the last checkpoint within is kept for a rollback."""
+        return self.stable(processor)
 
     def needless(self, edge: str) -> AnyFrontier:
         """Return the times of an edge's sender whose messages the receiver will never need again."""
@@ -208,7 +184,7 @@ class Monitor:
         self.stable(ends.target)
         if self._rests_on_messages(ends.source):
             self.stable(ends.source)
-        return self._passed(ends) & self._reported[ends.source].completed
+        return self._passed(edge) & self._reported[ends.source].completed
 
     def settled(self, processor: str) -> AnyFrontier:
         """Return the collectable times whose messages are needless, so that their determinants are garbage, too.
@@ -229,11 +205,8 @@ class Monitor:
         committed, but all may, in one atomic commit.
 
         For a sink without a ledger the rule is stricter: the frontier must remain fixed while the sink holds none of
-        it. After a failure it may be unknown what the sink holds, and the same rows must come again.
-
-        Args:
-            sink: The sink.
-            prefixes: The candidates, each within the next.
+        it. After a failure it may be unknown what the sink holds, and the same rows must come again. Each of the
+        candidates is within the next.
         """
         held = self._of(sink, Kind.SINK).checkpoints[0]
         asked = (sink, tuple(prefixes))
@@ -298,10 +271,7 @@ class Monitor:
         return plan_recovery(self._graph, self.knowledge(), failed)
 
     def knowledge(self) -> dict[str, Knowledge]:
-        """Return the knowledge of every processor now."""
-        for name in self._reported:
-            self._known(name)
-        return self._knowledge
+        return {name: self._known(name) for name in self._reported}
 
     def _known(self, name: str) -> Knowledge:
         if name not in self._knowledge:
@@ -311,8 +281,7 @@ class Monitor:
     def _named(self, processor: str) -> Reported:
         if processor not in self._reported:
             raise DataError(
-                "PROGRAM_CHANGED",
-                f"the log is of a dataflow with {processor}, which this one lacks: run that one",
+                "PROGRAM_CHANGED", f"the log is of a dataflow with {processor}, which this one lacks: run that one"
             )
         return self._reported[processor]
 
@@ -325,9 +294,9 @@ class Monitor:
     def _changed(self, processor: str) -> None:
         self._knowledge.pop(processor, None)
         self._grown.add(processor)
-        self._ask_again()
+        self._drop_answers()
 
-    def _ask_again(self) -> None:
+    def _drop_answers(self) -> None:
         self._found.clear()
         self._releases.clear()
         self._at_most = {}
@@ -355,17 +324,16 @@ class Monitor:
                 f"complete: try boatlift.testing.check_projection on it",
             )
 
-    def _needless(self, edge: str, time: Any) -> bool:
-        return self._passed(self._graph.edges[edge]).contains(time)
-
-    def _passed(self, edge: Edge) -> AnyFrontier:
+    def _passed(self, name: str) -> AnyFrontier:
         """Return the times of an edge's sender whose messages are needless, by the known stable frontiers.
 
         A time of a nondeterministic sender need not run again while its messages are durable on all edges: so these are
         kept together until the time is stable.
         """
-        passed = edge.projection.within(self._reported[edge.target].collectable)
-        return passed & self._reported[edge.source].collectable if self._rests_on_messages(edge.source) else passed
+        edge = self._graph.edges[name]
+        edge = self._graph.edges[name]
+        passed = edge.projection.within(self._reported[edge.target].stable)
+        return passed & self._reported[edge.source].stable if self._rests_on_messages(edge.source) else passed
 
     def _rests_on_messages(self, processor: str) -> bool:
         vertex = self._graph.vertices[processor]
@@ -380,9 +348,36 @@ class Monitor:
         for edge in (*self._graph.inputs[processor], *outputs):
             sender = self._reported[edge.source]
             if edge.name in sender.in_flight or edge.name in sender.logged:
-                sender.forget_messages(edge.name, self._passed(edge))
+                sender.forget_messages(edge.name, self._passed(edge.name))
                 forgotten.add(edge.source)
         for name in forgotten:
             self._knowledge.pop(name, None)
             if self._incremental is not None:
                 self._incremental.less(name, self._known(name))
+
+
+def at_most(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge]) -> Mapping[str, AnyFrontier]:
+    """Return an upper bound on the releasable frontier of each sink, assuming that no other sink limits it.
+
+    Law: `largest` lies within it, or is the frontier that the sink holds.
+    """
+    solving = Solving(graph, dict(knowledge), graph.vertices.keys())
+    sinks = [name for name, vertex in graph.vertices.items() if vertex.kind is Kind.SINK]
+    for sink in sinks:
+        everything = all_times(graph.vertices[sink].domain)
+        solving.available[sink] = Every(knowledge[sink].checkpoints[0], everything)
+        solving.f[sink] = everything
+    solving.run()
+    return {sink: solving.f[sink] for sink in sinks}
+
+
+def largest(
+    graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], sink: str, prefixes: Sequence[AnyFrontier]
+) -> AnyFrontier:
+    """Return the largest frontier that a sink may hold: the sink is solved for like a processor with checkpoints.
+
+    Args:
+        prefixes: The frontier that the sink holds, and the candidates, each within the next.
+    """
+    chooses = replace(knowledge[sink], checkpoints=prefixes, completed=prefixes[-1])
+    return solve(graph, {**knowledge, sink: chooses}, graph.vertices.keys()).frontier[sink]

@@ -22,7 +22,6 @@ class ProcessorPlan:
     """The recovery of one processor p.
 
     Attributes:
-        name, kind: The processor.
         restore: f(p): the times whose effects p keeps.
         stays: p is alive and keeps everything that it has done (⊤).
         fixed: f(p), widened. The times beyond `restore` and within `fixed` are replayed with the same outcome. Every
@@ -40,7 +39,6 @@ class ProcessorPlan:
 
     @property
     def checkpoint(self) -> AnyFrontier | None:
-        """The frontier of the checkpoint to load, if any."""
         return None if self.kind is not Kind.STATEFUL or self.stays or not self.restore else self.restore
 
     @property
@@ -53,15 +51,8 @@ class ProcessorPlan:
         return range(last_of(self.restore) + 1, last_of(self.fixed) + 1)
 
     def executed_again(self, executed: int) -> range:
-        """Return the numbers of the steps that are undone and executed again.
-
-        Args:
-            executed: The number of the last step that the processor has executed, -1 for none.
-        """
+        """Return the numbers of the steps that are undone and executed again, up to the last executed one."""
         return range(0) if self.stays else range(last_number(maximal_of(self.restore)) + 1, executed + 1)
-
-    def __str__(self) -> str:
-        return self.in_words()
 
     def in_words(self, executed: int | None = None) -> str:
         """Describe the recovery.
@@ -70,7 +61,12 @@ class ProcessorPlan:
             executed: The number of the last step that the processor has executed. Steps up to it are replayed; recorded
                 steps after it are executed for the first time. None if unknown: every recorded step counts as executed.
         """
-        after, work = self._after(), "" if self.stays else self._work(executed)
+        work = "" if self.stays else self._work(executed)
+        after, last = f"what comes after {in_words(self.restore)}", in_words(self.restore)
+        if isinstance(self.restore, EpochFrontier):
+            after, last = f"step {last_of(self.restore) + 1}", f"step {last_of(self.restore)}"
+        elif not self.restore:
+            after = "step 0"
         match self.kind:
             case Kind.SINK:
                 again = "; rows of these that come again are compared and dropped" if self.restore else ""
@@ -80,21 +76,11 @@ class ProcessorPlan:
             case Kind.SOURCE:
                 does = f"reads {after} next"
             case Kind.STATEFUL:
-                does = f"restores its checkpoint of {self._last()}" if self.restore else "starts with empty state"
+                does = f"restores its checkpoint of {last}" if self.restore else "starts with empty state"
             case Kind.STATELESS:
                 does = f"executes {after} next"
         why = f"; it cannot begin later, because {self.why}" if self.why and work else ""
         return f"{self.name} {does}{work}{why}"
-
-    def _last(self) -> str:
-        return f"step {last_of(self.restore)}" if isinstance(self.restore, EpochFrontier) else in_words(self.restore)
-
-    def _after(self) -> str:
-        if not self.restore:
-            return "step 0"
-        if isinstance(self.restore, EpochFrontier):
-            return f"step {last_of(self.restore) + 1}"
-        return f"what comes after {in_words(self.restore)}"
 
     def _work(self, executed: int | None) -> str:
         recorded = self._recorded()
@@ -121,8 +107,7 @@ class ProcessorPlan:
         if self.fixed <= self.restore:
             return ""
         before = messages_of(self.restore)
-        more = {edge: n - before.get(edge, -1) for edge, n in messages_of(self.fixed).items()}
-        if more:
+        if more := {edge: n - before.get(edge, -1) for edge, n in messages_of(self.fixed).items()}:
             return " and ".join(f"the next {steps_of(edge, count)}" for edge, count in more.items() if count)
         return f"up to {in_words(self.fixed)}"
 
@@ -153,7 +138,7 @@ class RecoveryPlan:
 
     def describe(self) -> str:
         """Describe the plan: a line for each processor, then one for each queue that is put back."""
-        return "\n".join([*map(str, self.processors.values()), *self.describe_queues()])
+        return "\n".join([*(part.in_words() for part in self.processors.values()), *self.describe_queues()])
 
     def describe_queues(self) -> list[str]:
         """Describe the messages that are put back: a line for each edge with any."""
@@ -182,7 +167,7 @@ def plan_of(
     for p in graph.order:
         kind = graph.vertices[p].kind
         stays = p in survivors and kind is not Kind.SINK and knowledge[p].completed == chosen.frontier[p]
-        processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why[p])
+        processors[p] = ProcessorPlan(p, kind, chosen.frontier[p], stays, chosen.fixed[p], chosen.why(p))
     queues = {}
     for edge in graph.edges.values():
         sent = knowledge[edge.source].resendable(edge, chosen.frontier[edge.source], survivors)

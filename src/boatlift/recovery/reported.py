@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from boatlift.recovery.graph import Edge, Kind, RecoveryGraph, Vertex
+from boatlift.recovery.graph import Kind, RecoveryGraph, Vertex
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.times import (
     AnyFrontier,
@@ -24,37 +24,12 @@ from boatlift.times import (
 
 
 class Reported:
-    """The durable facts of a processor p, and the messages and states that it has in memory.
+    """The durable facts of a processor p, and the messages and states that it has in memory; see `Knowledge`.
 
     Attributes:
-        checkpoints: The frontier of each durable checkpoint, ascending, the empty state first until it is collected; of
-            a sink only the frontier that the external system holds.
-        collected: Of a source or a batch: the times whose positions or epoch boundaries are gone.
-        determinants: The times with durable determinants; in a sequence domain, the numbers of the events.
-        order: In a sequence domain: the arrival order.
-        logged, in_flight: Output edge to the times of p whose messages are durable, or in its memory.
         durable_ends, ends: In a loop: the last iterations that are durable, or known to this incarnation.
-        completed: The times that p has completed in this incarnation.
-        held: The frontiers of this incarnation whose state is in memory, ascending.
         stable: The stable frontier, whose times no failure can undo.
-        floor: The bound of garbage collection; None for no bound.
     """
-
-    __slots__ = (
-        "_vertex",
-        "checkpoints",
-        "collected",
-        "completed",
-        "determinants",
-        "durable_ends",
-        "ends",
-        "floor",
-        "held",
-        "in_flight",
-        "logged",
-        "order",
-        "stable",
-    )
 
     def __init__(self, vertex: Vertex, order: ArrivalOrder | None) -> None:
         nothing = frontier_of(vertex.domain)
@@ -70,12 +45,6 @@ class Reported:
         self.completed = nothing
         self.held: list[AnyFrontier] = []
         self.stable = nothing
-        self.floor: AnyFrontier | None = None
-
-    @property
-    def collectable(self) -> AnyFrontier:
-        """The times whose records are garbage."""
-        return self.stable if self.floor is None else self.stable & self.floor
 
     def chooses_at(self, frontier: AnyFrontier) -> AnyFrontier:
         """Translate a frontier into the domain of `determinants`: in a sequence domain, into numbers of events."""
@@ -84,13 +53,12 @@ class Reported:
     def add_determinants(self, time: Any) -> bool:
         """Add a time with durable determinants; return whether an answer may depend on it."""
         gone = self._vertex.divides and self.collected.contains(time)
-        if gone or time in self.determinants or self.chooses_at(self.collectable).contains(time):
+        if gone or time in self.determinants or self.chooses_at(self.stable).contains(time):
             return False
         self.determinants.add(time)
         return True
 
     def ended(self, time: LoopTime) -> None:
-        """Add the last iteration of a loop in this incarnation."""
         self.ends.add(time)
         for times in self.in_flight.values():
             _end(times, time)
@@ -123,16 +91,14 @@ class Reported:
         return of[edge]
 
     def checkpoint(self, frontier: AnyFrontier) -> bool:
-        """Add a checkpoint; return whether an answer may depend on it."""
         if frontier <= self.checkpoints[0] or frontier in self.checkpoints:
             return False
-        at = sum(f <= frontier for f in self.checkpoints)
-        self.checkpoints.insert(at, frontier)
+        self.checkpoints.insert(sum(f <= frontier for f in self.checkpoints), frontier)
         return True
 
     def forget(self) -> None:
         """Drop collectable knowledge, except the checkpoint for a rollback."""
-        garbage = self.collectable
+        garbage = self.stable
         self.determinants.forget(self.chooses_at(garbage))
         if self.order is not None:
             self.collected = self.collected | Frontier.up_to(self.order.within(garbage) - 1)
@@ -177,11 +143,9 @@ class Reported:
             held.cut(restored)
 
     def known(self, graph: RecoveryGraph) -> Knowledge:
-        """Return the knowledge for the solver."""
-        inputs: tuple[Edge, ...] = graph.inputs[self._vertex.name]
         return Knowledge(
             vertex=self._vertex,
-            inputs=inputs,
+            inputs=graph.inputs[self._vertex.name],
             outputs=graph.outputs[self._vertex.name],
             checkpoints=self.checkpoints,
             collected=self.collected,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -10,11 +10,10 @@ from operator import and_
 from typing import NamedTuple
 
 from boatlift.errors import DataError
-from boatlift.recovery.available import Available
+from boatlift.recovery.available import Available, Xi
 from boatlift.recovery.constraints import Why, clear_of, first_broken, in_words, limit_of, widen
 from boatlift.recovery.graph import Edge, Kind, RecoveryGraph
 from boatlift.recovery.knowledge import Knowledge
-from boatlift.recovery.xi import Xi
 from boatlift.times import AnyFrontier, all_times
 
 
@@ -27,14 +26,14 @@ class Assignment:
         fixed: f(p), widened through the times that are reproducible without a gap. φ(e) of it is fixed on an output e.
         notified: f_n(p), the notification frontier.
         kept: By edge, the messages that its receiver does not need: f(q), and messages in flight saved with it.
-        why: The reason why f(p) is not larger; None if F*(p) has nothing larger.
+        why: Returns the reason why f(p) is not larger; None if F*(p) has nothing larger.
     """
 
     frontier: Mapping[str, AnyFrontier]
     fixed: Mapping[str, AnyFrontier]
     notified: Mapping[str, AnyFrontier]
     kept: Mapping[str, AnyFrontier]
-    why: Mapping[str, Why | None]
+    why: Callable[[str], Why | None]
 
 
 def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: AbstractSet[str]) -> Assignment:
@@ -45,8 +44,6 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
     shrink.
 
     Args:
-        graph: Processors and edges.
-        knowledge: Processor to knowledge.
         failed: The processors that have failed; the others also have ⊤.
 
     Raises:
@@ -55,23 +52,8 @@ def solve(graph: RecoveryGraph, knowledge: Mapping[str, Knowledge], failed: Abst
     """
     solving = Solving(graph, dict(knowledge), failed)
     solving.run()
-    return solving.assignment()
-
-
-class _Reasons(Mapping[str, "Why | None"]):
-    """The reason for each processor, computed on demand."""
-
-    def __init__(self, solved: Solving) -> None:
-        self._solved = solved
-
-    def __getitem__(self, processor: str) -> Why | None:
-        return self._solved.why(processor)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._solved.f)
-
-    def __len__(self) -> int:
-        return len(self._solved.f)
+    kept = {name: solving.kept(edge) for name, edge in graph.edges.items()}
+    return Assignment(solving.f, solving.fixed, solving.f_n, kept, solving.why)
 
 
 class Values(NamedTuple):
@@ -105,11 +87,6 @@ class Solving:
                     unsettled |= self._settle(p)
             along = not along
 
-    def assignment(self) -> Assignment:
-        """Return the fixed point."""
-        kept = {name: self.kept(edge) for name, edge in self.graph.edges.items()}
-        return Assignment(self.f, self.fixed, self.f_n, kept, _Reasons(self))
-
     def _settle(self, p: str) -> set[str]:
         """Shrink one processor to the values that its neighbours allow; return the affected neighbours."""
         known = self.knowledge[p]
@@ -119,12 +96,10 @@ class Solving:
         return self._take(p, self.allowed(p, self.f[p], self.f_n[p], inputs, inputs_n))
 
     def on_inputs(self, p: str) -> AnyFrontier:
-        """Return the times that are fixed and notified on all inputs of a processor."""
         known = self.knowledge[p]
         return self._on_all_inputs(known, self.fixed) & self._on_all_inputs(known, self.fixed_n)
 
     def renew(self, p: str, known: Knowledge) -> None:
-        """Replace the knowledge of a processor."""
         self.knowledge[p] = known
         self.available[p] = known.available(self.survivors)
 
@@ -154,7 +129,6 @@ class Solving:
         return Values(f, fixed, f_n, widen(f_n, known, inputs_n, self.survivors))
 
     def _take(self, p: str, values: Values) -> set[str]:
-        """Set the values of a processor; return the affected neighbours."""
         moved = values.f != self.f[p]
         refixed = values.fixed != self.fixed[p] or values.fixed_n != self.fixed_n[p]
         self.f[p], self.fixed[p], self.f_n[p], self.fixed_n[p] = values

@@ -30,9 +30,7 @@ class StepResult:
 
     Attributes:
         rows, digest: Of all output rows; the digest does not depend on how the rows were divided among tasks.
-        sent: Edge to payload.
         state: The unit's state after the step; None if the unit keeps none.
-        rows_in: The number of input rows.
         seconds: The duration, for people; of a job over several steps its share.
         determinant: The answers of external systems, as JSON, if the unit records them; else None.
     """
@@ -46,7 +44,6 @@ class StepResult:
     determinant: Any = None
 
     def runs(self) -> Iterator[RunRef]:
-        """Return the runs that the result names."""
         for payload in (self.state, *self.sent.values()):
             yield from runs_of(payload)
 
@@ -56,9 +53,7 @@ class Beginning:
     """The state of a dataflow at the start of an engine.
 
     Attributes:
-        store: Has the durable runs.
         scratch: A folder for files that need not survive the process.
-        store_id: Identifies the store to sinks.
         token: Identifies this owner to sinks and sources; a newer owner has a larger token.
         recorded: Source to the last epoch that earlier processes closed: its input must be proved unchanged.
         read: Source and epoch to the rows that were read before, where these are recorded.
@@ -89,11 +84,7 @@ class Skips(NamedTuple):
 
 
 class Engine(Protocol):
-    """Executes the steps of one dataflow.
-
-    Attributes:
-        plan: The dataflow, in units.
-    """
+    """Executes the steps of one dataflow."""
 
     plan: Plan
 
@@ -145,8 +136,7 @@ class Engine(Protocol):
     def announce(self, callback: Callable[[str], None]) -> Collection[str]:
         """Call a function, until `close`, with the name of a source soon after it has new input.
 
-        Returns:
-            The sources that announce new input.
+        Return the sources that announce new input.
         """
 
     def gathers(self, source: str, position: Json) -> bool:

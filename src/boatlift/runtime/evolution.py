@@ -23,16 +23,12 @@ from boatlift.dataflow import Timing
 from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
-from boatlift.storage.records.division import UnitRecord, edges_of, units_in
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import UnitRecord, edges_of, units_in
 
 
 def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> None:
     """Refuse a program with another division into units, unless the log has no fact of the units that differ.
-
-    Args:
-        history: The log's content.
-        program: The program that this process is about to claim.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]`.
@@ -76,8 +72,6 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
     """Return whether an entry of a program's identity is a processor whose state gets further columns, or parts.
 
     Args:
-        history: The log's content.
-        entry: The entry.
         before, now: Its value in the log, and in the program; None if it is absent.
 
     Raises:

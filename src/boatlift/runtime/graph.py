@@ -1,17 +1,22 @@
-"""The dataflow as the state machine drives it: sources, units and sinks, each with its time domain and durability."""
+"""The dataflow as the state machine drives it: from a plan, or from the identity that a store records."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, get_args
 
-from boatlift.dataflow import Delivery, Ephemeral, History, Plan, Policy, Timing
+import msgspec
+
+from boatlift.dataflow import Batch, Delivery, Ephemeral, History, Plan, Policy, Timing, Unit
+from boatlift.dataflow.identity import ProcessorRecord, processors_of
+from boatlift.errors import RESTORE, DataError, InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
+from boatlift.storage.records.records import UnitRecord, units_in
 from boatlift.times import (
     EPOCH,
     IDENTITY,
@@ -32,9 +37,6 @@ class RecoveryNode:
     """The properties of a processor that matter for time and recovery.
 
     Attributes:
-        reads: The processors that it reads; empty for a source.
-        kind: Source, stateless, stateful or sink.
-        policy: Its policy.
         ordered: True if it takes its messages in arrival order.
         batch: True if an epoch of its own covers many times of its input.
         repeats: True if a step executed again with the same determinants yields the same rows; for a source, if it can
@@ -55,12 +57,7 @@ class RecoveryNode:
 
 
 def program_of(plan: Plan, policies: Mapping[str, Policy] | None = None) -> Program:
-    """Return the program of a plan for the machine.
-
-    Args:
-        plan: The dataflow, in units.
-        policies: The policies of some units, in place of their own.
-    """
+    """Return the program of a plan for the machine."""
     other = policies or {}
     nodes = [RecoveryNode(name, (), Kind.SOURCE, repeats=not plan.keeps_no_rows(name, other)) for name in plan.sources]
     for name, unit in plan.units.items():
@@ -165,3 +162,90 @@ def source_record(position: Mapping[str, Any], clock: int, seed: int) -> dict[st
 def position_of(outcome: Mapping[str, Any] | None) -> Any:
     """Return the position in the determinants of a source's time; None for a time without input."""
     return None if outcome is None else outcome["position"]
+
+
+_POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in get_args(Policy)}
+
+
+def division_of(plan: Plan) -> dict[str, Any]:
+    """Return the units of a plan, as JSON."""
+    return {name: msgspec.to_builtins(_recorded(unit)) for name, unit in plan.units.items()}
+
+
+def _recorded(unit: Unit) -> UnitRecord:
+    options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
+    if isinstance(unit.policy, History) and unit.policy.batch is None:
+        del options["batch"]  # as it was recorded before batches could have this policy
+    return UnitRecord(
+        tuple(operator.name for operator in unit.operators),
+        {edge_name(read, unit.name): read for read in unit.reads},
+        {edge_name(unit.name, sink.name): sink.name for sink in unit.sinks},
+        {"name": type(unit.policy).__name__, **options},
+    )
+
+
+def policy_of(record: UnitRecord) -> Policy:
+    """Return the policy of a recorded unit.
+
+    Raises:
+        KeyError: there is no such policy.
+        TypeError: the policy has no such option.
+        InvalidError: an option cannot have this value.
+    """
+    options = dict(record.policy)
+    if options["name"] == History.__name__ and options.get("batch") is not None:
+        options["batch"] = Batch(**options["batch"])
+    return _POLICIES[options.pop("name")](**options)
+
+
+def recorded_program(identity: Mapping[str, Any]) -> Program:
+    """Return the program of the machine from its recorded identity; an empty program if none was ever claimed.
+
+    Raises:
+        DataError: `[CORRUPT]` the recorded identity is no program.
+    """
+    try:
+        return program_from(_nodes(identity))
+    except (
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+        msgspec.ValidationError,
+        InternalError,
+        InvalidError,
+    ) as error:
+        raise DataError("CORRUPT", f"the log's newest claim records no valid program ({error!r}): {RESTORE}") from error
+
+
+def _nodes(identity: Mapping[str, Any]) -> list[RecoveryNode]:
+    processors, units = processors_of(identity), units_in(identity)
+    nodes = [
+        RecoveryNode(key.removeprefix("source "), (), Kind.SOURCE, repeats=not about.get("forgets", False))
+        for key, about in identity.items()
+        if key.startswith("source ")
+    ]
+    nodes += [_node(name, unit, [processors[each] for each in unit.operators]) for name, unit in units.items()]
+    nodes += [
+        RecoveryNode(sink, (name,), Kind.SINK, ledger=identity[f"sink {sink}"].get("account", True))
+        for name, unit in units.items()
+        for sink in unit.outputs.values()
+    ]
+    missing = {key.removeprefix("sink ") for key in identity if key.startswith("sink ")} - {each.name for each in nodes}
+    if missing:
+        raise ValueError(f"no unit stages {', '.join(sorted(missing))}")
+    return nodes
+
+
+def _node(name: str, unit: UnitRecord, operators: list[ProcessorRecord]) -> RecoveryNode:
+    timings = {Timing(each.timing) for each in operators}
+    return RecoveryNode(
+        name,
+        tuple(unit.inputs.values()),
+        Kind.STATEFUL if any(each.keeps_state for each in operators) else Kind.STATELESS,
+        policy_of(unit),
+        Timing.ARRIVAL in timings,
+        Timing.BATCH in timings,
+        all(each.deterministic for each in operators),
+        any(each.records_answers for each in operators),
+    )

@@ -27,7 +27,6 @@ class Disk:
         self._unsynced: list[str] = []
 
     def create(self, name: str, content: bytes | Path) -> None:
-        """As `Store.create`."""
         if name in self.objects:
             raise FencedError("OBJECT_EXISTS", f"{name} exists already: another process owns the store now")
         assert isinstance(content, bytes), "the simulation has no files"
@@ -44,32 +43,26 @@ class Disk:
         self._unsynced.clear()
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """As `Store.read`."""
         if name not in self.objects:
             raise DataError("MISSING_OBJECT", f"{name} is not there: restore it from a copy")
         return self.objects[name][start : None if length is None else start + length]
 
     def size(self, name: str) -> int | None:
-        """As `Store.size`."""
         return len(self.objects[name]) if name in self.objects else None
 
     def list(self, prefix: str) -> Iterator[str]:
-        """As `Store.list`."""
         return iter(sorted(name for name in self.objects if name.startswith(prefix)))
 
     def delete(self, name: str) -> None:
-        """As `Store.delete`."""
         self.die()
         self.objects.pop(name, None)
         self.die()
 
     def local_path(self, _name: str) -> Path | None:
-        """As `Store.local_path`."""
         return None
 
     def scratch(self, owner: int) -> Path:
-        """As `Store.scratch`; the simulation keeps scratch elsewhere."""
-        return Path(str(owner))
+        return Path(str(owner))  # the simulation keeps scratch elsewhere
 
     def discard_scratch(self, before: int) -> None:
-        """As `Store.discard_scratch`."""
+        pass

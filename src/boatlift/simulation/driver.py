@@ -26,14 +26,9 @@ DATAFLOW = "simulated"
 FACTS_AN_OBJECT = 3
 SLUGGISH = 0.9
 LATE = 0.8
-TRIES = 2
-"""An act that should wait makes way for another so often, if there is another."""
-
-TWICE = 0.1
-"""The share of timers and probes that are answered twice, and of probes that fail."""
-
-LOOKS = 8
-"""After every so many manifests a recovery is tried, to see whether it needs collected payloads."""
+TRIES = 2  # an act that should wait makes way for another so often, if there is another
+TWICE = 0.1  # the share of timers and probes that are answered twice, and of probes that fail
+LOOKS = 8  # after every so many manifests a recovery is tried, to see whether it needs collected payloads
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +41,10 @@ class _Delete:
 class SimulatedDriver:
     """A driver process, from its claim to its end.
 
-    Args:
-        disk: Survives the driver.
-        world: The external systems.
-        rng: Draws the schedule.
-        settings: Of the machine.
-        trace: Takes every act.
-
     Attributes:
         events, instructions: Every event so far, and the machine's instructions for it, those of the start first. With
             the initial `facts` and `held`, the events reproduce the machine.
         outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
-        finished: The machine has finished.
     """
 
     def __init__(
@@ -98,13 +85,11 @@ class SimulatedDriver:
 
     @property
     def history(self) -> LogHistory:
-        """The content of its log."""
         return self._log.history
 
     @property
     def idle(self) -> bool:
-        """True if no act is outstanding."""
-        return not (self.outstanding or self._commit.waits or self._finishes)
+        return not (self.outstanding or self._commit.waiting or self._finishes)
 
     def act(self) -> None:
         """Do any one of the outstanding acts; the log writes in the order of submission.
@@ -117,7 +102,9 @@ class SimulatedDriver:
         self._acts_since_failure += 1
         at = self._choice()
         if at is None:
-            self._finish()
+            if not self._finishes:
+                raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
+            self.finished = True
         elif at == len(self.outstanding):
             self._write()
         else:
@@ -130,17 +117,15 @@ class SimulatedDriver:
         self._failed = frozenset(processors)
         self._memory.lose(self._failed)
         self._world.failed |= self._failed
-        lost = [
+        self.outstanding = [
             todo
             for todo in self.outstanding
-            if isinstance(todo, instructions.Persist) and todo.processor in self._failed
+            if not (isinstance(todo, instructions.Persist) and todo.processor in self._failed)
         ]
-        self.outstanding = [todo for todo in self.outstanding if todo not in lost]
         self._acts_since_failure = 0
         self.handle(events.ProcessorsFailed(self._failed))
 
     def handle(self, event: events.Event) -> None:
-        """Hand the machine an event."""
         self.events.append(event)
         self._take_up(self.machine.handle(event))
 
@@ -156,7 +141,13 @@ class SimulatedDriver:
                 self._memory.check(order)
             match order:
                 case instructions.AppendLog():
-                    self._note_epochs(order.facts)
+                    for fact in order.facts:  # note the recorded epochs of sources
+                        if isinstance(fact, Determinant) and fact.processor in self._closed:
+                            self._closed[fact.processor][fact.time] = fact
+                        elif isinstance(fact, Truncation):
+                            for source, closed in self._closed.items():
+                                kept = {time: each for time, each in closed.items() if survives(each, fact)}
+                                self._closed[source] = kept
                     self._commit.submit(order.facts, partial(self._written, order))
                 case instructions.Finish():
                     self._finishes = True
@@ -164,15 +155,6 @@ class SimulatedDriver:
                     pass
                 case _:
                     self.outstanding.append(order)
-
-    def _note_epochs(self, facts: Iterable[Fact]) -> None:
-        """Note the recorded epochs of sources."""
-        for fact in facts:
-            if isinstance(fact, Determinant) and fact.processor in self._closed:
-                self._closed[fact.processor][fact.time] = fact
-            elif isinstance(fact, Truncation):
-                for source, closed in self._closed.items():
-                    self._closed[source] = {time: each for time, each in closed.items() if survives(each, fact)}
 
     def _before(self, order: instructions.PollSource) -> Mapping[str, Any] | None:
         """Return the positions of the last epoch with input before one; None if there is none."""
@@ -183,7 +165,7 @@ class SimulatedDriver:
 
     def _choice(self) -> int | None:
         """Return the index of the next act; after the last one: the log writes; None: no act is left."""
-        count = len(self.outstanding) + self._commit.waits
+        count = len(self.outstanding) + bool(self._commit.waiting)
         if not count:
             return None
         if self._acts_since_failure < self.settings.late:
@@ -213,8 +195,7 @@ class SimulatedDriver:
             )
             for at, todo in enumerate(self.outstanding)
             if isinstance(
-                todo,
-                instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows,
+                todo, instructions.Execute | instructions.PollSource | instructions.SetTimer | instructions.ProbeRows
             )
         ]
         present_of = {name: self.machine.processors[name].incarnation for _, _, name, _ in asked}
@@ -243,11 +224,6 @@ class SimulatedDriver:
                 return (starts or processor in self.settings.sluggish) and self._rng.random() < SLUGGISH
             case _:
                 return False
-
-    def _finish(self) -> None:
-        if not self._finishes:
-            raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
-        self.finished = True
 
     def _carry_out(self, todo: instructions.Instruction | events.Event | _Delete) -> None:
         match todo:
@@ -295,9 +271,14 @@ class SimulatedDriver:
                 self._collected += 1
                 if self._collected % LOOKS == 1:
                     self._fail_everything()
-            case instructions.Cancel():
+            case instructions.Cancel(processor, incarnation):
                 if self._rng.random() < 0.5:
-                    self.outstanding = [t for t in self.outstanding if not _is_cancelled(t, todo)]
+                    self.outstanding = [
+                        each
+                        for each in self.outstanding
+                        if not (isinstance(each, instructions.Execute) and each.processor == processor)
+                        or each.incarnation > incarnation
+                    ]
             case instructions.Prepare():
                 pass
             case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
@@ -389,14 +370,6 @@ class SimulatedDriver:
         for order in machine.start():
             memory.check(order)
         check_nothing_lost(self._world, machine)
-
-
-def _is_cancelled(todo: object, order: instructions.Cancel) -> bool:
-    return (
-        isinstance(todo, instructions.Execute)
-        and todo.processor == order.processor
-        and todo.incarnation <= order.incarnation
-    )
 
 
 def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:

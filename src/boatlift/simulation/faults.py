@@ -15,8 +15,6 @@ class Settings:
     """The settings of a simulated driver's machine, and the delays around it.
 
     Attributes:
-        checked: The machine checks its invariants.
-        recipe: The program, with the policies of this driver.
         collect_after, messages_ahead, bytes_ahead: As `StateMachine` has them; each message has one byte.
         slow: The probability that an answer of the store, a timer or a probe waits once more.
         unanswered: For the first so many acts no write of the log is answered, while any other act is outstanding.
@@ -65,32 +63,19 @@ class FaultKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault.
-
-    Attributes:
-        at: The number of acts before it.
-        kind: Its kind.
-        detail: A random number for the details of a kind, such as the number of durable acts before a crash.
-        who: The processors that fail.
-    """
+    """One fault."""
 
     at: int
     kind: FaultKind
-    detail: int
-    who: tuple[str, ...] = ()
+    detail: int  # a random number for the details of a kind, such as the number of durable acts before a crash
+    who: tuple[str, ...] = ()  # the processors that fail
 
     def __str__(self) -> str:
         return f"after {self.at} acts {self.kind.value} ({', '.join(self.who) or self.detail})"
 
 
 def random_faults(rng: random.Random, names: Sequence[str], acts: int) -> tuple[Fault, ...]:
-    """Return a few faults, some of them in quick succession.
-
-    Args:
-        rng: Draws them.
-        names: All processors, senders first.
-        acts: About how many acts there will be.
-    """
+    """Return a few faults, some of them in quick succession."""
     if rng.random() < 0.1:
         return _faults_of_a_young_driver(rng, names)
     faults: list[Fault] = []

@@ -17,8 +17,7 @@ from boatlift.simulation.processors import NOTHING, SimulatedProcessor, rows_of
 from boatlift.simulation.recipes import COUNTING, Role, Wire
 from boatlift.simulation.world import World, sends
 
-Messages = dict[Any, str]
-"""Sender's time to digest, of one edge."""
+Messages = dict[Any, str]  # Sender's time to digest, of one edge
 
 
 def judge(world: World) -> None:
@@ -148,7 +147,6 @@ class _Execution:
         return {time: sorted(effect) for time, effect in arrived.items()}
 
     def _epoch(self, wire: Wire, time: Any) -> int:
-        """Return the epoch of a message as its receivers see it."""
         match self._recipe.parts[wire.source].role:
             case Role.ORDERED:
                 return self._numbers[wire.source][time]
@@ -213,7 +211,6 @@ class _Execution:
                 self._sent[wire.name][time] = digest
 
     def _in_order(self, name: str) -> None:
-        """Execute a processor that takes its inputs in arrival order."""
         self._numbers[name] = {}
         queues = {
             w.name: sorted((self._epoch(w, t), t, d) for t, d in self._sent[w.name].items())
@@ -295,10 +292,7 @@ class _Execution:
         """Execute rounds until no message comes back, and return the messages that leave for the loop around.
 
         Args:
-            head: The first processor of the loop.
             around: The epoch, and the rounds of the loops around.
-            effect: The messages that enter.
-            states: Processor to the digest of its state.
         """
         body = head.removesuffix("head") + "body"
         (back,) = (wire for wire in self._recipe.inputs(head) if wire.back)

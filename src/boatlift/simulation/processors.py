@@ -10,29 +10,21 @@ from typing import Any
 from boatlift.runtime.machine import instructions
 from boatlift.simulation.recipes import Recipe, Role
 
-NOTHING = "nothing"
-"""The digest of no message, where a time without one is an event."""
+NOTHING = "nothing"  # the digest of no message, where a time without one is an event
 
 
 @dataclass(frozen=True, slots=True)
 class SimulatedProcessor:
-    """One execution of a processor at a time.
-
-    Attributes:
-        determinant: Its own determinant; of a source its positions.
-        inputs: (edge, sender's time, the message's digest) each.
-        state: The digest of the state from the time before.
-    """
+    """One execution of a processor at a time."""
 
     processor: str
     time: Any
-    determinant: Any
-    inputs: tuple[tuple[str, Any, str], ...]
+    determinant: Any  # its own determinant; of a source its positions
+    inputs: tuple[tuple[str, Any, str], ...]  # (edge, sender's time, the message's digest) each
     state: str | None
 
     @property
     def digest(self) -> str:
-        """The hash of time, inputs in order, determinant and past."""
         said = repr((self.processor, self.time, self.determinant, self.inputs, self.state))
         return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
 
@@ -45,7 +37,6 @@ class Nodes:
         self._at: dict[tuple[str, Any], set[SimulatedProcessor]] = {}
 
     def add(self, node: SimulatedProcessor) -> str:
-        """Add a node, and return its digest."""
         digest = node.digest
         if digest not in self._nodes:
             self._nodes[digest] = node
@@ -53,7 +44,6 @@ class Nodes:
         return digest
 
     def at(self, processor: str, time: Any) -> set[SimulatedProcessor]:
-        """Return all nodes of a processor at a time, of any execution."""
         return self._at.get((processor, time), set())
 
     def __getitem__(self, digest: str) -> SimulatedProcessor:
@@ -79,8 +69,7 @@ MILLISECONDS = 1300
 Two of them can be a second apart, so that an epoch of one second ends by clocks as well as by a timer.
 """
 
-MOST_ROWS = 3
-"""Messages have fewer rows than so many."""
+MOST_ROWS = 3  # messages have fewer rows than so many
 
 
 class Memory:
@@ -92,10 +81,6 @@ class Memory:
         * A state that an instruction names is in memory at that moment, or durable.
         * A message that an instruction names is in its sender's memory, or durable, or read again by a source: if only
           its reader has it, its sender may have failed, and cannot send it to others.
-
-    Args:
-        recipe: The processors.
-        nodes: Everything that was ever computed.
         durable: The durable digests, as they change.
     """
 
@@ -107,7 +92,6 @@ class Memory:
         }
 
     def hold(self, processor: str, payloads: Iterable[Any]) -> None:
-        """Add payloads that a processor has made or taken."""
         for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
@@ -117,7 +101,6 @@ class Memory:
             holders.difference_update(processors)
 
     def keep_only(self, live: set[str]) -> None:
-        """Drop everything else."""
         self._holders = {digest: holders for digest, holders in self._holders.items() if digest in live}
 
     def check(self, order: instructions.Instruction) -> None:

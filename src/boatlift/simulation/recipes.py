@@ -31,23 +31,12 @@ from boatlift.times import (
 
 LOOP_ITERATIONS = 3
 
-PROBED = 0.4
-"""The share of batches whose rows are probed."""
-
-LIMITED = 0.4
-"""The share of batches whose epochs end with so many rows."""
-
-ALONE = 0.3
-"""The share of these without another end."""
-
-TIMED = 0.3
-"""The share of lazy processors whose state becomes durable by the clock, too."""
-
-LOGGED = 0.25
-"""The share of stateless processors that log their inputs."""
-
-AT_LEAST_ONCE = 0.5
-"""The share of programs with sinks without a ledger, and the share of such sinks in them."""
+PROBED = 0.4  # the share of batches whose rows are probed
+LIMITED = 0.4  # the share of batches whose epochs end with so many rows
+ALONE = 0.3  # the share of these without another end
+TIMED = 0.3  # the share of lazy processors whose state becomes durable by the clock, too
+LOGGED = 0.25  # the share of stateless processors that log their inputs
+AT_LEAST_ONCE = 0.5  # the share of programs with sinks without a ledger, and the share of such sinks in them
 
 
 class Role(Enum):
@@ -74,31 +63,20 @@ class Wire:
 
 @dataclass(frozen=True, slots=True)
 class RecipePart:
-    """A processor.
-
-    Attributes:
-        keeps: It keeps state.
-        deterministic: It has no determinants of its own.
-        durability: Its durability.
-        skips: It sends nothing at every time whose number divides by this; 0: it always sends.
-        hesitates: Its determinant decides whether it sends.
-        depth: The number of loops that it is in.
-        ledger: A sink keeps a ledger; else the log is its ledger.
-    """
+    """A processor."""
 
     name: str
     role: Role
     keeps: bool = False
-    deterministic: bool = True
+    deterministic: bool = True  # it has no determinants of its own
     durability: Durability = field(default_factory=Durability)
-    skips: int = 0
-    hesitates: bool = False
-    depth: int = 0
-    ledger: bool = True
+    skips: int = 0  # it sends nothing at every time whose number divides by this; 0: it always sends
+    hesitates: bool = False  # its determinant decides whether it sends
+    depth: int = 0  # the number of loops that it is in
+    ledger: bool = True  # a sink keeps a ledger; else the log is its ledger
 
     @property
     def swallows(self) -> bool:
-        """True if the processor may take a message and send none."""
         return self.hesitates or self.skips > 0
 
     def __str__(self) -> str:
@@ -116,26 +94,17 @@ class RecipePart:
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """A program as data.
-
-    Attributes:
-        parts: Processors, senders first as far as there is no loop.
-        wires: Edges.
-        epochs: The number of epochs that every source closes.
-        chain: Processors that fail one after the other; empty: any processors fail.
-    """
+    """A program as data."""
 
     parts: dict[str, RecipePart]
     wires: tuple[Wire, ...]
-    epochs: int
-    chain: tuple[str, ...] = ()
+    epochs: int  # the number of epochs that every source closes
+    chain: tuple[str, ...] = ()  # processors that fail one after the other; empty: any processors fail
 
     def inputs(self, name: str) -> list[Wire]:
-        """Return the edges into a processor."""
         return [wire for wire in self.wires if wire.target == name]
 
     def outputs(self, name: str) -> list[Wire]:
-        """Return the edges out of a processor."""
         return [wire for wire in self.wires if wire.source == name]
 
     def common_steps(self) -> dict[str, frozenset[str]]:
@@ -174,53 +143,15 @@ class Recipe:
                 parts[name] = replace(part, durability=kept)
         return replace(self, parts=parts)
 
-    def _with_policies(self, change: Callable[[RecipePart, Policy], Policy]) -> Recipe:
+    def with_policies(self, change: Callable[[random.Random, Policy], Policy], rng: random.Random) -> Recipe:
+        """Return the same program with some policies changed: `probed`, `limited`, `timed`, `with_data_in_flight`."""
         parts = {
-            name: replace(part, durability=replace(part.durability, policy=change(part, part.durability.policy)))
+            name: replace(part, durability=replace(part.durability, policy=change(rng, part.durability.policy)))
+            if part.role is Role.BATCH or isinstance(part.durability.policy, Lazy)
+            else part
             for name, part in self.parts.items()
         }
         return replace(self, parts=parts)
-
-    def with_probes(self, rng: random.Random) -> Recipe:
-        """Return the same program in which the rows of some batches are probed."""
-
-        def change(part: RecipePart, policy: Policy) -> Policy:
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < PROBED:
-                return replace(policy, when="count(*) > 0")
-            return policy
-
-        return self._with_policies(change)
-
-    def with_limits_of_rows(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some batches end with so many rows, with or without their other ends."""
-
-        def change(part: RecipePart, policy: Policy) -> Policy:
-            if part.role is Role.BATCH and isinstance(policy, Batch) and rng.random() < LIMITED:
-                others = Batch() if rng.random() < ALONE else policy
-                return replace(others, rows=rng.randint(1, 4))
-            return policy
-
-        return self._with_policies(change)
-
-    def with_checkpoints_by_the_clock(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some states become durable by the clock, too, or by the clock alone."""
-
-        def change(_part: RecipePart, policy: Policy) -> Policy:
-            if isinstance(policy, Lazy) and rng.random() < TIMED:
-                return replace(policy, seconds=rng.choice((0.1, 1.0)))
-            return policy
-
-        return self._with_policies(change)
-
-    def with_data_in_flight(self, rng: random.Random) -> Recipe:
-        """Return the same program in which some checkpoints keep all data in flight, and some none."""
-
-        def change(_part: RecipePart, policy: Policy) -> Policy:
-            if isinstance(policy, Lazy):
-                return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
-            return policy
-
-        return self._with_policies(change)
 
     def with_sinks_without_ledger(self, rng: random.Random) -> Recipe:
         """Return the same program in which some sinks keep no ledger."""
@@ -282,6 +213,32 @@ class Recipe:
         return first() if first else second() if second else IDENTITY
 
 
+def probed(rng: random.Random, policy: Policy) -> Policy:
+    """Let the rows of some batches be probed."""
+    return replace(policy, when="count(*) > 0") if isinstance(policy, Batch) and rng.random() < PROBED else policy
+
+
+def limited(rng: random.Random, policy: Policy) -> Policy:
+    """Let some batches end with so many rows, with or without their other ends."""
+    if not (isinstance(policy, Batch) and rng.random() < LIMITED):
+        return policy
+    return replace(Batch() if rng.random() < ALONE else policy, rows=rng.randint(1, 4))
+
+
+def timed(rng: random.Random, policy: Policy) -> Policy:
+    """Let some states become durable by the clock, too, or by the clock alone."""
+    return (
+        replace(policy, seconds=rng.choice((0.1, 1.0))) if isinstance(policy, Lazy) and rng.random() < TIMED else policy
+    )
+
+
+def with_data_in_flight(rng: random.Random, policy: Policy) -> Policy:
+    """Let some checkpoints keep all data in flight, and some none."""
+    if not isinstance(policy, Lazy):
+        return policy
+    return replace(policy, in_flight=rng.choice(("behind", "behind", True, False)))
+
+
 COUNTING = {Role.ORDERED, Role.BATCH, Role.SINK}
 """Processors that count a batch's own epochs.
 
@@ -291,18 +248,12 @@ For other processors a batch's times are the input epochs with which its epochs 
 
 @dataclass(frozen=True, slots=True)
 class _Stream:
-    """The output of a processor.
-
-    Attributes:
-        length: The number of epochs that there will be.
-        dense: Each epoch has exactly one message.
-        numbered: Each time of the processor itself has one, so that its messages can be counted.
-    """
+    """The output of a processor."""
 
     name: str
     length: int
-    dense: bool = True
-    numbered: bool = True
+    dense: bool = True  # each epoch has exactly one message
+    numbered: bool = True  # each time of the processor itself has one, so that its messages can be counted
 
 
 def random_recipe(rng: random.Random, *, epochs: int | None = None) -> Recipe:
@@ -411,18 +362,13 @@ class _Making:
         inner = [("inner-head", Role.HEAD, 2), ("inner-body", Role.BODY, 2)] if self.rng.random() < 0.4 else []
         stream = first
         for kind, role, depth in (("head", Role.HEAD, 1), *inner, ("body", Role.BODY, 1)):
-            stream = self._looping(f"{name}{kind}", role, depth, stream)
+            part = RecipePart(f"{name}{kind}", role, self.rng.random() < 0.5, self.rng.random() < 0.7, depth=depth)
+            stream = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
+            self.streams.remove(stream)
         for which in ("", "inner-") if inner else ("",):
             head, body = f"{name}{which}head", f"{name}{which}body"
             self.wires.append(Wire(f"{body}>{head}", body, head, back=True))
         self.streams.append(stream)
-
-    def _looping(self, name: str, role: Role, depth: int, stream: _Stream) -> _Stream:
-        rng = self.rng
-        part = RecipePart(name, role, rng.random() < 0.5, rng.random() < 0.7, depth=depth)
-        made = self.add(self._with_durability(part), [stream], dense=False, length=stream.length)
-        self.streams.remove(made)
-        return made
 
     def _with_durability(self, part: RecipePart) -> RecipePart:
         return replace(part, durability=random_durability(self.rng, part))
@@ -443,19 +389,17 @@ class _Making:
             )
         return self.finished()
 
-    def _keeps_no_rows(self, stream: _Stream) -> bool:
-        part = self.parts[stream.name]
-        return part.role is Role.SOURCE and not part.deterministic
-
     def finished(self) -> Recipe:
+        sources = {name for name, part in self.parts.items() if part.role is Role.SOURCE}
+        unkept = {name for name in sources if not self.parts[name].deterministic}
         for stream in self.streams[:]:
-            if self._keeps_no_rows(stream) and not any(wire.source == stream.name for wire in self.wires):
+            if stream.name in unkept and not any(wire.source == stream.name for wire in self.wires):
                 # A sink takes from a unit, which may keep its messages.
                 self.add(
                     self._with_durability(RecipePart(f"{stream.name}-stages", Role.STRUCTURED)), [stream], dense=True
                 )
         read = {wire.source for wire in self.wires if not wire.back}
-        for stream in [stream for stream in self.streams if not self._keeps_no_rows(stream)]:
+        for stream in [stream for stream in self.streams if stream.name not in unkept]:
             if stream.name not in read or (f"{stream.name}-witness" not in self.parts and self.rng.random() < 0.2):
                 self.add(RecipePart(f"{stream.name}-sink", Role.SINK), [stream], dense=False)
         return Recipe(self.parts, tuple(self.wires), self.epochs)

@@ -12,45 +12,36 @@ from boatlift.simulation.disk import CrashError, Disk
 from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.oracle import judge
-from boatlift.simulation.recipes import random_recipe
+from boatlift.simulation.recipes import limited, probed, random_recipe, timed, with_data_in_flight
 from boatlift.simulation.world import World
 
 MOST_ACTS = 20_000
-CHANGED = 0.3
-"""The share of drivers that have other policies than the driver before."""
+CHANGED = 0.3  # the share of drivers that have other policies than the driver before
 
 
 class Simulation:
     """One seed.
 
     Args:
-        seed: Determines everything.
         without: Numbers of faults that are left out.
         epochs: The number of epochs that sources close; None: as the seed has it.
         checked: Machines check their invariants, and compare replays.
 
     Attributes:
-        faults: All faults.
-        acts: The number of acts so far.
         driver: The running driver; None while there is none.
     """
 
     def __init__(
-        self,
-        seed: int,
-        *,
-        without: AbstractSet[int] = frozenset(),
-        epochs: int | None = None,
-        checked: bool = True,
+        self, seed: int, *, without: AbstractSet[int] = frozenset(), epochs: int | None = None, checked: bool = True
     ) -> None:
         for_recipe, for_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
         self._for_lives = random.Random(f"lives {seed}")
         self._drivers = 0
-        self.recipe = random_recipe(for_recipe, epochs=epochs).with_probes(random.Random(f"probes {seed}"))
-        self.recipe = self.recipe.with_limits_of_rows(random.Random(f"rows {seed}"))
-        self.recipe = self.recipe.with_checkpoints_by_the_clock(random.Random(f"timed {seed}"))
-        self.recipe = self.recipe.with_data_in_flight(random.Random(f"in flight {seed}"))
+        self.recipe = random_recipe(for_recipe, epochs=epochs)
+        changes = {"probes": probed, "rows": limited, "timed": timed, "in flight": with_data_in_flight}
+        for name, change in changes.items():
+            self.recipe = self.recipe.with_policies(change, random.Random(f"{name} {seed}"))
         self.recipe = self.recipe.with_sinks_without_ledger(random.Random(f"sinks {seed}"))
         self.recipe = self.recipe.with_histories(random.Random(f"histories {seed}"))
         acts = 4 * self.recipe.epochs * len(self.recipe.parts)
@@ -87,12 +78,18 @@ class Simulation:
             try:
                 self._act()
             except CrashError:
-                self._die()
+                self._trace.append("the driver dies")
+                self._fuse, self._next_fuse, self.driver = self._next_fuse, None, None
+                self.disk.lose_power()
         self._fuse = None
         judge(self.world)
 
     def _act(self) -> None:
-        self._happen()
+        while self._left and self._left[0].at <= self.acts:
+            fault = self._left.pop(0)
+            if self.driver is not None:
+                self._trace.append(fault)
+                self._strike(self.driver, fault)
         if self.driver is None:
             self._trace.append("a driver starts")
             if self._drivers and self._for_lives.random() < CHANGED:
@@ -105,11 +102,6 @@ class Simulation:
             self._stagger(self._schedule.choice(self._zombies))
             return
         self.driver.act()
-
-    def _die(self) -> None:
-        self._trace.append("the driver dies")
-        self._fuse, self._next_fuse, self.driver = self._next_fuse, None, None
-        self.disk.lose_power()
 
     def _stagger(self, zombie: SimulatedDriver) -> None:
         """Let a driver that was presumed dead act once more, until it is fenced."""
@@ -125,20 +117,15 @@ class Simulation:
         if zombie.finished or zombie.idle:
             self._zombies.remove(zombie)
 
-    def _happen(self) -> None:
-        while self._left and self._left[0].at <= self.acts:
-            fault = self._left.pop(0)
-            if self.driver is not None:
-                self._trace.append(fault)
-                self._strike(self.driver, fault)
-
     def _strike(self, driver: SimulatedDriver, fault: Fault) -> None:
+        # The number of durable acts after which the next driver crashes too, while it recovers.
+        next_fuse = (fault.detail >> 4) % 6 if fault.detail & 8 else None
         match fault.kind:
             case FaultKind.CRASH:
-                self._next_fuse = self._while_it_recovers(fault)
+                self._next_fuse = next_fuse
                 raise CrashError
             case FaultKind.CRASH_IN_ACT:
-                self._fuse, self._next_fuse = fault.detail % 8, self._while_it_recovers(fault)
+                self._fuse, self._next_fuse = fault.detail % 8, next_fuse
             case FaultKind.CRASH_BETWEEN:
                 driver.dies_between = True
             case FaultKind.ZOMBIE:
@@ -152,11 +139,6 @@ class Simulation:
                 driver.nothing = True
             case FaultKind.DUPLICATE:
                 driver.twice = True
-
-    @staticmethod
-    def _while_it_recovers(fault: Fault) -> int | None:
-        """Return the number of durable acts after which the next driver crashes, too; None if it does not."""
-        return (fault.detail >> 4) % 6 if fault.detail & 8 else None
 
     def _perhaps_die(self) -> None:
         if self._fuse is not None:
@@ -174,27 +156,18 @@ def simulate(seed: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A seed, or a part of it.
-
-    Attributes:
-        without: The numbers of the faults that are left out, from 0.
-        epochs: The number of epochs that sources close; None: as the seed has it.
-        checked: The machine checks itself, so that faults are found where they arise; else only the external
-            systems are compared.
-    """
+    """A seed, or a part of it."""
 
     seed: int
-    without: frozenset[int] = frozenset()
-    epochs: int | None = None
+    without: frozenset[int] = frozenset()  # the numbers of the faults that are left out, from 0
+    epochs: int | None = None  # the number of epochs that sources close; None: as the seed has it
     checked: bool = True
 
     def simulation(self) -> Simulation:
-        """Return the simulation."""
         return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
 
     @property
     def command(self) -> str:
-        """The command that repeats this case."""
         without = f" --without {','.join(map(str, sorted(self.without)))}" if self.without else ""
         epochs = "" if self.epochs is None else f" --epochs {self.epochs}"
         return f"boatlift simulate --seed {self.seed}{without}{epochs}"
@@ -202,16 +175,11 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed simulation.
-
-    Attributes:
-        error: The fault that was found.
-        trace: All acts before, one a line.
-    """
+    """A failed simulation."""
 
     case: Case
     error: Exception
-    trace: tuple[str, ...]
+    trace: tuple[str, ...]  # all acts before, one a line
 
     def __str__(self) -> str:
         said = str(self.error) if isinstance(self.error, BoatliftError | AssertionError) else repr(self.error)

@@ -37,15 +37,12 @@ class World:
     noted as it becomes visible.
 
     Attributes:
-        items: Source to the number of its items.
         determinants: Processor to time to its durable determinant, collected or not.
         log_known: The number of the last object of the log whose facts are noted here.
         held: Sink to the frontier that it holds; without a ledger, the times that were delivered.
         without_ledger: The sinks that keep no ledger.
         recorded: Each of these to the last time that is recorded durably.
-        effects: Sink to time to the messages that became visible.
         failed: The processors that failed alone at some time.
-        acknowledged: Source to the times that no driver may read again.
         digests: Results have a digest, so that the machine itself can compare them.
         kept: Digest of each durable state and message to the number of its copy: each copy has a name of its own.
     """
@@ -72,7 +69,6 @@ class World:
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
-        """Note facts that became durable."""
         for fact in facts:
             if any(digest_of(payload) not in self.kept for payload in payloads_of(fact)):
                 raise AssertionError(f"{fact} names a payload that is not durable")
@@ -86,7 +82,6 @@ class World:
                     self.determinants[name] = {time: each for time, each in facts_of.items() if survives(each, fact)}
 
     def keep(self, payloads: Iterable[Any]) -> None:
-        """Make states and messages durable."""
         self._copies += 1
         self.kept.update(dict.fromkeys(map(digest_of, payloads), self._copies))
 
@@ -99,9 +94,7 @@ class World:
     def close(self, order: instructions.PollSource, after: Mapping[str, Any] | None) -> events.Event:
         """Close an epoch; the last one takes all items that are left.
 
-        Args:
-            order: The poll.
-            after: The positions of the last epoch with input; None if there is none.
+        after: The positions of the last epoch with input; None if there is none.
         """
         number, start = (after["number"] + 1, after["end"]) if after else (0, 0)
         if number >= self.recipe.epochs:
@@ -119,9 +112,7 @@ class World:
     def execute(self, order: instructions.Execute, *, void: bool) -> list[events.StepDone]:
         """Execute steps, some or all: a result depends on its whole past.
 
-        Args:
-            order: The steps.
-            void: The steps were cancelled meanwhile, or another owner has come: their input may be gone.
+        void: The steps were cancelled meanwhile, or another owner has come: their input may be gone.
         """
         ran: list[events.StepDone] = []
         for take in order.takes[: self._rng.randint(1, len(order.takes)) if len(order.takes) > 1 else 1]:
@@ -154,7 +145,6 @@ class World:
         """Fence every earlier owner, and return the frontiers of the sinks with a ledger.
 
         Args:
-            owner: The new owner.
             eager: The eager processors. The effects of those that always were eager must be durable to be visible.
         """
         self._owner = owner
@@ -163,15 +153,12 @@ class World:
         return {name: frontier for name, frontier in self.held.items() if name not in self.without_ledger}
 
     def fences(self, owner: int) -> bool:
-        """Return whether a newer owner has come."""
         return owner < self._owner
 
     def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
         """Make times visible one after the other, unless the sink was reopened since.
 
         Args:
-            owner: The owner that commits.
-            order: The times.
             die: Called after each time; raises if the driver dies.
 
         Raises:
@@ -257,13 +244,9 @@ def sends(recipe: Recipe, wire: Wire, time: Any, digest: str) -> bool:
 class Deliveries:
     """Delivers the steps of a driver to sinks without a ledger, each recorded before the next one is delivered.
 
-    Args:
-        world: The external systems.
-        owner: The driver's number.
-        recorded: Sink to the last step that it held by the log when the driver began.
-        commit: Writes the log.
-        answer: Takes the answers to instructions, and instructions that must wait.
-        die: Called after each delivery; raises if the driver crashes.
+    recorded: Sink to the last step that it held by the log when the driver began.
+    answer: Takes the answers to instructions, and instructions that must wait.
+    die: Called after each delivery; raises if the driver crashes.
     """
 
     def __init__(
@@ -282,17 +265,12 @@ class Deliveries:
 
     @property
     def held(self) -> dict[str, AnyFrontier]:
-        """Sink to the times that it holds."""
         return {sink: Frontier.up_to(step) for sink, step in self._ledgers.items()}
 
     def place(self, order: instructions.CommitSink, *, unanswered: bool) -> None:
         """Deliver the next step of an order and record it, unless the sink was reopened since.
 
         Once the record is durable the order is repeated for the next step, or answered.
-
-        Args:
-            order: The steps.
-            unanswered: The receiver does not answer.
         """
         sink = order.sink
         if order.incarnation < self._incarnations.get(sink, 0):

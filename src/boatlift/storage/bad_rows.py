@@ -17,12 +17,7 @@ BAD_ROWS = "bad-rows/"
 
 
 class KeptBadRow(NamedTuple):
-    """A bad row in a store.
-
-    Attributes:
-        source, step: The source, and the step with the row.
-        place, dead_letter: See `BadRow`.
-    """
+    """A bad row in a store."""
 
     source: str
     step: int

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import xxhash
 
@@ -48,19 +49,14 @@ class BlockTable:
         magic, block, mark_rows, *counts = _HEAD.unpack_from(content)
         if magic != _MAGIC or block != BLOCK_BYTES or _HEAD.size + _WORD * sum(counts) > len(content):
             raise ValueError("the tail has no table of checksums")
-        parts, begin = [], _HEAD.size
-        for count in counts:
-            parts.append(content[begin : begin + _WORD * count])
-            begin += _WORD * count
-        sums, starts, marks = parts
+        ends = accumulate((_WORD * count for count in counts), initial=_HEAD.size)
+        sums, starts, marks = (content[begin:end] for begin, end in pairwise(ends))
         return cls(sums, starts, marks, mark_rows)
 
     def __len__(self) -> int:
-        """Return the number of blocks."""
         return len(self.sums) // _WORD
 
     def proves(self, number: int, block: bytes | memoryview) -> bool:
-        """Return whether a block has its recorded checksum."""
         return xxhash.xxh3_64_digest(block) == self.sums[_WORD * number : _WORD * (number + 1)]
 
     def damaged(self, first: int, content: bytes | memoryview) -> Iterator[int]:
@@ -81,7 +77,6 @@ class BlockWriter:
         self._in_open = 0
 
     def write(self, content: bytes | memoryview) -> None:
-        """Add further bytes of the file."""
         rest = memoryview(content).cast("B")
         if self._in_open:
             head = rest[: BLOCK_BYTES - self._in_open]

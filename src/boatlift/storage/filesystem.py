@@ -1,6 +1,6 @@
-"""File-system calls of local stores and sinks, behind an interface; and durable folders.
+"""File-system calls of local stores and sinks, in one class; and durable folders.
 
-Tests replace the interface to record calls, to make them fail with real errors, and to derive every state that a power
+Tests override them to record calls, to make them fail with real errors, and to derive every state that a power
 loss can leave (`tests/support/crash/power_loss.py`).
 """
 
@@ -13,10 +13,9 @@ import stat
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 
-class FileSystem(Protocol):
+class FileSystem:
     """The calls of a local store or a sink to the operating system.
 
     Every method raises the system's `OSError` unchanged. Durability is that of POSIX: contents are durable once the
@@ -25,48 +24,6 @@ class FileSystem(Protocol):
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:
         """Write a file that must not exist, and make its contents (not its name) durable."""
-
-    def sync_file(self, path: Path) -> None:
-        """Make the contents of a file of another process durable."""
-
-    def link(self, source: Path, target: Path) -> None:
-        """Add a second name to a file. Of two concurrent links to one name exactly one succeeds."""
-
-    def sync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable."""
-
-    def unlink(self, path: Path) -> None:
-        """Remove the name of a file."""
-
-    def rename(self, source: Path, target: Path) -> None:
-        """Replace the name of a file or a folder by another, atomically."""
-
-    def make_folder(self, path: Path, *, private: bool = False) -> None:
-        """Make one folder, whose parent must exist. Only this user may enter a private folder."""
-
-    def remove_tree(self, path: Path) -> None:
-        """Remove a folder with all its contents."""
-
-    def read(self, path: Path, start: int, length: int | None) -> bytes:
-        """Read `length` bytes from `start` on, or to the end; fewer if the file ends before."""
-
-    def size(self, path: Path) -> int | None:
-        """Return the size of a regular file in bytes; None if there is none."""
-
-    def is_folder(self, path: Path) -> bool:
-        """Return whether there is a folder by this name."""
-
-    def may_list(self, path: Path) -> bool:
-        """Return whether this user may list a folder, and so sync it."""
-
-    def list_folder(self, path: Path) -> list[tuple[str, bool]]:
-        """Return (name, is a folder) for each name in a folder; nothing if there is no such folder."""
-
-
-class RealFileSystem:
-    """The file system of the operating system."""
-
-    def write_new(self, path: Path, content: Iterable[bytes]) -> None:
         # Synced through the same descriptor, so that no write error can be missed.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         try:
@@ -79,32 +36,39 @@ class RealFileSystem:
             os.close(descriptor)
 
     def sync_file(self, path: Path) -> None:
+        """Make the contents of a file of another process durable."""
         _sync(path, os.O_RDONLY)
 
     def link(self, source: Path, target: Path) -> None:
+        """Add a second name to a file. Of two concurrent links to one name exactly one succeeds."""
         os.link(source, target)
 
     def sync_folder(self, path: Path) -> None:
+        """Make the names in a folder durable."""
         _sync(path, os.O_RDONLY | os.O_DIRECTORY)
 
     def unlink(self, path: Path) -> None:
         path.unlink()
 
     def rename(self, source: Path, target: Path) -> None:
+        """Replace the name of a file or a folder by another, atomically."""
         source.rename(target)
 
     def make_folder(self, path: Path, *, private: bool = False) -> None:
+        """Make one folder, whose parent must exist. Only this user may enter a private folder."""
         path.mkdir(0o700 if private else 0o777)
 
     def remove_tree(self, path: Path) -> None:
         shutil.rmtree(path)
 
     def read(self, path: Path, start: int, length: int | None) -> bytes:
+        """Read `length` bytes from `start` on, or to the end; fewer if the file ends before."""
         with path.open("rb") as file:
             file.seek(start)
             return file.read(-1 if length is None else length)
 
     def size(self, path: Path) -> int | None:
+        """Return the size of a regular file in bytes; None if there is none."""
         try:
             found = path.stat()
         except (FileNotFoundError, NotADirectoryError):
@@ -115,9 +79,11 @@ class RealFileSystem:
         return path.is_dir()
 
     def may_list(self, path: Path) -> bool:
+        """Return whether this user may list a folder, and so sync it."""
         return os.access(path, os.R_OK)
 
     def list_folder(self, path: Path) -> list[tuple[str, bool]]:
+        """Return (name, is a folder) for each name in a folder; nothing if there is no such folder."""
         try:
             with os.scandir(path) as entries:
                 return [(entry.name, entry.is_dir()) for entry in entries]
@@ -138,7 +104,6 @@ class DurableFolders:
 
     Args:
         base: The base folder; failing to sync a name at or below it is an error.
-        files: The file system.
         sync: Syncs a folder; None for the file system's own sync.
         private: Whether only this user may enter the base folder, if it is made here.
     """

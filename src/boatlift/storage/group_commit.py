@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future
+from functools import partial
 
 from boatlift.errors import InternalError
 from boatlift.storage.log import Log
@@ -19,19 +20,8 @@ Callback = Callable[[BaseException | None], None]
 """Called once: with None when the records are durable, or with the error if they may not be."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Records:
-    records: tuple[Record, ...]
-    callback: Callback
-
-
-@dataclass(frozen=True, slots=True)
-class _Manifest:
-    callback: Callback
-
-
-Submissions = Sequence[_Records | _Manifest]
-"""The content of one object: records, or one manifest."""
+Submission = tuple[Sequence[Record] | None, Callback]
+"""Records, or a manifest (None). One object holds the records of some submissions, or one manifest."""
 
 
 class GroupCommit:
@@ -44,55 +34,50 @@ class GroupCommit:
 
     Args:
         log: A claimed log, written only from here.
-
-    Attributes:
-        failure: The first failure of a write or of a callback; None while there is none.
     """
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self._waiting: list[_Records | _Manifest] = []
+        self.waiting: list[Submission] = []
         self.failure: BaseException | None = None
 
-    @property
-    def waits(self) -> bool:
-        """Whether a submission waits to be written."""
-        return bool(self._waiting)
-
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        """Queue records for the next object."""
-        self._waiting.append(_Records(tuple(records), callback))
+        self.waiting.append((tuple(records), callback))
 
     def manifest(self, callback: Callback) -> None:
         """Queue a manifest of everything submitted so far."""
-        self._waiting.append(_Manifest(callback))
+        self.waiting.append((None, callback))
 
-    def take(self) -> Submissions:
+    def take(self) -> list[Submission]:
         """Remove and return the next group: everything up to the next manifest, or that manifest alone."""
-        end = next((i for i, item in enumerate(self._waiting) if isinstance(item, _Manifest)), len(self._waiting))
-        end = max(end, 1)
-        group, self._waiting = self._waiting[:end], self._waiting[end:]
+        end = next((at for at, (records, _) in enumerate(self.waiting) if records is None), len(self.waiting))
+        group, self.waiting = self.waiting[: max(end, 1)], self.waiting[max(end, 1) :]
         return group
 
-    def write(self, group: Submissions) -> None:
+    def write(self, group: Sequence[Submission]) -> None:
         """Write a group as one object, unless an earlier write failed, and run its callbacks."""
         if self.failure is None:
             try:
-                self._write(group)
+                match group:
+                    case [(None, _)]:
+                        self._log.checkpoint()
+                    case _:
+                        self._log.append([record for records, _ in group for record in records or ()])
             except BaseException as error:  # noqa: BLE001 - every callback receives it
                 self.failure = error
-        for item in group:
+        for _, callback in group:
             try:
-                item.callback(self.failure)
+                callback(self.failure)
             except BaseException as error:  # noqa: BLE001 - later callbacks receive it: the thread must not die silently
                 self.failure = self.failure or error
 
-    def _write(self, group: Submissions) -> None:
-        match group:
-            case [_Manifest()]:
-                self._log.checkpoint()
-            case _:
-                self._log.append([record for item in group if isinstance(item, _Records) for record in item.records])
+
+def complete(written: Future[None], error: BaseException | None) -> None:
+    """Complete a future, as the callback of a submission."""
+    if error is None:
+        written.set_result(None)
+    else:
+        written.set_exception(error)
 
 
 class GroupWriter:
@@ -108,18 +93,13 @@ class GroupWriter:
         self._thread.start()
 
     def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        """Queue records; the callback runs on the writer's thread."""
         with self._changed:
             self._check_open()
             self._commit.submit(records, callback)
             self._changed.notify_all()
 
     def manifest_if_it_pays(self, frees: int) -> bool:
-        """Write a manifest as `manifest` does if `Log.pays`; return whether it did.
-
-        Args:
-            frees: Bytes of other objects that the caller deletes after the manifest.
-        """
+        """Write a manifest as `manifest` does if `Log.pays`, which explains `frees`; return whether it did."""
         with self._one_manifest:
             if pays := self._log.pays(frees):
                 self._write_manifest()
@@ -137,23 +117,15 @@ class GroupWriter:
             self._write_manifest()
 
     def _write_manifest(self) -> None:
-        done = threading.Event()
-        errors: list[BaseException] = []
-
-        def answer(error: BaseException | None) -> None:
-            errors.extend([error] if error is not None else [])
-            done.set()
-
+        written: Future[None] = Future()
         with self._changed:
             self._check_open()
         self._log.move_out()
         with self._changed:
             self._check_open()
-            self._commit.manifest(answer)
+            self._commit.manifest(partial(complete, written))
             self._changed.notify_all()
-        done.wait()
-        if errors:
-            raise errors[0]
+        written.result()
         self._log.truncate()
 
     def close(self) -> None:
@@ -170,8 +142,8 @@ class GroupWriter:
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._commit.waits or self._closed)
-                if not self._commit.waits:
+                self._changed.wait_for(lambda: self._commit.waiting or self._closed)
+                if not self._commit.waiting:
                     return
                 group = self._commit.take()
             self._commit.write(group)

@@ -19,12 +19,9 @@ from boatlift.errors import RESTORE, DataError, FencedError
 from boatlift.storage.records.codec import StoreIdentity, decode_identity, encode_identity
 from boatlift.storage.store import Store
 
-IDENTITY = "dataflow"
-"""Has the name of the store's dataflow; created before the first claim."""
-BEGUN = "begun"
-"""There was a claim; created after the first, before any other object."""
-TRUNCATED = "truncated"
-"""The log begins with a manifest; created before the first truncation."""
+IDENTITY = "dataflow"  # has the name of the store's dataflow; created before the first claim
+BEGUN = "begun"  # there was a claim; created after the first, before any other object
+TRUNCATED = "truncated"  # the log begins with a manifest; created before the first truncation
 IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
 STORE_ID_BYTES = 16
@@ -33,12 +30,7 @@ STORE_ID_BYTES = 16
 class Identities:
     """The identity objects of one store, and the marks of clean shutdowns, which have the same form.
 
-    Args:
-        store: The store.
-        dataflow: The dataflow that the store must belong to; empty takes the store's own.
-
     Attributes:
-        dataflow: The dataflow's name; empty until it is read from the store.
         store_id: The id of the store and its copies; empty before the first claim.
     """
 
@@ -47,7 +39,6 @@ class Identities:
         self.dataflow, self.store_id = dataflow, ""
 
     def exists(self, name: str) -> bool:
-        """Return whether the store has an identity object."""
         return self._store.size(name) is not None
 
     def create(self, name: str) -> None:
@@ -94,7 +85,7 @@ STOPS = "stopped/"
 
 
 def mark_of(number: int) -> str:
-    """Return the name of the mark of a clean shutdown."""
+    """Return the name of the mark of a clean shutdown that is recorded in an object."""
     return f"{STOPS}{number:012}"
 
 

@@ -15,7 +15,6 @@ and the objects that they replace are deleted after it.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from boatlift.errors import RESTORE, DataError, FencedError, InvalidError
 from boatlift.storage.input_objects import (
     CompactedParts,
     InputPart,
+    InputParts,
     LogSpan,
     checksum_in,
     number_in,
@@ -45,11 +45,10 @@ CLAIM_ATTEMPTS = READ_ATTEMPTS = 16
 KEY_CHECKPOINT_AFTER, KEY_CHECKPOINT_BYTES = 256, 64 << 20
 """Freed objects, or freed bytes, from which on a key checkpoint is written; more if there are many keys."""
 
-KEY_BYTES = 256
-"""Freed bytes required for each key that the key checkpoint repeats."""
+KEY_BYTES = 256  # freed bytes required for each key that the key checkpoint repeats
 
 
-class InputLog:
+class InputLog(InputParts):
     """The pushed rows of one source. Thread-safe, but only one thread calls `append` and `free`.
 
     Laws:
@@ -60,33 +59,27 @@ class InputLog:
         * The files of the last `files_up_to` are kept until the next call.
 
     Args:
-        store: The store.
         store_id: The id of the store: an object of another store is refused.
-        source: The source's name.
         keeps_all: Whether freed rows, or their compacted segments, are kept because a batch reads them again.
 
     Attributes:
         last: The number of the newest object; 0 for none.
         waiting: The bytes of all objects that are not freed.
         keeps_rows: Whether later owners read the appended rows.
-        begun: Whether rows can be appended, and keys looked up.
         claims: The numbers of all claims, as the newest claim or key checkpoint lists them.
         compacted: The compacted segments that replace the oldest objects, in order and without gaps.
-        compacted_parts: The parts of these segments.
-        key_packs: The packs.
-        keys: The remembered keys.
     """
 
     keeps_rows = begun = True
 
     def __init__(self, store: Store, store_id: str, source: str, *, keeps_all: bool = False) -> None:
+        super().__init__()
         self._store, self.store_id, self.source = store, store_id, source
         self.keeps_all = keeps_all
         self._prefix = f"{INPUT}{source}/"
         self.compacted_parts = CompactedParts(store, store_id, source)
         self.key_packs = KeyPacks(store, store_id, source)
         self._held: frozenset[str] = frozenset()
-        self._changing = threading.Lock()
         self._token: int | None = None
         self._forget()
 
@@ -94,16 +87,13 @@ class InputLog:
         self.last = self.waiting = 0
         self._base = self._key_checkpoint = self._freed = self._gone = self._free_bytes = 0
         self.claims: tuple[int, ...] = ()
-        self._parts: dict[int, InputPart] = {}
+        self._parts = {}
         self._present: set[int] = set()
         self.compacted: tuple[CompactedSegment, ...] = ()
         self.keys = RememberedKeys()
 
     def load(self, freed: int = 0) -> None:
-        """Read the log.
-
-        Args:
-            freed: The number up to which no recovery needs rows, as far as the caller knows.
+        """Read the log. As far as the caller knows, no recovery needs rows up to the number `freed`.
 
         Raises:
             DataError: `[MISSING_OBJECT]`, `[CORRUPT]`, `[NEWER_FORMAT]`.
@@ -136,12 +126,8 @@ class InputLog:
             for number in range(deleted + 1, self.last + 1):
                 if number not in numbers:
                     raise DataError("MISSING_OBJECT", f"{self._name(number)} is not there: {RESTORE}")
-                self._take(number)
-
-    def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        """Return the objects with rows after a number, in order."""
-        with self._changing:
-            return [(number, part) for number, part in self._parts.items() if number > after]
+                content = self._store.read(self._name(number))
+                self._apply(self._checked(content, number), content)
 
     def find(self, key: str) -> Push | None:
         """Return the push with a key, if the log remembers it. Packed keys are known only after `claim`.
@@ -156,11 +142,6 @@ class InputLog:
         except DataError:
             self.check_newest()  # a newer owner deletes expired packs
             raise
-
-    def is_freed(self, number: int) -> bool:
-        """Return whether no recovery needs the rows of an object."""
-        with self._changing:
-            return number <= self._freed
 
     def files_up_to(self, last: int) -> list[tuple[Path, int]]:
         """Return (file, bytes) of all objects with rows up to a number, and of the compacted segments before them.
@@ -199,16 +180,8 @@ class InputLog:
                 size += kept.pop().size
             return LogSpan(kept[-1].last + 1 if kept else 1, self.compacted[len(kept) :], numbers)
 
-    def numbers_within(self, first: int, last: int) -> list[int]:
-        """Return the numbers of the objects with rows in a range, both ends included."""
-        return [number for number, _ in self.parts(first - 1) if number <= last]
-
     def checksum(self, number: int) -> bytes:
-        """Read the checksum at the end of an object.
-
-        Raises:
-            DataError: `[INPUT_MISSING]`.
-        """
+        """Read the checksum at the end of an object."""
         return checksum_in(self._store, self._name(number))
 
     def digest_up_to(self, last: int) -> int:
@@ -229,7 +202,6 @@ class InputLog:
                     raise  # else a compacted segment has replaced the objects meanwhile
 
     def path(self, number: int) -> Path:
-        """Return an object's file, for tasks."""
         return self._file(self._name(number))
 
     def _file(self, name: str) -> Path:
@@ -272,11 +244,7 @@ class InputLog:
         raise FencedError("FENCED", f"other processes keep taking over the pushes to {self.source}: stop this process")
 
     def append(self, pushes: Sequence[Push], rows: bytes) -> int:
-        """Make pushes durable, all or none; return the number of their object.
-
-        Args:
-            pushes: The pushes, whose `number` is set here.
-            rows: All their rows, in order, as an Arrow stream.
+        """Make pushes and all their rows durable, or none, and set their `number`; return the number of their object.
 
         Raises:
             FencedError: `[FENCED]`.
@@ -310,10 +278,6 @@ class InputLog:
             since: Keys older than this (milliseconds since 1970) may be forgotten.
             up_to: Later keys may become void and are not packed; None: no key may.
             full: Also forget unpacked keys: there is no room for new ones.
-
-        Raises:
-            FencedError: `[FENCED]`.
-            UnavailableError: `[STORE_FAILED]`.
         """
         last = self.last if up_to is None else up_to
         with self._changing:
@@ -329,7 +293,6 @@ class InputLog:
         """Free rows up to a number, and delete objects that no owner needs.
 
         Args:
-            number: The number of an object.
             remember: Keys older than this (milliseconds since 1970) may be forgotten.
         """
         with self._changing:
@@ -363,10 +326,6 @@ class InputLog:
         Args:
             compacted: The segment, with durable parts; its span ends with a freed object.
             remember: Keys older than this (milliseconds since 1970) may be forgotten.
-
-        Raises:
-            FencedError: `[FENCED]`.
-            UnavailableError: `[STORE_FAILED]`.
         """
         with self._changing:
             assert compacted.last <= self._freed
@@ -426,11 +385,6 @@ class InputLog:
             self._present.add(written.number)
             self._apply(written, content)
 
-    def _take(self, number: int) -> None:
-        name = self._name(number)
-        content = self._store.read(name)
-        self._apply(self._checked(decode_input(content, name), number), content)
-
     def _apply(self, found: InputObject, content: bytes) -> None:
         if found.kind == ROWS:
             self._parts[found.number] = InputPart(found.base, found.count, len(content), checksum_of(content))
@@ -447,9 +401,10 @@ class InputLog:
             self.keys.add(found.pushes)
 
     def _read(self, number: int) -> InputObject:
-        return self._checked(decode_input(self._store.read(self._name(number)), self._name(number)), number)
+        return self._checked(self._store.read(self._name(number)), number)
 
-    def _checked(self, found: InputObject, number: int) -> InputObject:
+    def _checked(self, content: bytes, number: int) -> InputObject:
+        found = decode_input(content, self._name(number))
         if (found.store, found.source, found.number) != (self.store_id, self.source, number):
             raise DataError(
                 "CORRUPT",

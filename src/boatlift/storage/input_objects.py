@@ -7,6 +7,7 @@ deletes nothing of a newer owner's.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -27,27 +28,16 @@ from boatlift.storage.store import Store
 
 @dataclass(frozen=True, slots=True)
 class InputPart:
-    """An object with rows, as the input log remembers it.
+    """An object with rows, as the input log remembers it."""
 
-    Attributes:
-        base: Number of rows pushed before its first since the log began.
-        rows: Number of rows.
-        size: Bytes.
-        checksum: The object's checksum, 16 bytes.
-    """
-
-    base: int
+    base: int  # number of rows pushed before its first since the log began
     rows: int
     size: int
-    checksum: bytes
+    checksum: bytes  # the object's checksum, 16 bytes
 
 
 def rows_in(path: Path) -> tuple[int, bytes]:
-    """Return an object's `base`, and its rows as an Arrow stream.
-
-    Raises:
-        DataError: `[CORRUPT]`.
-    """
+    """Return an object's `base`, and its rows as an Arrow stream."""
     found = decode_input(path.read_bytes(), str(path))
     return found.base, found.rows
 
@@ -71,51 +61,67 @@ COMPACTED_PART = "integral"
 
 @dataclass(frozen=True, slots=True)
 class LogSpan:
-    """The objects of an input log that one compacted segment is to replace.
+    """The objects of an input log that one compacted segment is to replace."""
 
-    Attributes:
-        first: The number of the first object; 1 at the beginning of the log.
-        compacted: The compacted segments that have replaced the first objects already.
-        numbers: The numbers of the objects with rows after those segments.
-    """
-
-    first: int
-    compacted: tuple[CompactedSegment, ...]
-    numbers: tuple[int, ...]
+    first: int  # the number of the first object; 1 at the beginning of the log
+    compacted: tuple[CompactedSegment, ...]  # the compacted segments that have replaced the first objects already
+    numbers: tuple[int, ...]  # the numbers of the objects with rows after those segments
 
     @property
     def last(self) -> int:
-        """The number of the last object."""
         return self.numbers[-1]
 
 
-class CompactedParts:
-    """The parts of one source's compacted segments. Only `check` and `read` are thread-safe.
+class InputParts:
+    """The objects with rows of one source, by number. Thread-safe."""
 
-    Law: no owner reads a part before a key checkpoint names it; a part that none names is left over.
-    """
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._parts: dict[int, InputPart] = {}
+        self._freed = 0
 
-    def __init__(self, store: Store, store_id: str, source: str) -> None:
-        self._store, self._store_id, self._source = store, store_id, source
+    def parts(self, after: int) -> list[tuple[int, InputPart]]:
+        """Return the objects with rows after a number, in order."""
+        with self._changing:
+            return [(number, part) for number, part in self._parts.items() if number > after]
+
+    def numbers_within(self, first: int, last: int) -> list[int]:
+        return [number for number, _ in self.parts(first - 1) if number <= last]
+
+    def is_freed(self, number: int) -> bool:
+        """Return whether no recovery needs the rows of an object."""
+        with self._changing:
+            return number <= self._freed
+
+
+class NamedObjects:
+    """Objects of one source that no owner reads before a key checkpoint names them; others are left over."""
+
+    def __init__(self, store: Store, prefix: str) -> None:
+        self._store, self.prefix = store, prefix
         self._present: set[str] = set()
 
     def look(self) -> None:
-        """List the existing parts."""
-        self._present = {*self._store.list(f"{COMPACTED}{self._source}/")}
+        """List the existing objects."""
+        self._present = {*self._store.list(self.prefix)}
+
+    def keep(self, names: AbstractSet[str]) -> None:
+        """Delete all other objects."""
+        for name in sorted(self._present - names):
+            self._store.delete(name)
+        self._present &= names
+
+
+class CompactedParts(NamedObjects):
+    """The parts of one source's compacted segments. Only `check` and `read` are thread-safe."""
+
+    def __init__(self, store: Store, store_id: str, source: str) -> None:
+        super().__init__(store, f"{COMPACTED}{source}/")
+        self._store_id, self._source = store_id, source
 
     def write(self, token: int, last: int, place: int, rows: int, stream: bytes) -> CompactedPart:
-        """Make a part durable.
-
-        Args:
-            token: The owner.
-            last: The last number of the segment's span.
-            place: The number of the part, from 0.
-            rows, stream: Number of rows, and the rows as an Arrow stream.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
-        name = f"{COMPACTED}{self._source}/{token:012}-{last:012}-{place:06}"
+        """Make a part durable."""
+        name = f"{self.prefix}{token:012}-{last:012}-{place:06}"
         pushes = (Push("", rows, b"", 0),)
         content = encode_input(
             InputObject(self._store_id, self._source, last, token, 0, 0, COMPACTED_PART, pushes=pushes, rows=stream)
@@ -125,11 +131,7 @@ class CompactedParts:
         return CompactedPart(name, rows, len(content), checksum_of(content))
 
     def read(self, part: CompactedPart) -> bytes:
-        """Read the rows of a part, as an Arrow stream.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Read the rows of a part, as an Arrow stream."""
         return decode_input(read_known(self._store, part.name, part.checksum), part.name).rows
 
     def check(self, part: CompactedPart) -> None:
@@ -140,12 +142,6 @@ class CompactedParts:
         """
         if checksum_in(self._store, part.name) != part.checksum:
             raise DataError("INPUT_CHANGED", f"{part.name} is not the object that was written: {RESTORE}")
-
-    def keep(self, names: AbstractSet[str]) -> None:
-        """Delete all other parts."""
-        for name in sorted(self._present - names):
-            self._store.delete(name)
-        self._present &= names
 
 
 def read_known(store: Store, name: str, checksum: bytes) -> bytes:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from boatlift.errors import RESTORE, BoatliftError, DataError, FencedError, InvalidError, UnavailableError
 from boatlift.paths import refuse_file, refuse_url
-from boatlift.storage.filesystem import DurableFolders, FileSystem, RealFileSystem
+from boatlift.storage.filesystem import DurableFolders, FileSystem
 
 TEMPORARY = "tmp"
 SCRATCH = "scratch"
@@ -34,13 +34,12 @@ class LocalStore:
     Thread-safe. Folders are never removed, so that no writer loses one.
 
     Args:
-        root: The folder; `open` makes it.
         filesystem: The file system; tests replace it to record calls and make them fail.
     """
 
     def __init__(self, root: Path, filesystem: FileSystem | None = None) -> None:
         self.root = root.absolute()
-        self._files: FileSystem = filesystem or RealFileSystem()
+        self._files: FileSystem = filesystem or FileSystem()
         self._failure: str | None = None
         self._folders = DurableFolders(self.root, self._files, self._sync_folder, private=True)
         self._has_temporary = False
@@ -52,10 +51,8 @@ class LocalStore:
         """Open the store in a folder.
 
         Args:
-            root: The folder.
             create: Make the folder, with its parents, if it is absent. Only this user may enter a new folder, since
                 objects and scratch contain rows. The mode of an existing folder is kept.
-            filesystem: See the class.
 
         Raises:
             InvalidError: `[BAD_OPTION]` the path is a URL, or a file is in its way; `[STORE_NOT_FOUND]` without
@@ -76,10 +73,16 @@ class LocalStore:
         target = self._path(name)
         with self._durably(f"creating {name}"):
             self._folders.make(target.parent)
-            if isinstance(content, Path):
-                self._create_from_file(target, content)
-            else:
+            if not isinstance(content, Path):
                 self._create_from_parts(target, lambda: iter((content,)))
+                return
+            self._files.sync_file(content)
+            try:
+                self._link(content, target)
+            except OSError as error:
+                if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
+                    raise
+                self._create_from_parts(target, lambda: self._parts_of(content))
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
         with self._reading(name):
@@ -116,7 +119,6 @@ class LocalStore:
         return folder
 
     def newest_scratch(self) -> Path | None:
-        """Return the newest scratch folder, if any."""
         owners = [name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name)]
         return self.root / SCRATCH / max(owners, key=int) if owners else None
 
@@ -140,20 +142,18 @@ class LocalStore:
         """
         with self._durably("discarding scratch"):
             for owner, _ in self._files.list_folder(self.root / SCRATCH):
-                if _OWNER.match(owner) and int(owner) < before:
-                    self._discard(self.root / SCRATCH / owner)
+                if not _OWNER.match(owner) or int(owner) >= before:
+                    continue
+                try:
+                    self._files.remove_tree(self.root / SCRATCH / owner)
+                except OSError as error:
+                    # An older owner that still runs may add files meanwhile; the next start removes them.
+                    if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
+                        raise
             for temporary, _ in self._files.list_folder(self.root / TEMPORARY):
                 if _TEMPORARY.match(temporary):
                     with suppress(FileNotFoundError):
                         self._files.unlink(self.root / TEMPORARY / temporary)
-
-    def _discard(self, folder: Path) -> None:
-        try:
-            self._files.remove_tree(folder)
-        except OSError as error:
-            # An older owner that still runs may add files meanwhile; the next start removes them.
-            if error.errno not in {errno.ENOENT, errno.ENOTEMPTY}:
-                raise
 
     def _create_from_parts(self, target: Path, parts: Callable[[], Iterator[bytes]]) -> None:
         for attempts_left in reversed(range(_LINK_ATTEMPTS)):
@@ -167,7 +167,12 @@ class LocalStore:
                 return
 
     def _create_once(self, target: Path, parts: Iterator[bytes]) -> None:
-        temporary = self._temporary()
+        folder = self.root / TEMPORARY
+        if not self._has_temporary:
+            with suppress(FileExistsError):
+                self._files.make_folder(folder)  # needs no sync: its contents need not be durable
+            self._has_temporary = True
+        temporary = folder / secrets.token_hex(16)
         try:
             self._files.write_new(temporary, parts)
             self._link(temporary, target)
@@ -179,15 +184,6 @@ class LocalStore:
         with suppress(FileNotFoundError):  # a starting process may have removed it; the object has its own name by now
             self._files.unlink(temporary)
 
-    def _create_from_file(self, target: Path, source: Path) -> None:
-        self._files.sync_file(source)
-        try:
-            self._link(source, target)
-        except OSError as error:
-            if error.errno not in {errno.EXDEV, errno.EPERM, errno.EMLINK}:
-                raise
-            self._create_from_parts(target, lambda: self._parts_of(source))
-
     def _parts_of(self, source: Path) -> Iterator[bytes]:
         start = 0
         while part := self._files.read(source, start, COPY_BYTES):
@@ -198,7 +194,10 @@ class LocalStore:
         try:
             self._files.link(source, target)
         except FileExistsError:
-            raise self._exists(target) from None
+            name = target.relative_to(self.root).as_posix()
+            raise FencedError(
+                "OBJECT_EXISTS", f"{name} in {self.root} was created by another process: stop this one"
+            ) from None
         self._sync_folder(target.parent)
 
     def _sync_folder(self, folder: Path) -> None:
@@ -210,18 +209,14 @@ class LocalStore:
                 self._failure = f"{folder} could not be synced: {error}"
                 raise
 
-    def _temporary(self) -> Path:
-        folder = self.root / TEMPORARY
-        if not self._has_temporary:
-            with suppress(FileExistsError):
-                self._files.make_folder(folder)  # needs no sync: its contents need not be durable
-            self._has_temporary = True
-        return folder / secrets.token_hex(16)
-
     def _path(self, name: str) -> Path:
         parts = name.split("/")
         for part in parts:
-            _checked_part(part)
+            if not _PART.match(part):
+                raise InvalidError(
+                    "BAD_NAME",
+                    f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)",
+                )
         if parts[0] in {TEMPORARY, SCRATCH}:
             raise InvalidError("BAD_NAME", f"{name!r} names no object: {parts[0]}/ is the store's own folder")
         return self.root.joinpath(*parts)
@@ -260,29 +255,15 @@ class LocalStore:
                 "STORE_FAILED", f"the store in {self.root} takes no more writes, since {self._failure}: run again"
             )
 
-    def _exists(self, target: Path) -> FencedError:
-        name = target.relative_to(self.root).as_posix()
-        return FencedError("OBJECT_EXISTS", f"{name} in {self.root} was created by another process: stop this one")
-
     def _error(self, act: str, error: OSError) -> BoatliftError:
         if isinstance(error, NotADirectoryError):
             return InvalidError("BAD_NAME", f"{act}: part of the name belongs to another object ({error})")
-        if isinstance(error, FileNotFoundError) and self._was_discarded(Path(error.filename)):
-            return FencedError("FENCED", f"a newer process has discarded this one's files while {act}: stop this one")
+        if isinstance(error, FileNotFoundError):
+            scratch, gone = self.root / SCRATCH, Path(error.filename)
+            if gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir():
+                message = f"a newer process has discarded this one's files while {act}: stop this one"
+                return FencedError("FENCED", message)
         self._failure = self._failure or f"{act} failed: {error}"
         return UnavailableError(
             "STORE_FAILED", f"{act} in {self.root} failed: {error}: repair the disk or free space, then run again"
         )
-
-    def _was_discarded(self, gone: Path) -> bool:
-        """Return whether a newer owner's `discard_scratch` removed a file."""
-        scratch = self.root / SCRATCH
-        return gone.is_relative_to(scratch) and not (scratch / gone.relative_to(scratch).parts[0]).is_dir()
-
-
-def _checked_part(part: str) -> str:
-    if not _PART.match(part):
-        raise InvalidError(
-            "BAD_NAME", f"{part!r} cannot be part of an object's name: use letters, digits, -, _ and . (not alone)"
-        )
-    return part

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,21 +24,16 @@ from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, drop_older_marks, mark_of
 from boatlift.storage.log_reader import FACTS, NAMES, Group, LogReader, name_of
 from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
-from boatlift.storage.records.division import without_units
-from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped
-from boatlift.storage.records.seen_names import NAMES_AN_OBJECT, NamesObjectSize, SeenNames
+from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, NAMES_AN_OBJECT, NamesObjectSize, SeenNames
+from boatlift.storage.records.records import Claim, FactsObject, Record, Snapshot, Stopped, without_units
 from boatlift.storage.store import Store
 
 CLAIM_ATTEMPTS = 16
 
-MOST_OBJECTS = 1024
-"""A manifest pays after this number of objects."""
-WORTH = 3
-"""A manifest pays if it frees this multiple of its own bytes."""
-LITTLE = 4
-"""A manifest adds little to new facts that have this multiple of its own bytes."""
+MOST_OBJECTS = 1024  # a manifest pays after this number of objects
+WORTH = 3  # a manifest pays if it frees this multiple of its own bytes
+LITTLE = 4  # a manifest adds little to new facts that have this multiple of its own bytes
 
 
 class Log(LogReader):
@@ -47,21 +43,13 @@ class Log(LogReader):
     writes, because only opening the store again shows whether the object exists.
 
     Args:
-        store: The store that holds the log.
-        dataflow: The dataflow whose log it must be; empty takes the store's own.
         clock: Returns the time of writing in milliseconds since 1970; 0 for unknown.
-        facts_an_object: Number of facts in an object of facts.
-        names_an_object: The size of an object of names.
     """
 
-    _garbage: list[int]
-    """The numbers of the objects that this process has read or written, except claims."""
-    _dissolved: list[str]
-    """The names of objects of facts and names that the newest manifest does not need; to be deleted."""
-    _bytes_since: int
-    """Bytes of the log's objects from the newest manifest on."""
-    _objects_since: int
-    """Number of objects after the newest manifest."""
+    _garbage: list[int]  # the numbers of the objects that this process has read or written, except claims
+    _dissolved: list[str]  # objects of facts and names that the newest manifest does not need; to be deleted
+    _bytes_since: int  # bytes of the log's objects from the newest manifest on
+    _objects_since: int  # number of objects after the newest manifest
 
     def __init__(
         self,
@@ -93,12 +81,7 @@ class Log(LogReader):
         """Read a store's log to its end; nothing is written before `claim`.
 
         Args:
-            store: The store. Without any object it is a new one, with an empty log.
             dataflow: The dataflow whose log it must be; None takes the store's own.
-            clock, facts_an_object, names_an_object: See the class.
-
-        Raises:
-            DataError: As `LogReader.load`.
         """
         log = cls(store, dataflow or "", clock, facts_an_object, names_an_object)
         log.load()
@@ -113,7 +96,6 @@ class Log(LogReader):
         """Take the dataflow over: no process with an earlier claim can write any more.
 
         Args:
-            record: The claim.
             refuse: Raises if the log's content does not fit the claim.
             accepts: Returns whether an entry of the program's identity may change: takes the log's content, the entry,
                 its recorded value and its new one.
@@ -133,7 +115,7 @@ class Log(LogReader):
             self._identities.create(IDENTITY)
             number = self.last + 1
             try:
-                self._write(self._header(number, number, self.owner, self.manifest), (record,))
+                self._write(number, number, self.owner, self.manifest, (record,))
             except FencedError as error:
                 if error.condition != "OBJECT_EXISTS":
                     raise
@@ -141,7 +123,13 @@ class Log(LogReader):
             if self._numbers()[-1] == number == self.last:
                 self._token = number
                 self._identities.create(BEGUN)
-                self._dissolved = self._left_by_earlier_owners()
+                needed = self.objects_of_facts | self.objects_of_names()
+                self._dissolved = [  # left by earlier owners
+                    name
+                    for kind in (FACTS, NAMES)
+                    for name in self._store.list(kind)
+                    if name < f"{kind}{number:012}" and name not in needed
+                ]
                 return number
             self.load()
         raise FencedError("FENCED", f"other processes keep claiming {self.dataflow}: stop this one or those")
@@ -150,9 +138,6 @@ class Log(LogReader):
         """Make records durable, all of them or none, and apply them to `history`.
 
         A mark beside the log reveals the loss of a group that ends with `Stopped` (`identities.py`).
-
-        Returns:
-            The number of their object.
 
         Raises:
             FencedError: `[FENCED]` a newer owner has taken the number.
@@ -168,11 +153,9 @@ class Log(LogReader):
     def pays(self, frees: int = 0) -> bool:
         """Return whether a manifest is worth its bytes.
 
-        It is if it frees several times its bytes. It also is if it frees many objects, or if new facts or names fill an
-        object and the rest of the manifest is small: then the log opens faster, and the next manifest is smaller.
-
-        Args:
-            frees: Bytes of other objects that can be deleted after the manifest.
+        It is if it frees several times its bytes, with the `frees` bytes of other objects that can be deleted after it.
+        It also is if it frees many objects, or if new facts or names fill an object and the rest of the manifest is
+        small: then the log opens faster, and the next manifest is smaller.
         """
         with self._meaning:
             self._fact_objects.dissolve()
@@ -194,9 +177,6 @@ class Log(LogReader):
         """Move new facts and names into objects of their own if there are many, so that the next manifest is small.
 
         The log can be appended to meanwhile. No reader reads the objects before a manifest names them.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]` see `Store`.
         """
         self._refuse_after_failure()
         self._move_facts()
@@ -262,9 +242,7 @@ class Log(LogReader):
             garbage += [number for number in leftovers if number not in claims]
         if garbage:
             self._identities.create(TRUNCATED)
-        for number in garbage:
-            self._store.delete(name_of(number))
-        for name in dissolved:
+        for name in (*map(name_of, garbage), *dissolved):
             self._store.delete(name)
 
     def newer_owner(self) -> FencedError | None:
@@ -321,40 +299,29 @@ class Log(LogReader):
         number = self.last + 1
         manifest = number if any(isinstance(record, Snapshot) for record in records) else self.manifest
         try:
-            self._write(self._header(number, self._token, self.predecessor, manifest), records)
+            self._write(number, self._token, self.predecessor, manifest, records)
         except FencedError as error:
             self._failure = self._taken_over(number)
             raise self._failure from error
         return number
 
-    def _header(self, number: int, token: int, predecessor: int, manifest: int) -> Header:
-        return Header(self.dataflow, number, token, predecessor, self._checksum, manifest, self._clock())
-
-    def _write(self, header: Header, records: tuple[Record, ...]) -> None:
+    def _write(self, number: int, token: int, predecessor: int, manifest: int, records: tuple[Record, ...]) -> None:
+        header = Header(self.dataflow, number, token, predecessor, self._checksum, manifest, self._clock())
         content = encode_group(header, records)
         try:
-            self._store.create(name_of(header.number), content)
+            self._store.create(name_of(number), content)
         except BaseException as error:
             self._failure = error
             raise
         with self._meaning:
             self._apply(Group(header, records, checksum_of(content), len(content)))
 
-    def _left_by_earlier_owners(self) -> list[str]:
-        """Return the objects of facts and names of earlier owners that the newest manifest does not need."""
-        needed = self.objects_of_facts | self.objects_of_names()
-        return [
-            name
-            for kind in (FACTS, NAMES)
-            for name in self._store.list(kind)
-            if name < f"{kind}{self._token:012}" and name not in needed
-        ]
-
     def _refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
         recorded, now = without_units(self.history.program), without_units(record.program)
         if not recorded:
             return
-        others = sorted(key for key in {*recorded, *now} if not _same(recorded.get(key), now.get(key)))
+        encode = partial(msgspec.msgpack.encode, order="deterministic")  # JSON values: a tuple is a list
+        others = sorted(key for key in {*recorded, *now} if encode(recorded.get(key)) != encode(now.get(key)))
         changed = [key for key in others if not accepts(self.history, key, recorded.get(key), now.get(key))]
         if changed:
             raise DataError(
@@ -381,9 +348,3 @@ class Log(LogReader):
         owner = f"process {claims[0].pid} on {claims[0].host}" if claims else "a newer process"
         message = f"{owner} has taken {self.dataflow} over from this process, which claimed it with token {self._token}"
         return FencedError("FENCED", f"{message}: this one stops")
-
-
-def _same(one: Any, other: Any) -> bool:
-    """Return whether two JSON values are equal once encoded, where a tuple is a list."""
-    encode = msgspec.msgpack.encode
-    return encode(one, order="deterministic") == encode(other, order="deterministic")

@@ -11,16 +11,16 @@ import msgspec
 from boatlift.errors import RESTORE, DataError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, Identities, last_mark, newest_mark
 from boatlift.storage.records.codec import Header, checksum_of, decode_facts, decode_group, decode_names
-from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT, FactObjects
 from boatlift.storage.records.facts import Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT, FactObjects, SeenNames
 from boatlift.storage.records.records import Claim, FactsObject, NamesObject, Record, Snapshot, TakenNames
-from boatlift.storage.records.seen_names import SeenNames
 from boatlift.storage.store import Store
 
 LOG = "log/"
 FACTS = "facts/"
+NAMES = "names/"
 FIRST = 1
 
 READ_ATTEMPTS = 8
@@ -43,13 +43,9 @@ class LogReader:
     Reading writes nothing, and a process that writes meanwhile does not disturb it.
 
     Args:
-        store: The store that holds the log.
         dataflow: The dataflow whose log it must be; empty takes the store's own.
-        facts_an_object: Number of facts in an object of facts.
 
     Attributes:
-        history: The meaning of the records.
-        last: The number of the newest object, 0 for none.
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
@@ -66,12 +62,10 @@ class LogReader:
 
     @property
     def dataflow(self) -> str:
-        """The dataflow's name; empty until it is read from the store."""
         return self._identities.dataflow
 
     @property
     def store_id(self) -> str:
-        """The id of the store and its copies; empty before the first claim of a new one."""
         return self._identities.store_id
 
     def load(self) -> None:
@@ -142,30 +136,19 @@ class LogReader:
                     unread += self._content_of(source, each).objects
         return found
 
-    def last_claim(self) -> Claim | None:
-        """Return the claim of the newest owner, if any. Claims outlive manifests."""
-        return self._claim_of(self.owner)
-
-    def previous_claim(self) -> Claim | None:
-        """Return the claim of the owner before the newest, if any."""
-        return self._claim_of(self.predecessor)
-
-    def check_mark(self) -> None:
-        """Refuse a mark of the newest clean shutdown that is damaged, or another store's.
-
-        Raises:
-            DataError: `[CORRUPT]`.
-        """
-        if (mark := newest_mark(self._store)) is not None:
-            self._identities.check(mark)
-
-    def _claim_of(self, token: int) -> Claim | None:
+    def claim_of(self, token: int) -> Claim | None:
+        """Return the claim of an owner, such as `owner` or `predecessor`; None for 0. Claims outlive manifests."""
         if not token:
             return None
         (record,) = self._group(token).records
         if not isinstance(record, Claim):
             raise _misplaced(token, "is not the claim of the log's owner")
         return record
+
+    def check_mark(self) -> None:
+        """Refuse a mark of the newest clean shutdown that is damaged, or another store's."""
+        if (mark := newest_mark(self._store)) is not None:
+            self._identities.check(mark)
 
     def _content_of(self, source: str, named: NamesObject) -> TakenNames:
         content = self._read_named(named.name, "names")
@@ -198,14 +181,20 @@ class LogReader:
         if not numbers:
             self._check_that_new()
             return
-        self._identify()
+        self._identities.check(IDENTITY)
+        self.history.dataflow = self.dataflow
         newest = self._group(numbers[-1])
         self.manifest = newest.header.manifest
         if self.manifest > numbers[-1]:
             raise _misplaced(numbers[-1], f"names manifest {self.manifest}, which comes after it")
         self._leftovers = [number for number in numbers if number < self.manifest]
         self._read_groups(set(numbers), newest)
-        self._check_end()
+        if (marked := last_mark(self._store)) > self.last:
+            raise DataError(
+                "MISSING_OBJECT",
+                f"{name_of(marked)} is not there, though a clean shutdown was recorded in it, and the log ends with "
+                f"{name_of(self.last)}: the objects between are lost: {RESTORE}",
+            )
         if self.manifest or not self._only_claims:
             self._identities.check(BEGUN)
         if len(self._leftovers) < self.manifest - FIRST:
@@ -268,19 +257,6 @@ class LogReader:
             message = f"the newest manifest needs {what} that are lost: {error.message}"
             raise DataError("MISSING_OBJECT", message) from error
 
-    def _identify(self) -> None:
-        self._identities.check(IDENTITY)
-        self.history.dataflow = self.dataflow
-
-    def _check_end(self) -> None:
-        """Refuse a log that ends before the newest clean shutdown."""
-        if (marked := last_mark(self._store)) > self.last:
-            raise DataError(
-                "MISSING_OBJECT",
-                f"{name_of(marked)} is not there, though a clean shutdown was recorded in it, and the log ends with "
-                f"{name_of(self.last)}: the objects between are lost: {RESTORE}",
-            )
-
     def _check_place(self, group: Group, number: int) -> None:
         """Refuse an intact object in a wrong place: copied, renamed, or from another store."""
         header, records = group.header, group.records
@@ -316,7 +292,8 @@ class LogReader:
                 f"lost ({RESTORE})",
             )
         if self._identities.exists(IDENTITY):
-            self._identify()
+            self._identities.check(IDENTITY)
+            self.history.dataflow = self.dataflow
 
 
 def _not_gone(named: FactsObject, facts: tuple[Fact, ...]) -> Iterator[Fact]:
@@ -345,6 +322,3 @@ def number_of(name: str) -> int:
 
 def _misplaced(number: int, fault: str) -> DataError:
     return DataError("CORRUPT", f"{name_of(number)} {fault}: {RESTORE}")
-
-
-NAMES = "names/"

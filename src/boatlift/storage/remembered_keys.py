@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import dropwhile, islice, takewhile
 
 import msgspec
@@ -18,14 +17,8 @@ import xxhash
 
 from boatlift.decoders import packed_decoder
 from boatlift.errors import RESTORE, DataError
-from boatlift.storage.records.codec import (
-    PackedKeys,
-    PackHead,
-    Push,
-    checksum_of,
-    decode_pack_head,
-    encode_pack_head,
-)
+from boatlift.storage.input_objects import NamedObjects
+from boatlift.storage.records.codec import PackedKeys, PackHead, Push, checksum_of, decode_pack_head, encode_pack_head
 from boatlift.storage.store import Store
 
 PACK_AFTER = 250_000
@@ -53,20 +46,16 @@ class RememberedKeys:
 
     @property
     def pushes(self) -> tuple[Push, ...]:
-        """The pushes that are not packed."""
         return tuple(self._pushes.values())
 
     @property
     def unpacked(self) -> int:
-        """Number of pushes that are not packed."""
         return len(self._pushes)
 
     def add(self, pushes: Iterable[Push]) -> None:
-        """Add pushes."""
         self._pushes.update((push.key, push) for push in pushes if push.key)
 
     def find(self, key: str) -> Push | None:
-        """Return the unpacked push with a key, if any."""
         return self._pushes.get(key)
 
     def up_to(self, number: int) -> RememberedKeys:
@@ -93,16 +82,7 @@ class RememberedKeys:
         return next(islice(self._pushes.values(), PACK_AFTER // 2 - 1, None)).number <= up_to
 
     def packed_up_to(self, number: int, packs: KeyPacks, token: int, key_checkpoint: int) -> RememberedKeys:
-        """Return the same keys, with those recorded up to a number in a new pack if they are many.
-
-        Args:
-            number: The number.
-            packs: Writes the pack.
-            token, key_checkpoint: See `KeyPacks.write`.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
+        """Return the same keys, with those recorded up to a number in a new pack if they are many."""
         count = sum(1 for _ in takewhile(lambda push: push.number <= number, self._pushes.values()))
         if count < PACK_AFTER // 2:
             return self
@@ -112,8 +92,7 @@ class RememberedKeys:
 
 KEYS_FOLDER = "keys/"
 
-BLOCK = 64
-"""Number of pushes in a block: a lookup reads about 5 KB."""
+BLOCK = 64  # number of pushes in a block: a lookup reads about 5 KB
 
 _PUSHES = packed_decoder(tuple[Push, ...])
 
@@ -135,7 +114,6 @@ class _Pack:
         self._checksums = head.checksums
 
     def find(self, key: str, hashed: int, at: int) -> Push | None:
-        """Return the push with a key, if any, from the first index of its hash on."""
         while at < len(self.hashes) and self.hashes[at] == hashed:
             block = at // BLOCK
             for push in self._read(block):
@@ -160,35 +138,19 @@ class _Pack:
         return DataError("CORRUPT", f"{self._packed.name} is not the object that was written: {RESTORE}")
 
 
-class KeyPacks:
+class KeyPacks(NamedObjects):
     """The packs of one source. Only `find` and `check` are thread-safe.
 
-    Laws:
-        * No owner reads a pack before a key checkpoint names it; a pack that none names is left over.
-        * `find` finds each key of a pack as soon as the pack is written.
+    Law: `find` finds each key of a pack as soon as the pack is written.
     """
 
     def __init__(self, store: Store, store_id: str, source: str) -> None:
-        self._store, self._log = store, (store_id, source)
-        self.prefix = f"{KEYS_FOLDER}{source}/"
-        self._present: set[str] = set()
+        super().__init__(store, f"{KEYS_FOLDER}{source}/")
+        self._log = (store_id, source)
         self._opened: dict[str, _Pack] = {}
 
-    def look(self) -> None:
-        """List the existing packs."""
-        self._present = {*self._store.list(self.prefix)}
-
     def write(self, token: int, key_checkpoint: int, pushes: Sequence[Push]) -> PackedKeys:
-        """Make a pack durable.
-
-        Args:
-            token: The owner.
-            key_checkpoint: The number of the key checkpoint that will name it.
-            pushes: The pushes, with distinct keys.
-
-        Raises:
-            UnavailableError: `[STORE_FAILED]`.
-        """
+        """Make a pack durable."""
         import numpy as np
 
         hashes = np.fromiter((_hash_of(push.key) for push in pushes), np.uint32, len(pushes))
@@ -206,19 +168,11 @@ class KeyPacks:
         return made
 
     def open(self, packs: Iterable[PackedKeys]) -> None:
-        """Load the hashes of these packs, and drop those of all others.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Load the hashes of these packs, and drop those of all others."""
         self._opened = {pack.name: self._opened.get(pack.name) or _Pack(self._store, pack, self._log) for pack in packs}
 
     def find(self, key: str) -> Push | None:
-        """Return the push with a key in an opened pack, if any.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Return the push with a key in an opened pack, if any."""
         hashed = _hash_of(key)
         for pack in reversed(self._opened.values()):
             hashes = pack.hashes
@@ -228,18 +182,8 @@ class KeyPacks:
         return None
 
     def check(self, pack: PackedKeys) -> None:
-        """Check every byte of a pack.
-
-        Raises:
-            DataError: `[MISSING_OBJECT]`, `[CORRUPT]`.
-        """
+        """Check every byte of a pack."""
         _Pack(self._store, pack, self._log).check()
-
-    def keep(self, names: AbstractSet[str]) -> None:
-        """Delete all other packs."""
-        for name in sorted(self._present - names):
-            self._store.delete(name)
-        self._present &= names
 
 
 def _hash_of(key: str) -> int:

@@ -8,7 +8,6 @@ the number of the last object of keys whose results were kept; keys recorded aft
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,21 +15,17 @@ import msgspec
 
 from boatlift.errors import DataError, UnavailableError
 from boatlift.storage.input_log import ROWS, InputLog
-from boatlift.storage.input_objects import InputPart
+from boatlift.storage.input_objects import InputPart, InputParts
 from boatlift.storage.records.codec import InputObject, Push, checksum_of, encode_input
 from boatlift.storage.remembered_keys import RememberedKeys
 
 
-class UnloggedInput:
+class UnloggedInput(InputParts):
     """The counterpart of `InputLog` for rows that are not logged; numbers are those of objects in scratch.
 
     Laws:
         * Keys of pushes that a cursor has taken remain known; those after this owner's first cursor do not.
         * `parts` after a cursor returns all objects appended since, also if it returned them before.
-
-    Args:
-        log: The log of the keys.
-        folder: The owner's scratch folder.
 
     Attributes:
         source, last, waiting, keeps_rows: As in `InputLog`.
@@ -40,24 +35,16 @@ class UnloggedInput:
     keeps_rows = False
 
     def __init__(self, log: InputLog, folder: Path) -> None:
+        super().__init__()
         self._log, self.source = log, log.source
         self._prefix = folder / f"pushed-{hashlib.sha256(log.source.encode()).hexdigest()[:16]}"
-        self._changing = threading.Lock()
-        self._parts: dict[int, InputPart] = {}
         self._keys: dict[str, Push] = {}
         self._recorded: dict[int, int] = {}
         self.begun = False
-        self.last = self.waiting = self._base = self._freed = 0
+        self.last = self.waiting = self._base = 0
 
     def load(self) -> None:
         """Do nothing: no other process writes these objects."""
-
-    def parts(self, after: int) -> list[tuple[int, InputPart]]:
-        with self._changing:
-            return [(number, part) for number, part in self._parts.items() if number > after]
-
-    def numbers_within(self, first: int, last: int) -> list[int]:
-        return [number for number, _ in self.parts(first - 1) if number <= last]
 
     def checksum(self, number: int) -> bytes:
         """Return the checksum of an object.
@@ -82,10 +69,6 @@ class UnloggedInput:
             return mine
         known = self._log.find(key)
         return None if known is None else msgspec.structs.replace(known, number=0)
-
-    def is_freed(self, number: int) -> bool:
-        with self._changing:
-            return number <= self._freed
 
     def check_newest(self) -> None:
         self._log.check_newest()
@@ -131,7 +114,7 @@ class UnloggedInput:
 
     @property
     def keys(self) -> RememberedKeys:
-        """The remembered keys, including those that may become void."""
+        """Include those that may become void."""
         return self._log.keys
 
     def remember(self, since: int, *, full: bool = False) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from collections.abc import Set as AbstractSet
 from typing import TypeVar
 
 import xxhash
@@ -28,7 +27,6 @@ from boatlift.storage.records.codec import (
 )
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.payloads import input_log_of, runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remembered_keys import KEYS_FOLDER
@@ -36,6 +34,8 @@ from boatlift.storage.store import Store
 
 READ_BYTES = 1024 * BLOCK_BYTES
 
+_DECODERS: dict[str, Callable[[bytes, str], object]]
+_DECODERS = {LOG: decode_group, FACTS: decode_facts, NAMES: decode_names, BAD_ROWS: decode_bad_rows}
 _Named = TypeVar("_Named", CompactedPart, PackedKeys)
 
 
@@ -69,72 +69,45 @@ def verify(store: Store) -> Iterator[Finding]:
         if not any(name in error.message for name in damaged):
             yield Finding("log", error.condition, error.message)
         return
-    yield from _check_end(store, log)
-    yield from _check_runs(store, log.history)
-    yield from verify_input(store, log.store_id, _newest_inputs(log.history.live_records))
-    yield from _left_over(store, log, {*of_names, *(name_of(token) for token in claims)})
-
-
-def _newest_inputs(live: LiveRecords) -> dict[str, int]:
-    """Return source to the number of the newest object of its input log that a recorded step reads, if known."""
-    newest = {
-        source: max((input_log_of(fact.outcome) for fact in determinants.values()), default=0)
-        for source, determinants in live.determinants.items()
-    }
-    return {source: number for source, number in newest.items() if number}
-
-
-def _check_object(store: Store, name: str) -> Iterator[Finding]:
-    try:
-        content = store.read(name)
-        if name.startswith(LOG):
-            decode_group(content, name)
-        elif name.startswith(FACTS):
-            decode_facts(content, name)
-        elif name.startswith(NAMES):
-            decode_names(content, name)
-        elif name.startswith(BAD_ROWS):
-            decode_bad_rows(content, name)
-        else:
-            decode_identity(content, name)
-    except BoatliftError as error:
-        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; reading the log finds a loss
-            yield Finding(name, error.condition, error.message)
-
-
-def _check_end(store: Store, log: Log) -> Iterator[Finding]:
     # The last object is gone if a newer owner has continued the log and truncated it meanwhile.
     if log.history.stopped and last_mark(store) < log.last and store.size(name_of(log.last)) is not None:
         name = mark_of(log.last)
         message = f"{name} is not there: the owner died just after its clean shutdown, or the mark was lost"
         yield Finding(name, None, message)
+    yield from _check_runs(store, log.history)
+    newest = {
+        source: max((input_log_of(fact.outcome) for fact in determinants.values()), default=0)
+        for source, determinants in log.history.live_records.determinants.items()
+    }
+    yield from verify_input(store, log.store_id, {source: number for source, number in newest.items() if number})
+    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *of_names, *map(name_of, claims)}
+    for name in store.list(""):
+        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
+        belongs = kept or (name.startswith(LOG) and name >= name_of(log.manifest))
+        if name not in needed and not belongs:
+            yield _unnamed(name)
+
+
+def _check_object(store: Store, name: str) -> Iterator[Finding]:
+    try:
+        decode = next((decode for folder, decode in _DECODERS.items() if name.startswith(folder)), decode_identity)
+        decode(store.read(name), name)
+    except BoatliftError as error:
+        if error.condition != "MISSING_OBJECT":  # deleted since it was listed; reading the log finds a loss
+            yield Finding(name, error.condition, error.message)
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
     payloads = (payload for fact in history.live_records.facts() for payload in payloads_of(fact))
     named = {run.name: run for payload in payloads for run in runs_of(payload)}
     for run in named.values():
-        damage = _check_run(store, run)
-        if damage is not None and run.name in Log.open(store, None).history.live_runs():
-            yield damage
-
-
-def _left_over(store: Store, log: Log, others: AbstractSet[str]) -> Iterator[Finding]:
-    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *others}
-    begin = name_of(log.manifest)
-    for name in store.list(""):
-        kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
-        belongs = kept or (name.startswith(LOG) and name >= begin)
-        if name not in needed and not belongs:
-            yield _unnamed(name)
-
-
-def _check_run(store: Store, run: RunRef) -> Finding | None:
-    try:
-        damage = _damage(store, run)
-    except BoatliftError as error:
-        return Finding(run.name, error.condition, error.message)
-    return None if damage is None else Finding(run.name, "CORRUPT", f"{run.name} {damage}: {RESTORE}")
+        try:
+            damage = _damage(store, run)
+            found = None if damage is None else Finding(run.name, "CORRUPT", f"{run.name} {damage}: {RESTORE}")
+        except BoatliftError as error:
+            found = Finding(run.name, error.condition, error.message)
+        if found is not None and run.name in Log.open(store, None).history.live_runs():
+            yield found
 
 
 def _damage(store: Store, run: RunRef) -> str | None:
@@ -165,7 +138,6 @@ def verify_input(store: Store, store_id: str, taken: Mapping[str, int]) -> Itera
     """Read every object of all input logs of a store; yield each fault.
 
     Args:
-        store, store_id: The store.
         taken: Source to the number of the newest object that a recorded step reads.
     """
     names = [*store.list(INPUT)]

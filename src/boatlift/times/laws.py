@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from boatlift.errors import InvalidError
-from boatlift.times.domain import Domain
-from boatlift.times.frontier import AnyFrontier
-from boatlift.times.of_domain import all_times, frontier_of
-from boatlift.times.projection import Projection
+from boatlift.times.domains import Domain
+from boatlift.times.frontiers import AnyFrontier, all_times, frontier_of
+from boatlift.times.projections import Projection
 
 
 def check_projection(projection: Projection, domain: Domain[Any], times: Iterable[Any]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from boatlift.times.frontier import Frontier
-from boatlift.times.sequence import Sequence, SequenceTime
+from boatlift.times.domains import Sequence, SequenceTime
+from boatlift.times.frontiers import Frontier
 
 
 class ArrivalOrder:
@@ -20,7 +20,6 @@ class ArrivalOrder:
     Only the frontier of the dropped part is known: any smaller prefix counts as empty, and any event as its last.
 
     Attributes:
-        domain: The domain of the times.
         start: The first event that is not dropped.
     """
 
@@ -43,7 +42,6 @@ class ArrivalOrder:
         return (edge, self._forgotten[edge] + len(self._events[edge]) - 1)
 
     def cut(self, length: int) -> None:
-        """Drop all events from a number on."""
         for events in self._events.values():
             del events[bisect_left(events, length) :]
 
@@ -53,7 +51,6 @@ class ArrivalOrder:
         self.start = sum(self._forgotten.values())
 
     def forget(self, length: int) -> None:
-        """Drop the order of the first events."""
         for edge, events in self._events.items():
             gone = bisect_left(events, length)
             del events[:gone]
@@ -61,7 +58,6 @@ class ArrivalOrder:
         self.start = sum(self._forgotten.values())
 
     def event(self, time: SequenceTime) -> int | None:
-        """Return the event that took a message; None if none did."""
         edge, n = time
         known = n - self._forgotten[edge]
         if known < 0:
@@ -81,7 +77,6 @@ class ArrivalOrder:
         raise LookupError(f"event {event} is not known")
 
     def prefix(self, length: int) -> Frontier[SequenceTime]:
-        """Return the frontier of the first events, by their number."""
         if length < self.start:
             return Frontier(self.domain)
         counts = ((edge, self._forgotten[edge] + bisect_left(each, length)) for edge, each in self._events.items())

@@ -10,20 +10,14 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any
 
-from boatlift.times.domain import EPOCH, LAST, Domain
-from boatlift.times.frontier import AnyFrontier, Frontier, last_of
-from boatlift.times.loop import Loop
-from boatlift.times.loop_times import NO_ITERATION
-from boatlift.times.of_domain import frontier_of
-from boatlift.times.sequence import Sequence
+from boatlift.times.domains import EPOCH, LAST, Domain, Loop, Sequence
+from boatlift.times.frontiers import AnyFrontier, Frontier, frontier_of, last_of
+from boatlift.times.time_sets import NO_ITERATION
 
-Time = int | tuple[int | str, ...]
-"""A written time: an epoch, (edge, n), or (epoch, i, …)."""
-Maximal = tuple[Time, ...]
-"""A written frontier: its maximal times, in order."""
+Time = int | tuple[int | str, ...]  # a written time: an epoch, (edge, n), or (epoch, i, …)
+Maximal = tuple[Time, ...]  # a written frontier: its maximal times, in order
 
-_SEQUENCE = Sequence(())
-"""A sequence domain with unknown edges; its times are ordered like those of any other."""
+_SEQUENCE = Sequence(())  # its edges are unknown, and its times are ordered like those of any other
 
 
 def domain_of(time: Any) -> Domain[Any] | None:
@@ -64,11 +58,9 @@ def read_frontier(maximal: Maximal) -> AnyFrontier:
 
 
 def contains_event(frontier: AnyFrontier, event: Time) -> bool:
-    """Return whether an event lies within a frontier.
+    """Return whether an event lies within a frontier of its processor.
 
-    Args:
-        frontier: A frontier in the processor's domain; in a sequence domain a prefix of the arrival order.
-        event: The time; in a sequence domain the number of the event, which is within any longer prefix.
+    In a sequence domain the event is a number, and the frontier a prefix of the arrival order.
     """
     if isinstance(frontier.domain, Sequence) and isinstance(event, int):
         return event < _deliveries(frontier)

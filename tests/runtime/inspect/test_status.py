@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from boatlift.runtime.graph import program_of
+from boatlift.runtime.graph import program_of, recorded_program
 from boatlift.runtime.host.ownership import this_process
 from boatlift.runtime.inspect.explanation import explanation_of
 from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitStatus, status_of
-from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped

@@ -24,12 +24,11 @@ from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading,
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
 from boatlift.runtime.engine import Beginning, Skips, StepResult
+from boatlift.runtime.graph import division_of
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
-from boatlift.runtime.recorded_program import division_of
 from boatlift.spark.jobs.jobs import ScratchFiles
-from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import RunRef
+from boatlift.storage.records.records import UNITS, RunRef
 from support.any_connector import ANY
 from support.worlds.facts import payload_with, run_of
 

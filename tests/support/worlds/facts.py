@@ -9,7 +9,7 @@ from typing import Any
 import xxhash
 from hypothesis import strategies as st
 
-from boatlift.storage.filesystem import RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, StepDigest, Truncation
@@ -29,7 +29,7 @@ from boatlift.storage.records.records import (
 from boatlift.storage.store import Store
 
 
-class Unsynced(RealFileSystem):
+class Unsynced(FileSystem):
     """A real file system that skips what only a power loss could tell: for tests that write thousands of objects."""
 
     def write_new(self, path: Path, content: Iterable[bytes]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records.fact_objects import FACTS_AN_OBJECT
+from boatlift.storage.records.manifest_objects import FACTS_AN_OBJECT
 from boatlift.storage.records.records import Claim
 from boatlift.storage.store import Store
 from support.worlds.facts import CLAIM

@@ -15,7 +15,7 @@ from boatlift.errors import DataError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
-from boatlift.runtime.machine import StateMachine, recover, step_facts
+from boatlift.runtime.machine import StateMachine, recover, steps
 from boatlift.runtime.machine.durable_facts import DurableFacts, ReleaseGate
 from boatlift.runtime.machine.events import EpochClosed
 from boatlift.runtime.machine.instructions import CommitSink
@@ -41,7 +41,7 @@ _upcoming = EpochOrdered.upcoming
 _upcoming_in_order = ArrivalOrdered.upcoming
 _collectable = Monitor.collectable
 _create = Disk.create
-_facts_of = step_facts.facts_of
+_facts_of = steps.facts_of
 _close = StateMachine._close
 _roll_back = recover._roll_back
 _drop_back = MachineProcessor.restore_from_memory
@@ -416,7 +416,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "lives": Mutant("answers to an earlier incarnation count", {(StateMachine, "_current"): _every_life}),
     "choices-first": Mutant(
-        "an unrecorded outcome is durable before its messages", {(step_facts, "facts_of"): _choices_first}
+        "an unrecorded outcome is durable before its messages", {(steps, "facts_of"): _choices_first}
     ),
     "survivors-known": Mutant(
         "what survivors have in the log beyond their fixed frontier is cut, and counts as there",

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace as replace_fields
 
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine import machine, recover, step_facts
+from boatlift.runtime.machine import machine, recover, steps
 from boatlift.runtime.machine.instructions import CommitSink
 from boatlift.simulation.world import Deliveries
 from boatlift.storage import log_reader
@@ -30,7 +30,7 @@ _deliver = Deliveries.place
 _begin_with = LogReader._begin_with
 _move_out = Log.move_out
 _carry_out = recover.carry_out
-_kept_in_flight = step_facts.kept_in_flight
+_kept_in_flight = steps.kept_in_flight
 
 
 def _as_if_it_kept_an_account(self: Monitor, sink: str, larger: Any) -> Any:
@@ -96,7 +96,7 @@ MUTANTS_OF_THE_LOG: dict[str, Mutant] = {
     ),
     "flight-believed": Mutant(
         "messages that a checkpoint keeps count as durable before they are",
-        {(step_facts, "kept_in_flight"): _kept_as_the_state_was},
+        {(steps, "kept_in_flight"): _kept_as_the_state_was},
     ),
     "inputs-in-any-order": Mutant(
         "logged inputs are taken again as they stand in the log's objects",

@@ -14,7 +14,7 @@ from boatlift.connectors.files.listing import FilesOptions, Listing
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns, checked_options, columns_of, required_of
 from boatlift.connectors.kit.text_forms import USUAL_TEXT, forms_of, set_options
-from boatlift.dataflow.period import seconds_in
+from boatlift.dataflow.policies import seconds_in
 from boatlift.errors import InvalidError
 from boatlift.paths import refuse_url
 

@@ -24,11 +24,10 @@ from boatlift.connectors.kit import (
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
 from boatlift.dataflow.columns import WEIGHT
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
-from boatlift.dataflow.period import seconds_in
-from boatlift.dataflow.policies import Batch
+from boatlift.dataflow.policies import Batch, seconds_in
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.paths import refuse_url
-from boatlift.storage.filesystem import FileSystem, RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from boatlift.connectors.parquet.step_file import StepRecord
@@ -100,7 +99,7 @@ class ParquetSink(SinkBase):
         self._path = path
         self._places = (f"folder {realpath(path)}",)
         self._compression = compression
-        self._files = filesystem or RealFileSystem()
+        self._files = filesystem or FileSystem()
         self._gathers = gathers
         self._held = -1
         self._failed: str | None = None

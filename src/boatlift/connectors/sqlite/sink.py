@@ -22,7 +22,7 @@ from boatlift.connectors.sqlite.database import Database
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.errors import DataError, Finding, InvalidError
 from boatlift.paths import refuse_url
-from boatlift.storage.filesystem import FileSystem, RealFileSystem
+from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
     from boatlift.connectors.sqlite.table import KeyedTable
@@ -98,7 +98,7 @@ class SqliteSink(SinkBase):
         self._key = key
         self._unique = unique
         self._nan_as_text = nan_as_text
-        self._database = Database(path, lock_timeout, filesystem or RealFileSystem())
+        self._database = Database(path, lock_timeout, filesystem or FileSystem())
         self._table: KeyedTable | None = None
 
     @property

@@ -6,7 +6,6 @@ rows). `docs/connectors.md` is the guide for authors; `tests/connectors/` checks
 
 from boatlift.dataflow.contracts.capabilities import (
     BAD_ROW,
-    AnnouncesInput,
     CoalescesBacklog,
     CrashPoints,
     DigestsOnRead,
@@ -26,35 +25,3 @@ from boatlift.dataflow.contracts.pushed import Pushable, Receipt, StoreBacked
 from boatlift.dataflow.contracts.sink import Committed, Outcome, Sink, SinkContext, Staged, Stager
 from boatlift.dataflow.contracts.source import Source
 from boatlift.dataflow.contracts.values import Delivery, Json, Names
-
-__all__ = [
-    "BAD_ROW",
-    "AnnouncesInput",
-    "CoalescesBacklog",
-    "Committed",
-    "CrashPoints",
-    "Delivery",
-    "DigestsOnRead",
-    "FrameOfTask",
-    "Json",
-    "Names",
-    "NamesInput",
-    "Outcome",
-    "ParameterizedRead",
-    "Pushable",
-    "Reading",
-    "ReadsManySteps",
-    "Receipt",
-    "Rescannable",
-    "Sink",
-    "SinkCapabilities",
-    "SinkContext",
-    "SortsOutBadRows",
-    "Source",
-    "SourceCapabilities",
-    "Staged",
-    "Stager",
-    "StoreBacked",
-    "Upserts",
-    "WaitingInput",
-]

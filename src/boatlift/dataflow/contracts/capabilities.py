@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from boatlift.dataflow.contracts.source import Source
 
 
-BAD_ROW = "_bad_row"
-"""The column of rows with bad ones among them that is NULL in good rows."""
+BAD_ROW = "_bad_row"  # the column of rows with bad ones among them that is NULL in good rows
 
 FrameOfTask = Callable[[Any, Any], "DataFrame"]
 """Takes a function of Arrow batches and a `StructType`, and returns the function's rows in one partition as a frame."""
@@ -138,7 +137,6 @@ class DigestsOnRead(Protocol):
         """Read exactly the rows of some positions, lazily; tasks record in folders what they have read.
 
         Args:
-            spark: The session.
             positions: The input to read.
             folders: One folder for each position; an empty name for no record.
             ordinals: Whether to add `_ordinal`, the index of a row's position.
@@ -161,7 +159,6 @@ class ParameterizedRead(Protocol):
         """Read the rows named by the job's parameters (`connectors.kit.job_parameters`), lazily, in one partition.
 
         Args:
-            spark: The session.
             frame_of: Makes the frame of the reading task's rows. It may add one column, which the source's expressions
                 may drop. None for a frame with the columns of the task.
         """

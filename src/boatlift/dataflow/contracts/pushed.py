@@ -11,8 +11,7 @@ from typing import Protocol, TypeVar
 
 from boatlift.dataflow.contracts.values import Json
 
-Log_contra = TypeVar("Log_contra", contravariant=True)
-"""The input logs that a source can be attached to."""
+Log_contra = TypeVar("Log_contra", contravariant=True)  # the input logs that a source can be attached to
 
 
 @dataclass(frozen=True, slots=True)

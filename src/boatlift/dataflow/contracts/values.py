@@ -9,8 +9,7 @@ from enum import Enum
 from itertools import islice
 from typing import Any
 
-Json = Mapping[str, Any]
-"""A JSON object: strings, numbers, booleans, None, lists and objects of them."""
+Json = Mapping[str, Any]  # a JSON object: strings, numbers, booleans, None, lists and objects of them
 
 
 class Delivery(Enum):
@@ -28,9 +27,6 @@ class Names(AbstractSet[str]):
 
     `plus` takes time in proportion to the names that it adds, because all values of a chain share one list. It copies
     only if two values add different names to the same third.
-
-    Args:
-        names: The names, each once.
     """
 
     __slots__ = ("_count", "_first", "_order", "_places")
@@ -76,7 +72,6 @@ class Names(AbstractSet[str]):
         return [name for name in names if name not in first and places.get(name, count) >= count]
 
     def after(self, count: int) -> tuple[str, ...]:
-        """Return the names after the first `count`."""
         return tuple(self._order[count : self._count])
 
     def _append(self, further: list[str]) -> None:
@@ -107,7 +102,6 @@ def with_names(start: Json, recorded: Json, names: Iterable[str]) -> Json:
     Args:
         start: The source's first cursor, which shows which entry has names.
         recorded: The JSON entries. In logs of format 3 they include the names, as a list.
-        names: The names in the log.
     """
     return {
         **recorded,

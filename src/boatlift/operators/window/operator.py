@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from boatlift.dataflow.contracts import Json
 from boatlift.dataflow.operator import KeyedOperator
-from boatlift.dataflow.period import HOW_TO_WRITE, microseconds_in
+from boatlift.dataflow.policies import HOW_TO_WRITE, microseconds_in
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
 

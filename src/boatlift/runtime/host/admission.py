@@ -17,9 +17,8 @@ from boatlift.runtime.host.ownership import refuse_running_owner
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Admitted, Record
+from boatlift.storage.records.records import Admitted, Record, units_in
 
 
 def check_owner(path: Path) -> None:
@@ -47,13 +46,6 @@ def check_store(
     pause: Collection[str] = (),
 ) -> None:
     """Raise the errors that a run of a program on a store would raise, without a Spark session or a running process.
-
-    Args:
-        planned: The program.
-        path: The store's folder; it need not exist.
-        skip: The steps and rows that the user asks to skip.
-        set_aside: The sources whose bad rows the user asks to set aside.
-        pause: The sources that the user asks to pause.
 
     Raises:
         InvalidError: `[BAD_OPTION]` a step cannot be skipped, rows cannot be set aside, or there is no such
@@ -87,12 +79,8 @@ def check_store(
 def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:
     """Raise if a place can never serve its source or its sink; one error names all such places.
 
-    A source that has taken input already is not checked: its place was there, and may come back.
-
-    Args:
-        planned: The program.
-        store: The id of the store; "" before its first run.
-        history: The log; None before the first run.
+    A source that has taken input already is not checked: its place was there, and may come back. The id `store` is ""
+    before the first run.
 
     Raises:
         BoatliftError: `[NO_INPUT]`, `[NO_TOPIC]`, `[SINK_OF_ANOTHER_STORE]`, `[SINK_OF_ANOTHER_DATAFLOW]`, or another
@@ -131,11 +119,6 @@ def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]
     Steps are replayed under the versions and settings under which they were executed, or not at all. After a clean
     stop, recorded input beyond a checkpoint was never executed. But a unit that keeps no state, or logs only its
     inputs, executes its steps again even then.
-
-    Args:
-        progress: The recovered machine.
-        history: The log, with the claim of this process.
-        now: The environment of this process.
 
     Returns:
         The records that must be durable before the run has any effect.

@@ -15,8 +15,7 @@ from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import SetTimer
 from boatlift.storage.records.payloads import payload_of
 
-LEAST_SECONDS = 10
-"""A clock that is behind by less is not reported."""
+LEAST_SECONDS = 10  # a clock that is behind by less is not reported
 
 logger = logging.getLogger(__name__)
 
@@ -28,9 +27,7 @@ class SteadyClock:
     as it was set back; a clock at full speed would stay ahead for ever.
 
     Args:
-        clock: The computer's clock, since 1970.
         unit: The nanoseconds of a unit of its readings.
-        elapsed: Nanoseconds of a monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], int], unit: int, elapsed: Callable[[], int] = time.monotonic_ns) -> None:
@@ -45,7 +42,10 @@ class SteadyClock:
             if now >= self._newest:
                 self._newest, self._since, self._warned = now, elapsed, False
             else:
-                self._warn(now)
+                seconds = (self._newest - now) * self._unit // 10**9
+                if not self._warned and seconds >= LEAST_SECONDS:
+                    self._warned = True
+                    logger.warning("%s", behind(seconds))
                 later = (elapsed - self._since) // (2 * self._unit)
                 self._newest += later
                 self._since += later * 2 * self._unit
@@ -56,12 +56,6 @@ class SteadyClock:
         with self._lock:
             if reading > self._newest:
                 self._newest, self._since = reading, self._elapsed()
-
-    def _warn(self, now: int) -> None:
-        seconds = (self._newest - now) * self._unit // 10**9
-        if not self._warned and seconds >= LEAST_SECONDS:
-            self._warned = True
-            logger.warning("%s", behind(seconds))
 
 
 def behind(seconds: int) -> str:
@@ -80,12 +74,7 @@ The clock of steps may be set, and the alarm's clock may stand still in a suspen
 
 
 class HostTimers:
-    """Carries out `SetTimer`: a deadline for each processor, of a batch's epoch or of a checkpoint.
-
-    Args:
-        context: Of the host.
-        clock: Milliseconds since 1970, as steps record them.
-    """
+    """Carries out `SetTimer`: a deadline for each processor, of a batch's epoch or of a checkpoint."""
 
     def __init__(self, context: HostContext, clock: Callable[[], int]) -> None:
         self._queue, self._clock = context.queue, clock

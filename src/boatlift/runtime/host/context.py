@@ -16,8 +16,7 @@ from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.log import Log
 
-BYTES_IN_FLIGHT = 16 * 2**30
-"""The default limit of data in flight."""
+BYTES_IN_FLIGHT = 16 * 2**30  # the default limit of data in flight
 
 Handlers = Mapping[type[Any], Callable[[Any], None]]
 """Each kind of instruction to its handler: called on the host's own thread, it returns at once."""
@@ -28,31 +27,16 @@ _Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
 logger = logging.getLogger(__name__)
 
 
-def log_takeover(progress: Progress) -> None:
-    """Warn of a takeover, and ignore every other report."""
+def _log_takeover(progress: Progress) -> None:
     if progress.what == "takeover":
         logger.warning("%s: %s", progress.processor, progress.said)
 
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of one run; none of them belongs to the program.
+    """The options of one run, as `bl.run` explains them; none of them belongs to the program.
 
-    Attributes:
-        available_now: Finish once every source has nothing new.
-        accept_released: If a replay differs from a step that a sink holds (`[DIVERGED]`), record the difference and
-            keep the sink's step. Later steps are computed from the replay.
-        skip: Steps that yield nothing, whatever their input, each with its unit; steps that an at-least-once sink is
-            not handed, each with the sink; the places of bad rows that are set aside, each with the source. The log
-            records all of them.
-        set_aside: Sources whose bad rows are kept in the store, each with its place and the reason; steps go on without
-            them. The log records that, for this run and all later ones.
-        bytes_in_flight: A source is asked for no further step while so many bytes of rows wait behind it in scratch,
-            for whichever reader, unless the open epoch of a batch cannot end without it.
-        on_progress: Called with each `Progress`, on the host's own thread. If not given, a takeover is logged.
-        long_running: Whether small steps in quick succession may share a long-running Spark job.
-        take_over: Whether the store may have an owner that runs on this host.
-        pause: Sources that take no new input in this run; input that is recorded already is read.
+    `on_progress` is called on the host's own thread. A paused source still reads input that is recorded already.
     """
 
     available_now: bool = False
@@ -60,7 +44,7 @@ class RunOptions:
     skip: Collection[tuple[str, int | str]] = ()
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
-    on_progress: Callable[[Progress], None] = log_takeover
+    on_progress: Callable[[Progress], None] = _log_takeover
     long_running: bool = True
     take_over: bool = False
     pause: Collection[str] = ()
@@ -83,12 +67,8 @@ class HostContext:
     """The parts that every handler may use.
 
     Attributes:
-        engine: Executes steps, polls sources, and calls sinks.
-        plan: The dataflow, in units.
-        log: The log that this process owns.
         queue, workers: Where answers go, and the threads that blocking calls run on.
         progress: A read-only view of the machine.
-        options: Of the run.
     """
 
     engine: Engine
@@ -112,10 +92,10 @@ def handles(instruction: type[Any]) -> Callable[[_Method], _Method]:
 
 def handlers_of(*parts: object) -> Handlers:
     """Return the marked methods of some objects; every kind of instruction must have one."""
-    methods = [(part, method) for part in parts for method in vars(type(part)).values()]
     handlers = {
         method.__dict__["instruction"]: method.__get__(part)
-        for part, method in methods
+        for part in parts
+        for method in vars(type(part)).values()
         if "instruction" in getattr(method, "__dict__", ())
     }
     assert handlers.keys() == set(get_args(Instruction)), "an instruction has no handler"

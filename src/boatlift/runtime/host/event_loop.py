@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from heapq import heappop, heappush
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
@@ -35,7 +34,6 @@ class EventQueue:
         heappush(self._alarms, (time.monotonic() + seconds, next(self._numbers), answer))
 
     def next(self) -> Answer:
-        """Wait for the next answer and return it; raise the next error."""
         wait = max(0.0, self._alarms[0][0] - time.monotonic()) if self._alarms else None
         try:
             answer = self._ready.get(timeout=wait)
@@ -47,23 +45,14 @@ class EventQueue:
 
 
 class Workers:
-    """A pool of threads for calls that block; the end of its `with` block waits for calls under way, and drops others.
-
-    Args:
-        queue: Takes answers and errors.
-        threads: The number of threads.
-    """
+    """A pool of threads for calls that block."""
 
     def __init__(self, queue: EventQueue, threads: int) -> None:
         self._queue = queue
         self._pool = ThreadPoolExecutor(max_workers=threads)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Wait for calls under way, and drop all others."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def submit(self, function: Callable[..., Answer], *arguments: Any) -> None:
@@ -83,14 +72,14 @@ class Workers:
             begin()
 
     def run(self, function: Callable[..., None], *arguments: Any) -> Future[None]:
-        """Call a function without an answer on a thread; its error is put into the queue."""
-        return self._pool.submit(self._attempt, function, *arguments)
 
-    def _attempt(self, function: Callable[..., None], *arguments: Any) -> None:
-        try:
-            function(*arguments)
-        except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
-            self._queue.put(error)
+        def attempt() -> None:
+            try:
+                function(*arguments)
+            except BaseException as error:  # noqa: BLE001 - handed to the loop, which raises it
+                self._queue.put(error)
+
+        return self._pool.submit(attempt)
 
 
 def run_loop(

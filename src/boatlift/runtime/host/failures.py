@@ -16,26 +16,17 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Message
 from boatlift.storage.records.payloads import runs_of
 
-RETRIES = 3
-"""The retries of a processor without a new step; the next failure ends the run."""
-
-BACKOFF_SECONDS = 0.2
-"""The backoff before the first of these retries; each further one is twice as long."""
+RETRIES = 3  # the retries of a processor without a new step; the next failure ends the run
+BACKOFF_SECONDS = 0.2  # the backoff before the first of these retries; each further one is twice as long
 
 FIRST_POLL_BACKOFF_SECONDS = 0.2
-LONGEST_POLL_BACKOFF_SECONDS = 5.0
-"""Each further backoff of a source is twice as long as the one before, up to this."""
+LONGEST_POLL_BACKOFF_SECONDS = 5.0  # each further backoff of a source is twice as long as the one before, up to this
 
 logger = logging.getLogger(__name__)
 
 
 class Retries:
-    """Counts failures without progress.
-
-    Args:
-        most: The number of failures in a row that are retried.
-        backoff: Seconds after the first failure; twice as many after each further one.
-    """
+    """Counts failures without progress."""
 
     def __init__(self, most: int, backoff: float) -> None:
         self._most, self._backoff = most, backoff
@@ -47,8 +38,6 @@ class Retries:
         """Return the backoff before the next try in seconds; None if a retry would not help, or too many were made.
 
         Args:
-            processor, time: The step.
-            error: The error of the step.
             deterministic: Code that raised the same error twice at a step will raise it again. (A service that does not
                 answer may answer later.)
         """
@@ -74,7 +63,6 @@ class Failures:
 
     Args:
         context: Of the host. Its plan says which units are deterministic; a cancelled engine is not retried.
-        graph: Senders of messages.
     """
 
     def __init__(self, context: HostContext, graph: RecoveryGraph) -> None:
@@ -85,11 +73,6 @@ class Failures:
 
     def backoff_after(self, name: str, step: int, error: BoatliftError) -> float:
         """Return the seconds to wait before the next try.
-
-        Args:
-            name: The unit, the sink or the probe that failed.
-            step: The step at which it failed; -1 of a probe.
-            error: The cause.
 
         Raises:
             BoatliftError: the cause, if it is not retried.
@@ -155,7 +138,6 @@ class UnreachableSources:
         return backoff
 
     def reached(self, source: str) -> None:
-        """Record that a poll was answered."""
         if (outage := self._outages.pop(source, None)) is not None:
             logger.warning("%s is reached again, after %.1f s", source, time.monotonic() - outage.began)
             self._watch(Progress("reached", source, -1))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 
 from boatlift.runtime.engine import Beginning, Engine
-from boatlift.runtime.graph import program_of
+from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
 from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
 from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
@@ -24,16 +24,14 @@ from boatlift.runtime.host.steps import Probes, StepRuns
 from boatlift.runtime.host.waiting_input import WaitingInputs
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.progress import MachineProgress
-from boatlift.runtime.recorded_program import division_of
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import UNITS
 from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.records.records import UNITS
 from boatlift.storage.store import Store
 from boatlift.times import Frontier
 
-COLLECT_AFTER = 64
-"""The durable facts from one garbage collection to the next."""
+COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
 
 MESSAGES_AHEAD = 12
 """A source is not polled while so many messages wait behind it.
@@ -46,9 +44,6 @@ class Host:
     """Runs a dataflow from the content of its store and its sinks.
 
     Args:
-        engine: Executes steps.
-        store: Where everything durable is.
-        options: Of the run.
         clock: Milliseconds since 1970; a determinant of each step, which never goes back.
     """
 
@@ -119,22 +114,10 @@ class OwnershipTerm:
     """A dataflow that this process has claimed, and whose engine has started.
 
     Its construction fences every earlier owner of the log.
-
-    Args:
-        engine, store, options: As `Host` has them.
-        owner: The ownership that claims the store's log.
-        queue: Answers, and requests to stop.
-        clock: Milliseconds since 1970; a determinant of each step.
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        store: Store,
-        owner: Ownership,
-        options: RunOptions,
-        queue: EventQueue,
-        clock: SteadyClock,
+        self, engine: Engine, store: Store, owner: Ownership, options: RunOptions, queue: EventQueue, clock: SteadyClock
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = engine.plan
@@ -155,9 +138,6 @@ class OwnershipTerm:
         self._runs.begin(self._history.live_runs(), token)
         self._scratch = store.scratch(token)
         store.discard_scratch(before=token)
-        self._start_engine(store, token)
-
-    def _start_engine(self, store: Store, token: int) -> None:
         beginning = Beginning(
             store,
             self._scratch,
@@ -167,10 +147,10 @@ class OwnershipTerm:
             read=readings(self._plan, self._history),
             cursors=self._cursors.cursors,
         )
-        self._engine.start(beginning)
-        for name, url in self._engine.listening().items():
-            self._options.on_progress(Progress("listening", name, -1, where=url))
-        self._engine.skip(self._overrides.skips)
+        engine.start(beginning)
+        for name, url in engine.listening().items():
+            options.on_progress(Progress("listening", name, -1, where=url))
+        engine.skip(self._overrides.skips)
 
     def run(self) -> None:
         """Recover, then run until the input is exhausted or a stop is requested.
@@ -181,7 +161,7 @@ class OwnershipTerm:
         # Jobs end before the writer does: their answers may still want to write.
         with (
             closing(GroupWriter(self._log)) as writer,
-            Workers(self._queue, 4 + 2 * len(self._plan.processors)) as workers,
+            closing(Workers(self._queue, 4 + 2 * len(self._plan.processors))) as workers,
         ):
             try:
                 self._recover_and_run(writer, workers)
@@ -194,7 +174,18 @@ class OwnershipTerm:
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
         self._commits.open()
-        machine = self._machine()
+        machine = StateMachine(
+            self._program,
+            self._overrides.live_records(),
+            {name: Frontier.up_to(step) for name, step in self._commits.held.items()},
+            steps_per_job=self._engine.steps_per_job,
+            awaited=self._engine.awaited,
+            clock_of=clock_of,
+            collect_after=COLLECT_AFTER,
+            messages_ahead=MESSAGES_AHEAD,
+            bytes_ahead=self._options.bytes_in_flight,
+            size_of=lambda payload: sum(run.size for run in runs_of(payload)),
+        )
         first = machine.start()
         steps = self._record_beginning(machine.progress)
         context = HostContext(
@@ -218,20 +209,6 @@ class OwnershipTerm:
             raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):
             self._options.on_progress(left)
-
-    def _machine(self) -> StateMachine:
-        return StateMachine(
-            self._program,
-            self._overrides.live_records(),
-            {name: Frontier.up_to(step) for name, step in self._commits.held.items()},
-            steps_per_job=self._engine.steps_per_job,
-            awaited=self._engine.awaited,
-            clock_of=clock_of,
-            collect_after=COLLECT_AFTER,
-            messages_ahead=MESSAGES_AHEAD,
-            bytes_ahead=self._options.bytes_in_flight,
-            size_of=lambda payload: sum(run.size for run in runs_of(payload)),
-        )
 
     def _record_beginning(self, progress: MachineProgress) -> RecordedSteps:
         """Record what this run changes before any effect of it can be seen, and report where it begins."""

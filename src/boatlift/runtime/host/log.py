@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
-from boatlift.storage.group_commit import GroupWriter
+from boatlift.storage.group_commit import GroupWriter, complete
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
 from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped
@@ -25,12 +26,7 @@ from boatlift.times import last_number
 
 
 class StoredRuns:
-    """The runs in the store: each is written once, and deleted as garbage; several threads may use it.
-
-    Args:
-        store: Keeps the runs.
-        engine: Has their files.
-    """
+    """The runs in the store: each is written once, and deleted as garbage; several threads may use it."""
 
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
@@ -43,7 +39,6 @@ class StoredRuns:
         """List the durable runs, and delete those that earlier owners left and no fact names.
 
         Args:
-            live: The runs that facts name.
             token: Of this owner; the names of a newer owner's runs have a larger token.
         """
         for name in self._store.list("runs/"):
@@ -55,24 +50,20 @@ class StoredRuns:
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
         for run in runs:
-            if self._begin_to_keep(run.name):
-                try:
-                    self._store.create(run.name, self._engine.path(run))
-                    self._durable[run.name] = run.size
-                finally:
-                    with self._changed:
-                        self._under_way.discard(run.name)
-                        self._changed.notify_all()
+            with self._changed:
+                while run.name in self._under_way:
+                    self._changed.wait()
+                if self._over or run.name in self._durable:
+                    continue
+                self._under_way.add(run.name)
+            try:
+                self._store.create(run.name, self._engine.path(run))
+                self._durable[run.name] = run.size
+            finally:
+                with self._changed:
+                    self._under_way.discard(run.name)
+                    self._changed.notify_all()
         self._engine.kept(processor, runs)
-
-    def _begin_to_keep(self, name: str) -> bool:
-        """Return whether a run must still be written, once no other thread is writing it."""
-        with self._changed:
-            self._changed.wait_for(lambda: name not in self._under_way)
-            if self._over or name in self._durable:
-                return False
-            self._under_way.add(name)
-            return True
 
     def garbage(self, live: AbstractSet[str]) -> dict[str, int]:
         """Return the durable runs that are not live, with their bytes; from now on they count as deleted.
@@ -88,9 +79,6 @@ class StoredRuns:
 
         Memory may name more runs than facts do, for states to roll back to. No processor rolls back after the last
         step.
-
-        Args:
-            named: The runs that facts name.
         """
         with self._changed:
             self._over = True
@@ -98,25 +86,12 @@ class StoredRuns:
         return self.garbage(named)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete runs, once a manifest without them is durable."""
         for name in names:
             self._store.delete(name)
 
 
 class LogCalls:
-    """Carries out `AppendLog`, `Persist`, `CollectGarbage` and `Finish`.
-
-    Args:
-        context: Of the host. A `checkpoint` is reported for each that is durable.
-        writer: The thread that writes the log.
-        runs: The durable runs.
-        overrides: Records of the user's decisions.
-        cursors: Returns the cursors that are written with some facts.
-        payloads: Returns all payloads that the machine may still need.
-
-    Attributes:
-        finished: The last record is durable.
-    """
+    """Carries out `AppendLog`, `Persist`, `CollectGarbage` and `Finish`."""
 
     def __init__(
         self,
@@ -129,18 +104,13 @@ class LogCalls:
     ) -> None:
         self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
         self._cursors, self._payloads = cursors, payloads
-        self._remembered: list[Record] = []
+        self.remembered: list[Record] = []  # written together with the next facts, ahead of them
         self._manifests: list[Future[None]] = []
         self._collecting = threading.Lock()
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.finished = False
 
-    def remember(self, record: Record) -> None:
-        """Write a record together with the next facts, ahead of them."""
-        self._remembered.append(record)
-
     def write(self, records: Sequence[Record], then: Answer = tuple) -> None:
-        """Write records, and answer once they are durable."""
         self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error))
 
     def make_durable(self, record: Record) -> None:
@@ -150,19 +120,11 @@ class LogCalls:
             BoatliftError: the record could not be written.
         """
         written: Future[None] = Future()
-
-        def answer(error: BaseException | None) -> None:
-            if error is None:
-                written.set_result(None)
-            else:
-                written.set_exception(error)
-
-        self._writer.submit([record], answer)
+        self._writer.submit([record], partial(complete, written))
         written.result()
 
     @handles(AppendLog)
     def append(self, order: AppendLog) -> None:
-        """Write facts, with the cursors and the records that belong to them."""
 
         def durable() -> Iterable[events.Event]:
             for fact in order.facts:
@@ -176,7 +138,6 @@ class LogCalls:
 
     @handles(Persist)
     def persist(self, order: Persist) -> None:
-        """Make the runs of payloads durable, on a thread."""
 
         def keep() -> Answer:
             self._runs.keep(order.processor, [run for payload in order.payloads for run in runs_of(payload)])
@@ -197,23 +158,19 @@ class LogCalls:
 
     @handles(Finish)
     def finish(self, order: Finish) -> None:
-        """End the log, on a thread."""
         self._context.workers.submit(self._finish, names_of_runs(order.payloads))
 
     def _take_remembered(self) -> list[Record]:
         read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
-        records, self._remembered = [*self._remembered, *self._overrides.take(), *read], []
+        records, self.remembered = [*self.remembered, *self._overrides.take(), *read], []
         return records
 
     def _collect(self, garbage: Mapping[str, int]) -> None:
         with self._collecting:
             self._garbage.update(garbage)
             if self._writer.manifest_if_it_pays(sum(self._garbage.values())):
-                self._delete_garbage()
-
-    def _delete_garbage(self) -> None:
-        self._runs.delete(self._garbage)
-        self._garbage.clear()
+                self._runs.delete(self._garbage)
+                self._garbage.clear()
 
     def _finish(self, named: AbstractSet[str]) -> Answer:
         """Write the last record, after the last manifest, once the store has the runs that facts name and no others."""
@@ -222,7 +179,7 @@ class LogCalls:
         self._garbage.update(self._runs.finish(named))
         if self._garbage:
             self._writer.manifest()
-            self._delete_garbage()
+            self._runs.delete(self._garbage)
         self._context.log.truncate()  # also the objects that a crash left before the manifest
 
         def end() -> Iterable[events.Event]:

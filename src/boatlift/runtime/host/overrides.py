@@ -32,11 +32,8 @@ class Overrides:
 
     Args:
         history: The log before this process began.
-        options: Of the run: the decisions of this run.
         recorded: Unit to the last step whose input is recorded. A unit that chooses its input records the input of a
             step only if the step fails.
-        plan: The dataflow.
-        graph: The senders of messages.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` a skipped step is of a unit that the program does not have.
@@ -44,12 +41,7 @@ class Overrides:
     """
 
     def __init__(
-        self,
-        history: LogHistory,
-        options: RunOptions,
-        recorded: Mapping[str, int],
-        plan: Plan,
-        graph: RecoveryGraph,
+        self, history: LogHistory, options: RunOptions, recorded: Mapping[str, int], plan: Plan, graph: RecoveryGraph
     ) -> None:
         # A step that failed may belong to a unit that only other policies make; a skip counts for ever.
         known = {*plan.units, *plan.sinks}
@@ -64,7 +56,7 @@ class Overrides:
         self._accept = options.accept_released
         self._records = history.live_records
         self._accepted = history.decided(ACCEPTED)
-        self._skipped = history.decided(SKIPPED)
+        self.skipped = history.decided(SKIPPED)
         self._plan, self._graph = plan, graph
         self._failed_inputs = {
             (unit, n): it.messages for (what, unit, n), it in history.decisions.items() if what == FAILED
@@ -76,8 +68,11 @@ class Overrides:
             for message in decided.messages
         }
         self._unwritten: SimpleQueue[Record] = SimpleQueue()
-        self._rows = _rows_set_aside(history)
-        for name, what in sorted(set(options.skip) - self._skipped, key=repr):
+        self._rows: dict[str, AbstractSet[str] | None] = {}
+        for (kind, source, _), decided in sorted(history.decisions.items(), reverse=True):  # every bad row comes last
+            if kind == SET_ASIDE:
+                self._rows[source] = {*(self._rows.get(source) or ()), decided.place} if decided.place else None
+        for name, what in sorted(set(options.skip) - self.skipped, key=repr):
             if isinstance(what, str):
                 self._set_aside(name, what)
             else:
@@ -89,12 +84,8 @@ class Overrides:
     def skips(self) -> Skips:
         """The skipped steps, messages and rows; a unit that chooses its input skips messages, not steps."""
         units = self._plan.units
-        steps = {(unit, n) for unit, n in self._skipped if unit in units and not units[unit].chooses_inputs}
+        steps = {(unit, n) for unit, n in self.skipped if unit in units and not units[unit].chooses_inputs}
         return Skips(steps, self._skipped_messages, self._rows)
-
-    def leaves_out(self, sink: str, step: int) -> bool:
-        """Return whether a sink is not handed a step, because its receiver would refuse the step again."""
-        return (sink, step) in self._skipped
 
     def failed(self, processor: str, step: StepInput, error: BoatliftError) -> list[Record]:
         """Return the record of a step that always fails: its input, if the unit chooses its input."""
@@ -122,11 +113,6 @@ class Overrides:
     def compare(self, sink: str, step: int, with_held: Callable[[], object]) -> None:
         """Compare a step with the one that a sink holds, unless their difference was accepted before.
 
-        Args:
-            sink: The sink.
-            step: The sink's number of the step.
-            with_held: Compares the two.
-
         Raises:
             DivergedError: `[DIVERGED]` the steps differ, and the user has not accepted that.
         """
@@ -141,13 +127,12 @@ class Overrides:
             self._record(ACCEPTED, sink, step, error.message)
 
     def take(self) -> list[Record]:
-        """Return the records that are still to be written."""
         return [self._unwritten.get() for _ in range(self._unwritten.qsize())]  # no other thread takes any
 
     def _skip(self, unit: str, step: int, done: int, recorded: Mapping[str, int]) -> None:
         refuse_skip(self._plan, unit, step, done)
         if unit in self._plan.sinks:
-            self._skipped.add((unit, step))
+            self.skipped.add((unit, step))
             self._record(SKIPPED, unit, step, f"{unit} is not handed step {step}")
             return
         if self._plan.units[unit].chooses_inputs:
@@ -159,7 +144,7 @@ class Overrides:
                 )
         elif step > recorded[unit]:
             raise InvalidError("BAD_OPTION", f"step {step} of {unit} has not come yet: the last is {recorded[unit]}")
-        self._skipped.add((unit, step))
+        self.skipped.add((unit, step))
         messages = self._failed_inputs.get((unit, step), ())
         self._skipped_messages.update((unit, *message) for message in messages)
         self._record(SKIPPED, unit, step, f"step {step} of {unit} gives nothing", messages)
@@ -170,9 +155,9 @@ class Overrides:
         if places is None or place in places:
             return
         self._rows[source] = {*places, place} if place else None
-        said = f"bad rows of {source} are kept in the store, and no step takes them" if not place else (
-            f"the bad row {place} of {source} is kept in the store, and no step takes it"
-        )  # fmt: skip
+        said = f"bad rows of {source} are kept in the store, and no step takes them"
+        if place:
+            said = f"the bad row {place} of {source} is kept in the store, and no step takes it"
         self._record(SET_ASIDE, source, len(places) if place else -1, said, place=place)
 
     def _record(
@@ -180,14 +165,6 @@ class Overrides:
     ) -> None:
         logger.warning("%s, and on the record: %s", what.replace("_", " "), said)
         self._unwritten.put(Override(what, unit, step, said, messages, place))
-
-
-def _rows_set_aside(history: LogHistory) -> dict[str, AbstractSet[str] | None]:
-    rows: dict[str, AbstractSet[str] | None] = {}
-    for (what, source, _), decided in sorted(history.decisions.items(), reverse=True):  # every bad row comes last
-        if what == SET_ASIDE:
-            rows[source] = {*(rows.get(source) or ()), decided.place} if decided.place else None
-    return rows
 
 
 def last_done(plan: Plan, name: str, history: LogHistory) -> int:
@@ -238,16 +215,23 @@ def refuse_set_aside(plan: Plan, named: str) -> str:
 def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
     """Refuse to skip a step if the program, or an execution of the step, forbids that.
 
-    Args:
-        plan: The dataflow.
-        unit, step: The step; of a sink, the step that it is not handed.
-        done: As `done_by` returns it.
+    The step of a sink is the one that it is not handed; `done` is what `last_done` returns.
 
     Raises:
         InvalidError: `[BAD_OPTION]`.
     """
     if unit in plan.sinks:
-        _refuse_skip_of_a_sink(plan, unit, step, done)
+        if plan.sinks[unit].sink.delivery is not Delivery.AT_LEAST_ONCE:
+            raise InvalidError(
+                "BAD_OPTION",
+                f"{unit} is exactly-once, and its steps have no gap: skip the step of the unit that it reads",
+            )
+        if step <= done:
+            raise InvalidError("BAD_OPTION", f"step {step} was delivered to {unit}: the last was {done}")
+        if step > done + 1:
+            raise InvalidError(
+                "BAD_OPTION", f"step {step} of {unit} has not failed: the next step that it is handed is {done + 1}"
+            )
         return
     refused = plan.units.get(unit)
     if refused is None:
@@ -271,17 +255,4 @@ def refuse_skip(plan: Plan, unit: str, step: int, done: int) -> None:
             "BAD_OPTION",
             f"step {step} of {unit} was executed, and other processors may have taken its rows: only a step that "
             f"fails can be skipped",
-        )
-
-
-def _refuse_skip_of_a_sink(plan: Plan, sink: str, step: int, held: int) -> None:
-    if plan.sinks[sink].sink.delivery is not Delivery.AT_LEAST_ONCE:
-        raise InvalidError(
-            "BAD_OPTION", f"{sink} is exactly-once, and its steps have no gap: skip the step of the unit that it reads"
-        )
-    if step <= held:
-        raise InvalidError("BAD_OPTION", f"step {step} was delivered to {sink}: the last was {held}")
-    if step > held + 1:
-        raise InvalidError(
-            "BAD_OPTION", f"step {step} of {sink} has not failed: the next step that it is handed is {held + 1}"
         )

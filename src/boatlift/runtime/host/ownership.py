@@ -21,8 +21,7 @@ from boatlift.storage.records.records import Claim
 _RUNS_HERE: set[tuple[str, int]] = set()
 """The runs of this process that have not ended: each with the id of its store and its token."""
 
-_START = 19
-"""The field of `/proc/PID/stat` with the start time of the process, counted from the command's name."""
+_START = 19  # the field of `/proc/PID/stat` with the start time of the process, counted from the command's name
 
 
 class Life(Enum):
@@ -45,11 +44,6 @@ def life_of(claim: Claim, store: str, token: int) -> Life:
     For people: no result rests on it. The answer is unknown for a process on another host, in another container, or
     from before this computer was started, and for one without a recorded start time: its number may belong to another
     process by now.
-
-    Args:
-        claim: The claim.
-        store: The id of the store.
-        token: The token of the claim.
     """
     where, _, began = claim.process.rpartition("/")
     if not where or claim.host != socket.gethostname() or where != _where():
@@ -65,7 +59,7 @@ def refuse_running_owner(log: Log) -> None:
     Raises:
         InvalidError: `[STORE_IN_USE]`.
     """
-    owner = log.last_claim()
+    owner = log.claim_of(log.owner)
     if owner is None or log.history.stopped or life_of(owner, log.store_id, log.owner) is not Life.RUNNING:
         return
     since = datetime.fromtimestamp(owner.at / 1000, UTC)
@@ -100,17 +94,11 @@ def _began(pid: int) -> str:
     return "" if state in "ZX" else fields[_START - 1]
 
 
-LOOK_SECONDS = 2.0
-"""After so many seconds without a write, an owner looks for a newer owner."""
+LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for a newer owner
 
 
 class Ownership:
-    """The claim of this process on a dataflow's log.
-
-    Args:
-        log: The log that the process claims and writes.
-        clock: Milliseconds since 1970.
-    """
+    """The claim of this process on a dataflow's log."""
 
     def __init__(self, log: Log, clock: Callable[[], int]) -> None:
         self.log, self._clock = log, clock
@@ -118,14 +106,6 @@ class Ownership:
 
     def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
-
-        Args:
-            program: The program's identity, and its units.
-            environment: Versions and settings that results depend on.
-            bytes_in_flight: The limit of data in flight, for people.
-
-        Returns:
-            The token.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -138,12 +118,11 @@ class Ownership:
         return self._token
 
     def end(self) -> None:
-        """Note that the run of this process has ended."""
         _RUNS_HERE.discard((self.log.store_id, self._token))
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""
-        before = self.log.previous_claim()
+        before = self.log.claim_of(self.log.predecessor)
         if before is None or self.log.history.resumed:
             return
         whom = f"process {before.pid} on {before.host}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from boatlift.dataflow import Plan, Reading, Timing, Unit
+from boatlift.dataflow import Plan, Reading, Timing
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.runtime.machine.progress import MachineProgress
@@ -32,7 +32,6 @@ class Progress:
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
         said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
-        where: Of `listening`: the URL.
     """
 
     what: str
@@ -54,8 +53,6 @@ def beginnings(plan: Plan, progress: MachineProgress, replayed: Mapping[str, int
     """Return a `restore` for each unit with a state, and a `replay` for each unit that is behind its recorded steps.
 
     Args:
-        plan: The dataflow.
-        progress: The recovered machine.
         replayed: Unit to the last step that an earlier run executed; a unit that is left out replays nothing.
     """
     for name in plan.units:
@@ -77,13 +74,7 @@ def left_behind(plan: Plan, progress: MachineProgress) -> Iterator[Progress]:
 
 
 def recorded_steps(plan: Plan, closed: Mapping[str, int], history: LogHistory) -> dict[str, int]:
-    """Return, for each source and unit, the last of its steps that was recorded, -1 for none.
-
-    Args:
-        plan: The dataflow.
-        closed: Source to the last time that was closed.
-        history: The log.
-    """
+    """Return, for each source and unit, the last of its steps that was recorded, -1 for none."""
     recorded = dict(closed)
     sent = dict(closed)  # in the times of the receivers: of a batch, the input epochs with which its epochs ended
     for name, unit in plan.units.items():
@@ -113,11 +104,6 @@ class RecordedSteps:
 
     Each source counts at one of its readers, at that reader's new steps: not at a second reader, nor after a failure.
 
-    Args:
-        plan: The dataflow.
-        recorded: Unit to the last step that was recorded before this run.
-        history: The log.
-
     Attributes:
         replayed: Unit to the last step that an earlier run executed; empty after a clean stop, which leaves no step
             executed beyond a checkpoint.
@@ -129,7 +115,13 @@ class RecordedSteps:
         self._counted = {name: recorded[name] for name in plan.units}
         self._sources: dict[str, str] = {}  # by the edge at which each counts
         for source in plan.sources:
-            readers = [unit for unit in plan.units.values() if source in unit.reads and _countable(unit, plan)]
+            # Each step of such a reader has rows of sources alone, or one message, and it takes no row twice.
+            readers = [
+                unit
+                for unit in plan.units.values()
+                if source in unit.reads and not unit.rereads_source
+                if unit.timing is Timing.ARRIVAL or all(name in plan.sources for name in unit.reads)
+            ]
             if readers:  # a union of sources before others: of its input only the sum is known
                 self._sources[edge_name(source, max(readers, key=lambda unit: len(unit.reads)).name)] = source
 
@@ -141,7 +133,6 @@ class RecordedSteps:
         """Return how many input rows of a step are of sources, and new; and the names of these sources.
 
         Args:
-            unit, step: The step.
             rows: The number of its input rows. They count as a source's if all messages of the step are.
         """
         if step.number <= self._counted[unit]:
@@ -150,10 +141,3 @@ class RecordedSteps:
         sources = {message.edge: self._sources.get(message.edge) for message in step.inputs}.values()
         named = [source for source in sources if source is not None]
         return (rows, " and ".join(named)) if named and len(named) == len(sources) else (0, "")
-
-
-def _countable(unit: Unit, plan: Plan) -> bool:
-    """Return whether each step of a unit has rows of sources alone, or one message, and takes no row twice."""
-    return not unit.rereads_source and (
-        unit.timing is Timing.ARRIVAL or all(name in plan.sources for name in unit.reads)
-    )

@@ -29,11 +29,7 @@ HeldSteps = Sequence[tuple[str, int]]
 
 
 class UnrecordedError(Exception):
-    """The record of a delivered step could not be written.
-
-    Args:
-        cause: The failure of the log.
-    """
+    """The record of a delivered step could not be written."""
 
     def __init__(self, cause: Exception) -> None:
         super().__init__(str(cause))
@@ -47,7 +43,6 @@ class SinkCommits:
     records.
 
     Args:
-        engine: Calls the sinks.
         graph: The numbers with which a unit's steps reach its sinks.
         overrides: Decides about a step that differs from the sink's, and about steps left out.
         recorded: Sink to the last step that it holds by the log.
@@ -58,17 +53,13 @@ class SinkCommits:
 
     def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides, recorded: Mapping[str, int]) -> None:
         self._engine, self._graph, self.overrides = engine, graph, overrides
-        self._ledgers = {
+        self.ledgers = {  # in the log: sink to the last step of its durable commits
             name: recorded.get(name, -1)
             for name, each in engine.plan.sinks.items()
             if each.sink.delivery is Delivery.AT_LEAST_ONCE
         }
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
-
-    def keeps_ledger(self, sink: str) -> bool:
-        """Return whether a sink itself keeps a ledger of the steps that it holds."""
-        return sink not in self._ledgers
 
     def open(self) -> None:
         """Take all sinks over, which fences older owners."""
@@ -80,9 +71,6 @@ class SinkCommits:
 
         Later records rest on these positions. Without the records, commands that do not open the sinks would find the
         log inconsistent.
-
-        Args:
-            recorded: Sink to the last step that it holds by the log.
         """
         return [SinkCommit(sink, step) for sink, step in self.held.items() if recorded.get(sink, -1) != step]
 
@@ -90,14 +78,14 @@ class SinkCommits:
         """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
         with self._locks[sink]:
             committed = self._engine.open_sink(sink)
-            if sink in self._ledgers:
-                return self._ledgers[sink]
+            if sink in self.ledgers:
+                return self.ledgers[sink]
         return -1 if committed is None else committed.step
 
     def held_steps(self, order: Execute) -> list[HeldSteps]:
         """Return, for each step of an order, the sinks that hold the step already, and can compare it."""
         unit = self._engine.plan.units[order.processor]
-        sinks = [sink.name for sink in unit.sinks if sink.name not in self._ledgers]
+        sinks = [sink.name for sink in unit.sinks if sink.name not in self.ledgers]
         edges = [(sink, self._graph.edges[edge_name(unit.name, sink)]) for sink in sinks]
         arrivals = [[(sink, edge.projection.arrives(step.time)) for sink, edge in edges] for step in order.takes]
         return [[(sink, at) for sink, at in each if at is not None and at <= self.held[sink]] for each in arrivals]
@@ -117,8 +105,6 @@ class SinkCommits:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
-            order: The steps that have messages.
-            last: The last step that the sink holds.
             record: Writes a record, and returns once it is durable.
 
         Raises:
@@ -130,14 +116,14 @@ class SinkCommits:
         with self._locks[sink]:  # `position` is answered once all of this has reached the sink
             end = last_of(order.frontier)
             for at in range(last + 1, end + 1):
-                if not self.overrides.leaves_out(sink, at):
+                if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
                     self._engine.commit(sink, at, payloads.get(at, NOTHING))
-                if sink in self._ledgers and (at in payloads or at == end):
+                if sink in self.ledgers and (at in payloads or at == end):
                     try:
                         record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
                     except Exception as error:
                         raise UnrecordedError(error) from error
-                    self._ledgers[sink] = at
+                    self.ledgers[sink] = at
 
 
 class SinkCalls:
@@ -147,8 +133,6 @@ class SinkCalls:
 
     Args:
         context: Of the host. A `commit` is reported for each step that became visible.
-        failures, log: Of the host.
-        commits: Hands steps to sinks.
     """
 
     def __init__(self, context: HostContext, failures: Failures, log: LogCalls, commits: SinkCommits) -> None:
@@ -159,7 +143,6 @@ class SinkCalls:
 
     @handles(CommitSink)
     def commit(self, order: CommitSink) -> None:
-        """Hand a sink its next steps."""
         self._workers.submit(self._commit, order, self._commits.held[order.sink])
 
     @handles(ReopenSink)
@@ -176,8 +159,7 @@ class SinkCalls:
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:
-            cause = error
-            return lambda: self._unknown(order, cause)
+            return partial(self._unknown, order, error)
         return lambda: self._committed(order)
 
     def _unknown(self, order: CommitSink, error: UnavailableError) -> Iterable[events.Event]:
@@ -200,8 +182,7 @@ class SinkCalls:
         try:
             last = self._commits.position(order.sink)
         except UnavailableError as error:
-            cause = error
-            return lambda: self._reopen_again(order, cause)
+            return partial(self._reopen_again, order, error)
         return lambda: self._positioned(order, last)
 
     def _reopen_again(self, order: ReopenSink, error: UnavailableError) -> Iterable[events.Event]:
@@ -222,5 +203,5 @@ class SinkCalls:
 
         Where the log is the sink's ledger, the position is durable already, and a later one may be, too.
         """
-        if self._commits.keeps_ledger(sink):
-            self._log.remember(SinkCommit(sink, last))
+        if sink not in self._commits.ledgers:
+            self._log.remembered.append(SinkCommit(sink, last))

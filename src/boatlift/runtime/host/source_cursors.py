@@ -17,8 +17,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Cursor
 from boatlift.times import AnyFrontier, last_epoch, last_of
 
-_KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}
-"""The recorded determinants of a source's step."""
+_KINDS: dict[str, type] = {"position": dict, "clock": int, "seed": int}  # the recorded determinants of a source's step
 
 
 class SourceCursors:
@@ -26,11 +25,6 @@ class SourceCursors:
 
     Law: a cursor is a pure function of the positions before it. So a cursor is folded from its positions, and recorded
     when they are collected as garbage; of its names only those that the log lacks are recorded.
-
-    Args:
-        engine: Folds cursors.
-        history: The log before this process began.
-        names_taken: Returns the names of a source that the log has.
 
     Attributes:
         recorded: Source to the last time that earlier processes closed, -1 for none.
@@ -48,7 +42,10 @@ class SourceCursors:
             start = engine.first_cursor(source)
             time, cursor = history.cursors.get(source, (-1, start))
             if names_in(start) is not None and cursor is not start:
-                cursor = _restored(source, start, cursor, names_taken(source))
+                try:
+                    cursor = with_names(start, cursor, names_taken(source))
+                except (TypeError, ValueError) as error:
+                    raise contradictory(source, f"its cursor does not go with its names ({error})") from error
             self._stable[source] = (time, cursor)
         self._positions: dict[str, dict[int, Any]] = {
             source: _positions_after(history, source, time) for source, (time, _) in self._stable.items()
@@ -66,11 +63,7 @@ class SourceCursors:
         return {source: (cursor, self._newest[source][1]) for source, (_, cursor) in self._stable.items()}
 
     def recorded_after(self, progress: MachineProgress) -> dict[str, int]:
-        """Return `recorded` without the times that sources without rows cannot repeat.
-
-        Args:
-            progress: The recovered machine.
-        """
+        """Return `recorded` without the times that sources without rows cannot repeat."""
         keeps_no_rows = self._engine.plan.keeps_no_rows
         return {
             source: min(last, progress.done(source)) if keeps_no_rows(source) else last
@@ -78,7 +71,6 @@ class SourceCursors:
         }
 
     def cursor(self, source: str, time: int) -> Any:
-        """Return the cursor from which the position of a time is polled."""
         last, _ = self._newest[source]
         if last >= time and self._engine.plan.keeps_no_rows(source):  # the source rolled back, and will have other rows
             self._positions[source] = {t: position for t, position in self._positions[source].items() if t < time}
@@ -88,7 +80,6 @@ class SourceCursors:
         return cursor
 
     def newest(self, source: str) -> Any:
-        """Return the cursor after all positions of a source so far."""
         return self._newest[source][1]
 
     def recorded_messages(
@@ -116,17 +107,14 @@ class SourceCursors:
         """Return the cursors after the positions that are garbage now."""
         for source, (time, _) in list(self._stable.items()):
             last = last_epoch(garbage.choices.get(source, ()))
-            if last > time:
-                self._stable[source] = self._folded(source, last)
-                yield self._record(source)
-
-    def _record(self, source: str) -> Cursor:
-        time, cursor = self._stable[source]
-        if (names := names_in(cursor)) is None:
-            return Cursor(source, time, cursor)
-        recorded = self._names_recorded.get(source, 0)
-        self._names_recorded[source] = len(names)
-        return Cursor(source, time, dict(without_names(cursor)), names.after(recorded))
+            if last <= time:
+                continue
+            _, cursor = self._stable[source] = self._folded(source, last)
+            if (names := names_in(cursor)) is None:
+                yield Cursor(source, last, cursor)
+            else:
+                recorded, self._names_recorded[source] = self._names_recorded.get(source, 0), len(names)
+                yield Cursor(source, last, dict(without_names(cursor)), names.after(recorded))
 
     def acknowledge(self, source: str, frontier: AnyFrontier) -> None:
         """Inform a source of the positions that will not be read again, of those that this process knows."""
@@ -144,13 +132,6 @@ class SourceCursors:
 
     def _advanced(self, source: str, cursor: Any, position: Any) -> Any:
         return cursor if position is None else self._engine.advance(source, cursor, position)
-
-
-def _restored(source: str, start: Any, recorded: Any, names: Iterable[str]) -> Any:
-    try:
-        return with_names(start, recorded, names)
-    except (TypeError, ValueError) as error:
-        raise contradictory(source, f"its cursor does not go with its names ({error})") from error
 
 
 def _positions_after(history: LogHistory, source: str, time: int) -> dict[int, Any]:

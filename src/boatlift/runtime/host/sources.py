@@ -6,6 +6,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from boatlift.dataflow import Plan, batch_of
@@ -30,8 +31,7 @@ WARN_AFTER = 1000
 Each further warning comes with ten times as many.
 """
 
-LEAST_PAUSE_SECONDS = 0.02
-"""The least pause after a poll without input."""
+LEAST_PAUSE_SECONDS = 0.02  # the least pause after a poll without input
 
 WORK_PAUSE = 20
 """The pause is at least so many times the poll's CPU time: a folder of many files then takes a twentieth of a core."""
@@ -39,28 +39,20 @@ WORK_PAUSE = 20
 WAIT_PAUSE = 5
 """The pause is at least so many times the poll's duration: a slow file server is busy a sixth of the time at most."""
 
-LONGEST_PAUSE_SECONDS = 1.0
-"""The longest pause, however long the poll took."""
-
-ANNOUNCED_PAUSE_SECONDS = 0.25
-"""The pause of a source that announces new input."""
+LONGEST_PAUSE_SECONDS = 1.0  # the longest pause, however long the poll took
+ANNOUNCED_PAUSE_SECONDS = 0.25  # the pause of a source that announces new input
 
 logger = logging.getLogger(__name__)
 
 
 class StuckBatches:
-    """Warns of a batch whose epoch does not end, each time that ten times as many steps wait for it as ever before.
-
-    Args:
-        plan: The dataflow.
-    """
+    """Warns of a batch whose epoch does not end, each time that ten times as many steps wait for it as ever before."""
 
     def __init__(self, plan: Plan) -> None:
         self._policies = {name: batch for name, unit in plan.units.items() if (batch := batch_of(unit.policy))}
         self._warn_at = {name: max(WARN_AFTER, 10 * (policy.epochs or 1)) for name, policy in self._policies.items()}
 
     def look(self, progress: MachineProgress) -> None:
-        """Warn of the batches at which too many steps wait."""
         for name, policy in self._policies.items():
             waiting = progress.open_epoch(name)
             if waiting >= self._warn_at[name]:
@@ -79,8 +71,6 @@ class SourcePolls:
     """Carries out `PollSource` and `Acknowledge`.
 
     Args:
-        context: Of the host.
-        cursors: The cursor of each source.
         clock: Milliseconds since 1970; a determinant of each step.
 
     Attributes:
@@ -97,11 +87,14 @@ class SourcePolls:
         self.refusals: list[BoatliftError] = []
         self._unproved = {name for name in self._plan.sources if not self._plan.keeps_no_rows(name)}
         self._pauses: dict[str, int] = dict.fromkeys(self._plan.sources, 0)
-        self._announcing: Collection[str] = () if self._available_now else self._engine.announce(self._announced)
+        self._announcing: Collection[str] = ()
+        if not self._available_now:
+            self._announcing = self._engine.announce(
+                lambda source: self._queue.put(lambda: (events.SourceWoken(source),))
+            )
 
     @handles(PollSource)
     def poll(self, order: PollSource) -> None:
-        """Poll a source on a thread."""
         cursor = self._cursors.cursor(order.source, order.time)
         unproved: list[Any] = []
         if order.source in self._unproved:
@@ -110,7 +103,6 @@ class SourcePolls:
 
     @handles(Acknowledge)
     def acknowledge(self, order: Acknowledge) -> None:
-        """Inform a source of positions that will not be read again."""
         self._cursors.acknowledge(order.source, order.frontier)
 
     def recorded(self, facts: Iterable[Fact]) -> Iterator[Cursor]:
@@ -142,8 +134,7 @@ class SourcePolls:
         except FencedError:
             raise
         except BoatliftError as error:
-            cause = error
-            return lambda: self._failed(order, cause)
+            return partial(self._failed, order, error)
         if position is None:
             pause = _pause_after(time.monotonic() - began, time.thread_time() - began_to_work)
             return lambda: self._idle(order, pause)
@@ -165,9 +156,6 @@ class SourcePolls:
         self._unreachable.reached(closed.source)
         yield closed
 
-    def _announced(self, source: str) -> None:
-        self._queue.put(lambda: (events.SourceWoken(source),))
-
     def _idle(self, order: PollSource, pause: float) -> Iterable[events.Event]:
         source = order.source
         self._unreachable.reached(source)
@@ -184,12 +172,8 @@ class SourcePolls:
 
 
 def _pause_after(seconds: float, worked: float) -> float:
-    """Return the seconds until the next poll of a source that had no input.
+    """Return the seconds until the next poll of a source that had no input, after a poll of such duration and CPU time.
 
     A poll that waits for a core on a busy machine does not make polls rare.
-
-    Args:
-        seconds: The duration of the poll.
-        worked: The CPU time of the poll, in seconds.
     """
     return min(max(LEAST_PAUSE_SECONDS, WORK_PAUSE * worked, WAIT_PAUSE * seconds), LONGEST_PAUSE_SECONDS)

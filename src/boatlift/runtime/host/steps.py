@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
 
 from boatlift.conditions import Retry
@@ -18,7 +19,7 @@ from boatlift.runtime.host.progress import Progress, RecordedSteps
 from boatlift.runtime.host.sinks import HeldSteps, SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine import events
-from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, ProbeRows, Restore, StepInput
+from boatlift.runtime.machine.instructions import Cancel, Execute, Prepare, ProbeRows, Restore
 from boatlift.storage.records.payloads import runs_of
 
 
@@ -30,10 +31,6 @@ class StepRuns:
 
     Args:
         context: Of the host. A `step` is reported after each step.
-        failures, log: Of the host.
-        cursors: The cursors of sources, for units that read a source from its beginning.
-        commits: The sinks that hold some steps already, and the user's decisions.
-        recorded: The steps that earlier runs recorded.
     """
 
     def __init__(
@@ -63,12 +60,10 @@ class StepRuns:
 
     @handles(Prepare)
     def prepare(self, order: Prepare) -> None:
-        """Let the engine get ready for steps."""
         self._engine.prepare(order)
 
     @handles(Cancel)
     def cancel(self, order: Cancel) -> None:
-        """Cancel the steps of a unit that are under way."""
         self._current.pop(order.processor, None)
         self._engine.cancel_steps(order.processor)
 
@@ -91,8 +86,7 @@ class StepRuns:
             except BoatliftError as error:
                 if error.retry is Retry.NONE:
                     raise
-                cause = error
-                return lambda: self._failed(order, cause)
+                return partial(self._failed, order, error)
         return lambda: self._executed(order, results, held)
 
     def _failed(self, order: Execute, error: BoatliftError) -> Iterable[events.Event]:
@@ -118,7 +112,7 @@ class StepRuns:
                 break
             self._overrides.note(name, step.number, result.digest)
             milliseconds = round(result.seconds * 1000, 3)
-            new_rows = self._recorded.new_rows(name, step, result.rows_in)
+            new_rows, sources = self._recorded.new_rows(name, step, result.rows_in)
             yield events.StepDone(
                 name,
                 order.incarnation,
@@ -131,40 +125,30 @@ class StepRuns:
                 rows=result.rows_in,
                 milliseconds=milliseconds,
             )
-            self._report(name, step, result, milliseconds, new_rows)
+            report = Progress(
+                "step",
+                name,
+                step.number,
+                result.rows_in,
+                result.rows,
+                milliseconds,
+                replay=self._recorded.replays(name, step.number),
+                behind=self._progress.behind(name),
+                bytesBehind=self._progress.bytes_behind(name),
+                newInputRows=new_rows,
+                newInputOf=sources,
+            )
+            self._watch(report)
             for sink, number in held[at]:
                 self._watch(Progress("commit", sink, number))
             self._failures.succeeded(name, step.number)
         self._engine.delivered(results)
-
-    def _report(
-        self, unit: str, step: StepInput, result: StepResult, milliseconds: float, new_rows: tuple[int, str]
-    ) -> None:
-        rows, sources = new_rows
-        report = Progress(
-            "step",
-            unit,
-            step.number,
-            result.rows_in,
-            result.rows,
-            milliseconds,
-            replay=self._recorded.replays(unit, step.number),
-            behind=self._progress.behind(unit),
-            bytesBehind=self._progress.bytes_behind(unit),
-            newInputRows=rows,
-            newInputOf=sources,
-        )
-        self._watch(report)
 
 
 class Probes:
     """Carries out `ProbeRows`, one at a time for each batch.
 
     A failed probe counts as a failure once the machine orders it again: only then is its result still of use.
-
-    Args:
-        context: Of the host.
-        failures: Of the host.
     """
 
     def __init__(self, context: HostContext, failures: Failures) -> None:
@@ -194,8 +178,7 @@ class Probes:
             except BoatliftError as error:
                 if error.retry is Retry.NONE:
                     raise
-                cause = error
-                return lambda: self._failed(order, cause)
+                return partial(self._failed, order, error)
         return lambda: self._succeeded(events.RowsProbed(order.processor, order.incarnation, order.message, probe))
 
     def _failed(self, order: ProbeRows, error: BoatliftError) -> Iterable[events.Event]:

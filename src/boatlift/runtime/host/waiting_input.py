@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -20,18 +21,14 @@ from boatlift.runtime.machine.events import Event
 
 FILE = "waiting-input.json"
 
-LOOK_SECONDS = 2.0
-"""The least pause between two reports."""
-
-LOOK_PAUSE = 20
-"""The pause is at least so many times as long as the report before it took."""
+LOOK_SECONDS = 2.0  # the least pause between two reports
+LOOK_PAUSE = 20  # the pause is at least so many times as long as the report before it took
 
 
 class InputReport(msgspec.Struct, frozen=True):
     """The input that waits at sources.
 
     Attributes:
-        at: The time of the report, in milliseconds since 1970.
         waiting: Source to its input that no step has taken; a source that cannot tell, or be reached, is left out.
     """
 
@@ -40,14 +37,7 @@ class InputReport(msgspec.Struct, frozen=True):
 
 
 class WaitingInputs:
-    """Asks the sources of a run.
-
-    Args:
-        context: Of the host.
-        cursors: The cursor of each source.
-        folder: The owner's scratch.
-        clock: Milliseconds since 1970.
-    """
+    """Asks the sources of a run."""
 
     def __init__(self, context: HostContext, cursors: SourceCursors, folder: Path, clock: Callable[[], int]) -> None:
         self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
@@ -55,7 +45,6 @@ class WaitingInputs:
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
 
     def begin(self) -> None:
-        """Write reports from now on, every few seconds."""
         if self._asked:
             self._workers.submit(self._look)
 
@@ -67,7 +56,11 @@ class WaitingInputs:
                 waiting[name] = ask(self._cursors.newest(name))
             except BoatliftError:  # the source's own poll reports it, and retries
                 continue
-        self._write(InputReport(self._clock(), waiting))
+        report, written = InputReport(self._clock(), waiting), self._folder / f"{FILE}.new"
+        # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
+        with suppress(OSError):
+            written.write_bytes(msgspec.json.encode(report))
+            written.replace(self._folder / FILE)
         pause = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
 
         def again() -> Iterable[Event]:
@@ -75,11 +68,3 @@ class WaitingInputs:
             return ()
 
         return again
-
-    def _write(self, report: InputReport) -> None:
-        written = self._folder / f"{FILE}.new"
-        try:
-            written.write_bytes(msgspec.json.encode(report))
-            written.replace(self._folder / FILE)
-        except OSError:  # a newer owner has removed the folder, or the disk is full: a write of the run reports it
-            return

@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from boatlift.dataflow import Sink
-from boatlift.errors import Finding
-from boatlift.recovery import RecoveryGraph
-from boatlift.runtime.inspect.opening import store_at
-from boatlift.runtime.recorded_program import recorded_program
+from boatlift.dataflow.identity import processors_of
+from boatlift.errors import Finding, InvalidError
+from boatlift.runtime.graph import recorded_program
+from boatlift.storage.bad_rows import KeptBadRow, kept_bad_rows
 from boatlift.storage.input_log import INPUT
 from boatlift.storage.input_objects import COMPACTED
+from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
@@ -27,20 +28,31 @@ from boatlift.storage.verify import verify
 from boatlift.times import Maximal, last_number
 
 
-class LogLine(msgspec.Struct, frozen=True):
-    """A record of the log, and its place.
+def store_at(path: Path) -> LocalStore:
+    """Return the store in a folder.
 
-    Attributes:
-        object: The number of the log object that holds it.
-        written_at: When that object was written, in milliseconds since 1970; None if unknown.
-        record: The record's tag (docs/formats/log.md).
-        fields: The record's fields as JSON values, those at their defaults left out.
+    Raises:
+        DataError: `[STORE_NOT_FOUND]` the folder holds no store.
     """
+    return LocalStore.open(path, create=False)
 
-    object: int
-    written_at: int | None
-    record: str
-    fields: Mapping[str, Any]
+
+def log_at(path: Path) -> Log:
+    """Return the log of the store in a folder, whichever dataflow it belongs to.
+
+    Raises:
+        DataError: the folder holds no store, or its log cannot be read.
+    """
+    return Log.open(store_at(path), None)
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A record of the log, and its place."""
+
+    object: int  # the number of the log object that holds it
+    written_at: int | None  # when that object was written, in milliseconds since 1970; None if unknown
+    record: str  # the record's tag (docs/formats/log.md)
+    fields: Mapping[str, Any]  # the record's fields as JSON values, those at their defaults left out
 
     def as_json(self) -> dict[str, Any]:
         """Return one flat object: the place, the tag, and the record's own fields beside them."""
@@ -51,7 +63,6 @@ def log_records(log: Log, since: int = 0, processor: str | None = None) -> Itera
     """Return the records that the log still has, oldest first.
 
     Args:
-        log: The log.
         since: Only objects written then or later, in milliseconds since 1970; 0: all.
         processor: Only records that name this processor, alone or at an end of an edge; None: all.
 
@@ -80,27 +91,16 @@ def _names(value: Any, processor: str) -> bool:
 
 
 class CheckpointReport(msgspec.Struct, frozen=True):
-    """A checkpoint: the state of a processor at a frontier.
-
-    Attributes:
-        processor: The processor.
-        frontier: The frontier, by its maximal times.
-        runs: The runs that hold the state.
-        step: The last step of the frontier, -1 for none.
-        files: The number of different files that hold them.
-        rows: The rows of all runs.
-        bytes: The bytes of all runs.
-        new_bytes: The bytes of the runs that the processor's checkpoint before it does not name.
-    """
+    """A checkpoint: the state of a processor at a frontier."""
 
     processor: str
     frontier: Maximal
     runs: list[RunRef]
-    step: int
-    files: int
+    step: int  # the last step of the frontier, -1 for none
+    files: int  # the number of different files that hold them
     rows: int
     bytes: int
-    new_bytes: int
+    new_bytes: int  # the bytes of the runs that the processor's checkpoint before it does not name
 
 
 def checkpoints_of(log: Log) -> list[CheckpointReport]:
@@ -184,12 +184,15 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
             reports.append(KeptReport("inputs", name, len(taken), *runs, f"{name}: to rebuild its state from"))
     for edge in graph.edges.values():
         if sent := live.sent.get(edge.name):
-            runs = tally.new_runs(each.message for each in sent.values())
-            reports.append(KeptReport("messages", edge.name, len(sent), *runs, _readers_of(graph, edge.target)))
+            runs, after = tally.new_runs(each.message for each in sent.values()), graph.outputs[edge.target]
+            # The receiver may need the messages; or its readers, if it keeps nothing.
+            others = f", or {' or '.join(each.target for each in after)} after it" if after else ""
+            why = f"{edge.target}, if it rolls back{others}"
+            reports.append(KeptReport("messages", edge.name, len(sent), *runs, why))
     for what, why in _LOG_FOLDERS.items():
         if objects := [*store.list(f"{what}/")]:
             reports.append(KeptReport(what, "-", 0, len(objects), tally.size_of(objects), why))
-    if garbage := tally.unnamed_runs():
+    if garbage := [name for name in store.list("runs/") if name not in tally.named]:
         why = "no processor: the next process that runs the dataflow deletes them"
         reports.append(KeptReport("nothing", "-", 0, len(garbage), tally.size_of(garbage), why))
     return reports
@@ -200,36 +203,20 @@ class _Tally:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._named: set[str] = set()
+        self.named: set[str] = set()
 
     def new_runs(self, payloads: Iterable[Any]) -> tuple[int, int]:
         """Return the number and the bytes of the runs in payloads that are named for the first time."""
-        sizes = {run.name: run.size for each in payloads for run in runs_of(each) if run.name not in self._named}
-        self._named.update(sizes)
+        sizes = {run.name: run.size for each in payloads for run in runs_of(each) if run.name not in self.named}
+        self.named.update(sizes)
         return len(sizes), sum(sizes.values())
-
-    def unnamed_runs(self) -> list[str]:
-        return [name for name in self._store.list("runs/") if name not in self._named]
 
     def size_of(self, names: Iterable[str]) -> int:
         return sum(self._store.size(name) or 0 for name in names)
 
 
-def _readers_of(graph: RecoveryGraph, receiver: str) -> str:
-    """Return the processors that may need messages: the receiver, or its readers if it keeps nothing."""
-    readers = [edge.target for edge in graph.outputs[receiver]]
-    return f"{receiver}, if it rolls back" + (f", or {' or '.join(readers)} after it" if readers else "")
-
-
 class Verification(msgspec.Struct, frozen=True):
-    """The outcome of a check.
-
-    Attributes:
-        ok: True if nothing is damaged.
-        store: The store's folder.
-        sinks: The names of the sinks that were checked.
-        findings: All findings of the check, notes included.
-    """
+    """The outcome of a check."""
 
     ok: bool
     store: str
@@ -238,7 +225,6 @@ class Verification(msgspec.Struct, frozen=True):
 
     @property
     def faults(self) -> list[Finding]:
-        """The findings that are errors."""
         return [finding for finding in self.findings if finding.is_error]
 
 
@@ -253,3 +239,36 @@ def verification_of(path: Path, sinks: Mapping[str, Sink]) -> Verification:
         findings += sink.verify()
     ok = not any(finding.is_error for finding in findings)
     return Verification(ok, str(path), sorted(sinks), findings)
+
+
+def rows_set_aside(path: Path, source: str = "") -> Iterator[KeptBadRow]:
+    """Yield the bad rows that a store keeps, of one source or of all.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`.
+        DataError: `[CORRUPT]` an object is not as it was written.
+    """
+    log_at(path)  # a folder that is no store is refused
+    yield from kept_bad_rows(store_at(path), source)
+
+
+def dead_letters_of(path: Path, source: str = "") -> dict[str, str]:
+    """Return each source whose bad rows are dead letters, by the name in the program, to their stream.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`; `[BAD_OPTION]` the store's program has no such source.
+    """
+    log = log_at(path)
+    program, begin = log.history.program, "source "
+    streams = {
+        record.reads[0].removesuffix("_source"): name
+        for name, record in processors_of(program).items()
+        if record.kind == "bad_rows" and record.keeps_state  # the operator DeadLetters, which counts them
+    }
+    sources = {key.removeprefix(begin) for key in program if key.startswith(begin)}
+    known = sources - {f"{name}_source" for name in streams} | streams.keys()
+    if source and source not in known | sources:
+        raise InvalidError(
+            "BAD_OPTION", f"{log.dataflow} has no source {source}: choose from {', '.join(sorted(known))}"
+        )
+    return {name: to for name, to in streams.items() if source in ("", name, f"{name}_source")}

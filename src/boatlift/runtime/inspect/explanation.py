@@ -18,8 +18,8 @@ import msgspec
 from boatlift.errors import RESTORE, DataError, InvalidError
 from boatlift.recovery import Kind, Monitor, ProcessorPlan
 from boatlift.recovery.constraints import in_words
+from boatlift.runtime.graph import recorded_program
 from boatlift.runtime.machine import Program, monitor_of
-from boatlift.runtime.recorded_program import recorded_program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
@@ -55,62 +55,36 @@ def steps_again(history: LogHistory, part: ProcessorPlan) -> range:
     return part.executed_again(history.last_executed(part.name)) if executes else range(0)
 
 
-def part_in_words(history: LogHistory, part: ProcessorPlan) -> str:
-    """Return a processor's part of a recovery in words; it replays exactly the steps of `steps_again`."""
-    return part.in_words(history.last_executed(part.name))
-
-
-LAST_STEPS = 20
-"""The steps that count as the last ones."""
+LAST_STEPS = 20  # the steps that count as the last ones
 
 
 class KeptPart(msgspec.Struct, frozen=True):
-    """A part of a state.
+    """A part of a state."""
 
-    Attributes:
-        part: Its name, such as `0/left` for the left side of a view's stage 0; empty if the state has one part.
-        files: The number of its runs.
-        rows: The rows of its runs; a key that several runs have counts in each.
-        bytes: The bytes of its runs.
-    """
-
-    part: str
+    part: str  # its name, such as `0/left` for the left side of a view's stage 0; empty if the state has one part
     files: int
-    rows: int
+    rows: int  # the rows of its runs; a key that several runs have counts in each
     bytes: int
 
 
 class Upkeep(msgspec.Struct, frozen=True):
-    """The state that a processor keeps, and the cost of its last steps.
+    """The state that a processor keeps, and the cost of its last steps."""
 
-    Attributes:
-        checkpoint: The last step of its newest checkpoint; -1 for none.
-        state: The parts of that checkpoint.
-        steps: How many of the last steps the log still knows, at most 20.
-        rows: The median of the rows that each of them took.
-        milliseconds: The median of their durations.
-    """
-
-    checkpoint: int
+    checkpoint: int  # the last step of its newest checkpoint; -1 for none
     state: list[KeptPart]
-    steps: int
-    rows: int
-    milliseconds: float
+    steps: int  # how many of the last steps the log still knows, at most 20
+    rows: int  # the median of the rows that each of them took
+    milliseconds: float  # the median of their durations
 
 
 def upkeep_of(history: LogHistory) -> dict[str, Upkeep]:
-    """Return the upkeep of each unit.
-
-    Args:
-        history: The records of a dataflow's log.
-    """
+    """Return the upkeep of each unit."""
     graph = recorded_program(history.program).graph
-    kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
-    units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
-    return {name: _of(history, name) for name in units}
+    units = [name for name in graph.order if graph.vertices[name].kind in (Kind.STATELESS, Kind.STATEFUL)]
+    return {name: _upkeep(history, name) for name in units}
 
 
-def _of(history: LogHistory, name: str) -> Upkeep:
+def _upkeep(history: LogHistory, name: str) -> Upkeep:
     live = history.live_records
     checkpoints = live.states.get(name, {})
     newest = max(checkpoints, key=last_number, default=None)
@@ -138,17 +112,13 @@ def _parts(payload: object) -> list[KeptPart]:
     return kept
 
 
-MOST_MESSAGES = 1_000_000
-"""The most messages in the memory of a process, beside as many as there are live records."""
+MOST_MESSAGES = 1_000_000  # the most messages in the memory of a process, beside as many as there are live records
 
 
 class RollbackCost(msgspec.Struct, frozen=True):
     """The rollback of one processor, and its cost, estimated from the recorded cost of the steps.
 
     Attributes:
-        does: The rollback in words.
-        stays: True if the processor loses nothing.
-        rolled_back_to: The target of the rollback, in words.
         restored_to: The frontier that it is restored to, by its maximal times.
         repeats_up_to: The frontier up to which a replay is certain to have the same results, by its maximal times.
         steps: How many of the executed steps, by the log, are executed again.
@@ -170,14 +140,7 @@ class RollbackCost(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The recovery after a failure, and the upkeep that pays for it.
-
-    Attributes:
-        failed: The processors that fail.
-        processors: Each processor to its rollback.
-        queues: The messages that are queued again, in words.
-        upkeep: Each unit to its kept state and the cost of its last steps.
-    """
+    """The recovery after a failure, and the upkeep that pays for it."""
 
     failed: list[str]
     processors: Mapping[str, RollbackCost]
@@ -186,16 +149,11 @@ class Explanation(msgspec.Struct, frozen=True):
 
     @property
     def everything_fails(self) -> bool:
-        """True if no processor survives."""
         return set(self.failed) == self.processors.keys()
 
 
 def explanation_of(log: Log, failed: AbstractSet[str]) -> Explanation:
     """Return the cost of a failure, and the upkeep of each unit.
-
-    Args:
-        log: The dataflow's log.
-        failed: The processors that fail; all of them if it is empty.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no processor of that name.
@@ -253,10 +211,16 @@ def _assume_memory(program: Program, history: LogHistory, monitor: Monitor) -> N
 def _cost(history: LogHistory, part: ProcessorPlan) -> RollbackCost:
     again = steps_again(history, part)
     took = [each for each in history.live_records.results.get(part.name, {}).values() if each.time in again]
+    if part.stays:
+        back_to = "stays"
+    elif not part.restore:
+        back_to = "the start"
+    else:
+        back_to = ("its checkpoint of " if part.checkpoint is not None else "") + in_words(part.restore)
     return RollbackCost(
-        does=part_in_words(history, part),
+        does=part.in_words(history.last_executed(part.name)),
         stays=part.stays,
-        rolled_back_to=_rolled_back_to(part),
+        rolled_back_to=back_to,
         restored_to=maximal_of(part.restore),
         repeats_up_to=maximal_of(part.fixed),
         steps=len(again),
@@ -265,11 +229,3 @@ def _cost(history: LogHistory, part: ProcessorPlan) -> RollbackCost:
         seconds=round(sum(digest.milliseconds for digest in took) / 1000, 3),
         why_not_less=None if part.why is None else str(part.why),
     )
-
-
-def _rolled_back_to(part: ProcessorPlan) -> str:
-    if part.stays:
-        return "stays"
-    if not part.restore:
-        return "the start"
-    return f"its checkpoint of {in_words(part.restore)}" if part.checkpoint is not None else in_words(part.restore)

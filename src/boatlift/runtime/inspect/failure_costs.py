@@ -11,28 +11,19 @@ from collections.abc import Callable, Mapping
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.recovery import Edge, Kind, Monitor
 from boatlift.runtime.machine import Program
-from boatlift.runtime.machine.step_facts import intervals_of
+from boatlift.runtime.machine.steps import intervals_of
 from boatlift.times import AnyFrontier, Frontier
 
-LONG = 3
-"""The dataflow has run for so many of the longest intervals between checkpoints."""
-
-AT_LEAST = 24
-"""The dataflow has run for at least so many steps."""
-
-STEPS_OF_EPOCH = 8
-"""The assumed steps of an epoch that ends by the clock or by a condition over rows."""
+LONG = 3  # the dataflow has run for so many of the longest intervals between checkpoints
+AT_LEAST = 24  # the dataflow has run for at least so many steps
+STEPS_OF_EPOCH = 8  # the assumed steps of an epoch that ends by the clock or by a condition over rows
 
 Costs = Mapping[str, Mapping[str, int]]
 """The processor that fails (`everything`: all) to the number of steps that each processor executes again, if any."""
 
 
 def costs_of(program: Program) -> Costs:
-    """Return the cost of each failure.
-
-    Args:
-        program: A program without determinants yet; its arrival orders and epoch boundaries are filled in.
-    """
+    """Return the cost of each failure."""
     aged = _AgedProgram(program)
     workers = [n for n, v in program.graph.vertices.items() if v.kind in (Kind.STATELESS, Kind.STATEFUL)]
     failures = {name: frozenset({name}) for name in workers} | {"everything": frozenset(program.graph.vertices)}
@@ -42,15 +33,7 @@ def costs_of(program: Program) -> Costs:
 def needless_policies(
     program_with: Callable[[Mapping[str, Policy]], Program], policies: Mapping[str, Policy]
 ) -> dict[str, Policy]:
-    """Return the policies that save nothing: under a cheaper one, every failure costs the same.
-
-    Args:
-        program_with: Returns the program under given policies, without determinants yet.
-        policies: Each processor to its policy.
-
-    Returns:
-        Processor to a policy that makes less durable.
-    """
+    """Return the policies that save nothing: under a cheaper one, every failure costs the same."""
     program = program_with(policies)
     costs, vertices = costs_of(program), program.graph.vertices
     needless: dict[str, Policy] = {}
@@ -69,7 +52,6 @@ def needless_policies(
 
 
 def _keeping_no_rows(program: Program) -> set[str]:
-    """Return the sources that keep no rows."""
     return {name for name, vertex in program.graph.vertices.items() if vertex.keeps_no_rows}
 
 
@@ -97,8 +79,10 @@ class _AgedProgram:
         for name in program.graph.order:
             self._grow(name)
         for name in program.graph.order:
-            if program.graph.vertices[name].kind is Kind.SINK:
-                self._hand_over(name)
+            if program.graph.vertices[name].kind is Kind.SINK:  # commit all that it may hold by then
+                prefixes = [Frontier.up_to(step) for step in range(self._steps[name])]
+                if (held := self._monitor.releasable(name, prefixes)) is not None:
+                    self._monitor.committed(name, held)
         for name in reversed(program.graph.order):  # readers first: what they need follows from their own messages
             self._keep_in_flight(name)
 
@@ -128,7 +112,8 @@ class _AgedProgram:
         elif vertex.kind is Kind.SOURCE:
             self._steps[name] = self._length
         else:
-            self._steps[name] = min(self._arrived(edge) for edge in inputs)
+            arrivals = ([edge.projection.arrives(time) for time in self._times(edge.source)] for edge in inputs)
+            self._steps[name] = min(1 + max((int(t) for t in each if t is not None), default=-1) for each in arrivals)
         if vertex.kind is Kind.SINK:
             return
         monitor.completed(name, self._frontier(name, self._steps[name]))
@@ -158,17 +143,6 @@ class _AgedProgram:
             pace = max(interval or 0, self._intervals[edge.name])
             for time in kept if durability.in_flight is True or len(kept) > pace else ():
                 self._monitor.durable_message(edge.name, time)
-
-    def _hand_over(self, sink: str) -> None:
-        """Commit to a sink all that it may hold by then."""
-        prefixes = [Frontier.up_to(step) for step in range(self._steps[sink])]
-        held = self._monitor.releasable(sink, prefixes)
-        if held is not None:
-            self._monitor.committed(sink, held)
-
-    def _arrived(self, edge: Edge) -> int:
-        arrivals = [edge.projection.arrives(time) for time in self._times(edge.source)]
-        return 1 + max((int(time) for time in arrivals if time is not None), default=-1)
 
     @staticmethod
     def _checkpoints(policy: Policy, steps: int) -> list[int]:

@@ -18,8 +18,7 @@ from boatlift.runtime.inspect.failure_costs import costs_of, needless_policies
 
 DAY = 86_400.0
 
-MANY = 5_000
-"""Readers of a folder take long to list a few days of so many files."""
+MANY = 5_000  # readers of a folder take long to list a few days of so many files
 
 _GATHER = "gather them with every='1 minute', one file a minute"
 _CHANGES = "its rows are changes, which cannot be gathered: choose a sink that keeps the newest rows, such as bl.sqlite"
@@ -52,8 +51,6 @@ def _steps_a_day(plan: Plan, name: str, *, counted: bool) -> float | None:
     """Return the steps a day of a source or a unit; infinite: without pause; None: unknown.
 
     Args:
-        plan: The dataflow.
-        name: The source or the unit.
         counted: Whether the reader counts the batch's own epochs. Other readers see the epochs of the batch's input,
             and have as many steps.
     """
@@ -79,7 +76,6 @@ class JobReport(msgspec.Struct, frozen=True):
 
     Attributes:
         reads: The sources or units that its rows come from.
-        executes: Its processors, in order.
         looks_up: The units whose newest rows it looks up.
         stages_for: The sinks that its job stages rows for.
         keeps_output: True if its output is kept as runs, because other units read it.
@@ -107,15 +103,11 @@ class ProgramReport(msgspec.Struct, frozen=True):
     """A program.
 
     Attributes:
-        dataflow: The dataflow's name.
         executed_again: Each processor that fails (`everything`: all of them) to the steps that each processor then
             executes again, at the worst moment of a long run.
         needless_policies: Each processor to a cheaper policy under which every failure costs the same.
-        processors: Each processor to its description (`describe`).
-        units: Each unit to its processors, in order.
         at_least_once: The sources and sinks that are not exactly-once.
         program: The identity that a run records.
-        jobs: Each unit to its job.
         recorded: Each source, and each unit with determinants, to its determinants, which are in the log before any
             effect of a step can be seen. `arrival order`: the order in which a unit's messages arrived; `epoch ends`:
             the ends of a batch's epochs; `rows`: the rows of a unit that cannot repeat them; `answers`: the answers of
@@ -153,15 +145,7 @@ def plan_of(
     long_running: Mapping[str, str | None] = MappingProxyType({}),
     slots_left: int = 1,
 ) -> ProgramReport:
-    """Return the report of a program.
-
-    Args:
-        planned: The program.
-        identity: The identity that a run records of it.
-        queries: Each view to the jobs of its steps, in words.
-        long_running: Each unit to the reason why its steps have jobs of their own; None: they may share one.
-        slots_left: How many slots of Spark's the long-running job leaves to others.
-    """
+    """Return the report of a program."""
     jobs = {name: _job(unit, planned) for name, unit in planned.units.items()}
     policies = {name: unit.policy for name, unit in planned.units.items()}
     needless = needless_policies(partial(program_of, planned), policies)
@@ -200,30 +184,24 @@ def describe(processor: Processor) -> dict[str, Any]:
 
 def _job(unit: Unit, planned: Plan) -> JobReport:
     tables = {table for operator in unit.operators for table in operator.looks_up}
+    logs = isinstance(unit.policy, History) and not (unit.keeps_state or unit.rereads_source)
+    if unit.chooses_inputs or not _is_repeatable(unit):
+        order = "divergent"
+    else:
+        order = "convergent" if unit.keeps_state else "order-insensitive"
     return JobReport(
         reads=[name for name in unit.reads if name not in tables],
         executes=[operator.name for operator in unit.operators] or [unit.name],
         looks_up=[name for name in unit.reads if name in tables],
         stages_for=[sink.name for sink in unit.sinks],
         keeps_output=unit.materialised,
-        history=_history_of(unit, planned),
+        # A source is read again instead.
+        history=[name for name in unit.reads if logs and name not in planned.sources],
         everything=unit.rereads_source,
         deterministic=_is_repeatable(unit),
         policy=describe_policy(unit.policy),
-        order=_order_of(unit),
+        order=order,
     )
-
-
-def _history_of(unit: Unit, planned: Plan) -> list[str]:
-    """Return the units whose rows a unit's history logs; a source is read again instead."""
-    logs = isinstance(unit.policy, History) and not (unit.keeps_state or unit.rereads_source)
-    return [name for name in unit.reads if logs and name not in planned.sources]
-
-
-def _order_of(unit: Unit) -> str:
-    if unit.chooses_inputs or not _is_repeatable(unit):
-        return "divergent"
-    return "convergent" if unit.keeps_state else "order-insensitive"
 
 
 def _is_repeatable(unit: Unit) -> bool:

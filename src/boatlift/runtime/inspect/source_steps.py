@@ -11,21 +11,15 @@ import msgspec
 
 from boatlift.dataflow import Plan
 from boatlift.errors import DataError, InvalidError
-from boatlift.runtime.inspect.opening import store_at
+from boatlift.runtime.inspect.contents import store_at
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.log import Log
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import units_in
 
 
 class SourceStep(msgspec.Struct, frozen=True):
-    """A step of a source.
-
-    Attributes:
-        source: The source.
-        step: Its number.
-        position: The recorded position: it names the rows.
-    """
+    """A step of a source."""
 
     source: str
     step: int
@@ -34,11 +28,6 @@ class SourceStep(msgspec.Struct, frozen=True):
 
 def is_of_a_query(planned: Plan, path: Path, processor: str) -> bool:
     """Return whether a processor is a unit of a store but not of the plan, because a view's query is cut into units.
-
-    Args:
-        planned: The dataflow, planned without Spark.
-        path: The store.
-        processor: The processor.
 
     Raises:
         DataError: the log cannot be read.
@@ -54,8 +43,6 @@ def source_steps(planned: Plan, path: Path, processor: str, time: int) -> Iterat
     A source that keeps its rows in the store is attached to it, so that `Source.load` can read them.
 
     Args:
-        planned: The dataflow.
-        path: Its store.
         processor, time: A step of a unit, or one of a source, which is returned alone.
 
     Raises:

@@ -15,8 +15,8 @@ from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.ownership import Life, life_of
 from boatlift.runtime.host.waiting_input import FILE, InputReport
-from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, part_in_words, steps_again
-from boatlift.runtime.inspect.opening import log_at, store_at
+from boatlift.runtime.inspect.contents import log_at, store_at
+from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
@@ -24,8 +24,7 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 from boatlift.times import last_number
 
-LIVING = ("alive", "running or crashed")
-"""The states in which a process may use scratch."""
+LIVING = ("alive", "running or crashed")  # the states in which a process may use scratch
 
 _REPORTS = json_decoder(InputReport)
 
@@ -34,8 +33,6 @@ class OwnerStatus(msgspec.Struct, frozen=True):
     """The process that claimed the store last.
 
     Attributes:
-        host: Its machine.
-        pid: Its number on that machine.
         at: When it claimed the store, in milliseconds since 1970.
         bytes_in_flight: The process asks sources for no further step while so many bytes of rows wait in scratch.
             0 if the limit is unknown.
@@ -52,7 +49,6 @@ class UnitStatus(msgspec.Struct, frozen=True):
 
     Attributes:
         executed: The last step that it has executed.
-        checkpoint: The last step of its newest checkpoint.
         stable: The last step that no failure can undo.
         to_replay: How many of the executed steps it would execute again if everything failed now.
         one_at_a_time: Its inputs, if it takes their steps one at a time, in the order of arrival; else empty.
@@ -71,7 +67,6 @@ class InFlightStatus(msgspec.Struct, frozen=True):
     Attributes:
         sender, reader: The ends of their edge; the reader is a unit or a sink.
         messages: Their number: one a step of the sender, those without rows included.
-        bytes: The bytes of their runs in the store.
     """
 
     sender: str
@@ -84,17 +79,12 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     """The state of a dataflow by its log.
 
     Attributes:
-        dataflow: The dataflow's name.
-        store: The store's id.
-        stopped_cleanly: True if its last process stopped cleanly.
         state: `new`, `stopped`, `alive`, `crashed` or `running or crashed`.
         last_record_at: When the log was written last, in milliseconds since 1970; 0 if unknown.
         closed: Each source to the last step that it has closed.
-        processors: Each unit to its state.
         sinks: Each sink to the last step that it holds by the log, -1 for none.
         after_a_failure: The recovery plan in words, if everything failed now; empty after a clean stop.
         owner: The process that claimed the store last; None if there was none.
-        environment: The settings under which that process runs.
         in_flight: The data in flight that the store keeps, by edge; edges without any are left out.
         scratch: The bytes of rows that are under way between units now, or wait for one, or for a batch.
         numbers: Section to unit to the numbers of its operator's own, at its newest checkpoint. A section is an
@@ -132,10 +122,6 @@ class DataflowStatus(msgspec.Struct, frozen=True):
 def status_at(path: Path, operators: Mapping[str, type[Operator]] = MappingProxyType({})) -> DataflowStatus:
     """Return the state of the dataflow of a store in a folder, with what its owner has left in scratch.
 
-    Args:
-        path: The folder.
-        operators: The operators with numbers of their own, by kind.
-
     Raises:
         BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
     """
@@ -153,9 +139,7 @@ def status_of(
     """Return the state of the dataflow that a log belongs to.
 
     Args:
-        log: The log.
         scratch: The bytes in the store's scratch, which the log does not know.
-        operators: The operators with numbers of their own, by kind.
 
     Raises:
         DataError: `[CORRUPT]` the log records no program.
@@ -166,7 +150,7 @@ def status_of(
     kinds = {name: vertex.kind for name, vertex in graph.vertices.items()}
     recovery = monitor.plan(graph.vertices.keys())
     units = [name for name in graph.order if kinds[name] in (Kind.STATELESS, Kind.STATEFUL)]
-    owner = log.last_claim()
+    owner = log.claim_of(log.owner)
     return DataflowStatus(
         dataflow=log.dataflow,
         store=log.store_id,
@@ -177,7 +161,12 @@ def status_of(
         processors={name: _unit(history, program, recovery, name) for name in units},
         sinks=last_held(program, history),
         # After a clean stop everything that was executed is durable.
-        after_a_failure=[] if history.stopped else _in_words(history, recovery),
+        after_a_failure=[]
+        if history.stopped
+        else [
+            *(part.in_words(history.last_executed(part.name)) for part in recovery.processors.values()),
+            *recovery.describe_queues(),
+        ],
         owner=None if owner is None else OwnerStatus(owner.host, owner.pid, owner.at, owner.bytes_in_flight),
         environment=history.environment,
         in_flight=list(_in_flight(history, monitor, graph)),
@@ -219,10 +208,6 @@ def _state(log: Log, owner: Claim | None) -> str:
         return "stopped"
     life = life_of(owner, log.store_id, log.owner)
     return {Life.RUNNING: "alive", Life.ENDED: "crashed", Life.UNKNOWN: "running or crashed"}[life]
-
-
-def _in_words(history: LogHistory, recovery: RecoveryPlan) -> list[str]:
-    return [*(part_in_words(history, part) for part in recovery.processors.values()), *recovery.describe_queues()]
 
 
 def _unit(history: LogHistory, program: Program, recovery: RecoveryPlan, name: str) -> UnitStatus:

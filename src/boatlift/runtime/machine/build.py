@@ -18,7 +18,7 @@ from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProces
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered, EpochOrdered, Head
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.program import Program
-from boatlift.runtime.machine.step_facts import intervals_of
+from boatlift.runtime.machine.steps import intervals_of
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.live import LiveRecords
 from boatlift.times import AnyFrontier, ArrivalOrder, EpochBoundaries, Feedback, Loop, Sequence, frontier_of, last_epoch
@@ -42,16 +42,12 @@ def sources_that_meet(graph: RecoveryGraph) -> list[frozenset[str]]:
         elif not vertex.notified:
             above[name] = frozenset()
         else:
-            above[name] = _all_of(senders)
+            above[name] = frozenset().union(*senders)
         if len(above[name]) > 1:
             meeting = [group for group in groups if group & above[name]]
             groups = [group for group in groups if not group & above[name]]
-            groups.append(_all_of([above[name], *meeting]))
+            groups.append(above[name].union(*meeting))
     return groups
-
-
-def _all_of(sets: Iterable[frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*sets)
 
 
 def refuse_unfit(program: Program, records: LiveRecords) -> None:
@@ -121,7 +117,6 @@ def monitor_of(program: Program, records: LiveRecords, held: Mapping[str, AnyFro
 
     Args:
         program: The program; its arrival orders and epoch boundaries are filled in.
-        records: The durable facts.
         held: Sink to the times that it holds.
 
     Raises:
@@ -145,11 +140,6 @@ def build(
     """Return all processors with their neighbours.
 
     Senders come before receivers, except along the edges that close a cycle.
-
-    Args:
-        program: The program.
-        records: The durable facts.
-        clock_of, size_of: As `StateMachine` has them.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` a durable fact is of a processor or an edge that the program does not have;

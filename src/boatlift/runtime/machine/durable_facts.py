@@ -117,7 +117,6 @@ class DurableFacts:
         return self._monitor.needless(edge)
 
     def write(self) -> AppendLog | None:
-        """Return the instruction that writes all facts that can be written; None if there are none."""
         if not self._next:
             return None
         self._number += 1
@@ -145,7 +144,6 @@ class DurableFacts:
         return {name: limit & clear_of(limit.domain, sent[name]) for name, limit in found.items()}
 
     def payloads(self) -> Iterator[Any]:
-        """Return the payloads of all facts: the live ones, and those that are being written."""
         for fact in chain(self.records.facts(), self._unwritten()):
             yield from payloads_of(fact)
 
@@ -216,11 +214,6 @@ class ReleaseGate:
 
     So a step of an eager processor is never executed again once its effect is visible (design, section 2). The release
     rule alone would release a deterministic step early: the step could be repeated.
-
-    Args:
-        graph: Processors and edges.
-        processors: All processors.
-        durable: The facts that are being written.
     """
 
     def __init__(self, graph: RecoveryGraph, processors: Mapping[str, MachineProcessor], durable: DurableFacts) -> None:

@@ -1,8 +1,8 @@
 """Events: everything that a shell reports to the machine.
 
-An event that answers an instruction carries the incarnation of that instruction. The machine drops an event of an
-earlier incarnation, and an event that answers nothing that the machine waits for: so a shell may report late, and
-twice.
+An event that answers an instruction repeats those of its fields that both have, such as the incarnation. The machine
+drops an event of an earlier incarnation, and an event that answers nothing that the machine waits for: so a shell may
+report late, and twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class SourceIdle:
     """A source has no input for the epoch that it was polled for: an answer to `PollSource`.
 
     Attributes:
-        source, incarnation, time: As in the `PollSource`.
         ended: The source will never have more input. Without it the source is polled again after a `SourceWoken`.
     """
 
@@ -62,9 +61,6 @@ class TimerFired:
     """The clock has reached a deadline: an answer to `SetTimer`.
 
     A late event is as good; an early one is a fault of the shell.
-
-    Attributes:
-        processor, incarnation, deadline: As in the `SetTimer`.
     """
 
     processor: str
@@ -80,7 +76,6 @@ class RowProbe:
         period: The number of the last period of event time that the rows reach; None if the policy does not ask for it,
             or no row reaches one.
         ends: Whether the condition holds.
-        rows: How many rows there are.
     """
 
     period: int | None
@@ -95,7 +90,6 @@ class RowsProbed:
     Attributes:
         processor, incarnation, message: As in the `ProbeRows`. Another message may wait at the same time by now; the
             answer is void then.
-        probe: The result.
     """
 
     processor: str
@@ -110,9 +104,6 @@ class ProbeFailed:
 
     The machine gives the same `ProbeRows` again if it still needs the result. So the shell counts a failure, and rests,
     only then.
-
-    Attributes:
-        processor, incarnation, message: As in the `ProbeRows`.
     """
 
     processor: str
@@ -125,8 +116,6 @@ class StepDone:
     """A processor has executed a step: an answer to `Execute`, one for each of its steps, in order.
 
     Attributes:
-        processor, incarnation: As in the `Execute`.
-        time: The time of the step.
         determinant: The step's determinant beside its input; None if it has none.
         sent: Output edge to the payload sent on it; an edge without a message is left out.
         state: The processor's state after the step; None if the processor keeps no state.
@@ -149,33 +138,21 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True)
 class Persisted:
-    """Payloads are durable: an answer to `Persist`.
-
-    Attributes:
-        number: As in the `Persist`.
-    """
+    """Payloads are durable: an answer to `Persist`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LogDurable:
-    """Facts are durable in the log, and so are the facts of every earlier number: an answer to `AppendLog`.
-
-    Attributes:
-        number: As in the `AppendLog`.
-    """
+    """Facts are durable in the log, and so are the facts of every earlier number: an answer to `AppendLog`."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class SinkCommitted:
-    """A sink holds the steps that it was handed: an answer to `CommitSink`.
-
-    Attributes:
-        sink, incarnation, frontier: As in the `CommitSink`.
-    """
+    """A sink holds the steps that it was handed: an answer to `CommitSink`."""
 
     sink: str
     incarnation: int
@@ -187,9 +164,6 @@ class CommitUnknown:
     """A sink did not answer: it may hold all, some or none of the steps that it was handed. An answer to `CommitSink`.
 
     The machine asks the sink for its position, by `ReopenSink`, before it hands over anything else.
-
-    Attributes:
-        sink, incarnation, frontier: As in the `CommitSink`.
     """
 
     sink: str
@@ -202,10 +176,6 @@ class SinkPosition:
     """A sink holds exactly this, and no commit of an earlier incarnation can reach it any more.
 
     The event answers `ReopenSink`.
-
-    Attributes:
-        sink, incarnation: As in the `ReopenSink`.
-        frontier: The times that the sink holds.
     """
 
     sink: str

@@ -20,10 +20,6 @@ class GarbageCollector:
     """Collects garbage after every so many durable facts.
 
     Nothing is deleted or acknowledged before the `GarbageCollection` fact is durable: a later owner must know it.
-
-    Args:
-        program, processors, monitor, durable: Of the machine.
-        collect_after: The number of facts that become durable between two collections.
     """
 
     def __init__(

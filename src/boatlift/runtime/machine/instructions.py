@@ -23,8 +23,6 @@ class Message:
     """The rows that a processor sent on an edge at one time.
 
     Attributes:
-        edge: The edge.
-        time: The sender's time.
         payload: What names the rows; opaque to the machine. None in a sequence domain if the sender sent nothing: a
             time without a message has its place in the order, too.
     """
@@ -40,7 +38,6 @@ class StepInput:
 
     Attributes:
         time: The time of the step, in the processor's domain.
-        inputs: The messages.
         determinant: The step's recorded determinant; None if the step is executed for the first time, or has none.
         place: In a sequence domain, the step's place in the order of arrival: the number of messages taken before. None
             in other domains.
@@ -62,11 +59,7 @@ class StepInput:
 
 @dataclass(frozen=True, slots=True)
 class PollSource:
-    """Poll a source for the input of an epoch. Answer: `EpochClosed` or `SourceIdle`.
-
-    Attributes:
-        time: The epoch.
-    """
+    """Poll a source for the input of an epoch. Answer: `EpochClosed` or `SourceIdle`."""
 
     source: str
     incarnation: int
@@ -83,14 +76,11 @@ class SetTimer:
 
     A later `SetTimer` for the same processor replaces this one: the shell may forget the earlier deadline, or answer it
     too.
-
-    Attributes:
-        deadline: Milliseconds, by the clock that payloads carry.
     """
 
     processor: str
     incarnation: int
-    deadline: int
+    deadline: int  # milliseconds, by the clock that payloads carry
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,17 +97,12 @@ class ProbeRows:
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """A processor goes back to a durable state. No answer; the state comes again with the processor's next `Execute`.
-
-    Attributes:
-        frontier: The times whose effects the state holds.
-        state: The state; its payload is durable.
-    """
+    """A processor goes back to a durable state. No answer; its next `Execute` has the state again."""
 
     processor: str
     incarnation: int
-    frontier: AnyFrontier
-    state: Any
+    frontier: AnyFrontier  # the times whose effects the state holds
+    state: Any  # the state; its payload is durable
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +115,6 @@ class Execute:
     `ProcessorsFailed`.
 
     Attributes:
-        takes: The input of each step.
         state: The processor's state before the first step; None at the start.
         again: Whether the steps only rebuild the state: they repeat logged inputs, and their messages were sent before.
     """
@@ -169,9 +153,6 @@ class Cancel:
     """Cancel the steps that a processor executes. No answer; an answer on its way is void.
 
     Law: every `Execute` whose answers become void before the last one has come is cancelled.
-
-    Attributes:
-        incarnation: That of the `Execute`.
     """
 
     processor: str
@@ -183,9 +164,6 @@ class Persist:
     """Make payloads durable: states and messages of a processor.
 
     Answer: `Persisted`, unless the processor fails, which loses them.
-
-    Attributes:
-        number: Counts these instructions.
     """
 
     number: int
@@ -195,11 +173,7 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`.
-
-    Attributes:
-        number: Counts these instructions.
-    """
+    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`."""
 
     number: int
     facts: tuple[Fact, ...]
@@ -248,13 +222,9 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """End the run: everything is durable, and nothing is left to do. No answer.
+    """End the run: everything is durable, and nothing is left to do. No answer."""
 
-    Attributes:
-        payloads: The payloads that durable facts name; no other is needed any more.
-    """
-
-    payloads: tuple[Any, ...] = ()
+    payloads: tuple[Any, ...] = ()  # the payloads that durable facts name; no other is needed any more
 
 
 Instruction = (

@@ -13,11 +13,11 @@ from typing import Any
 from boatlift.errors import InternalError
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.garbage import GarbageCollector
-from boatlift.runtime.machine.invariants import TransitionLog
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
-from boatlift.runtime.machine.step_facts import everything_of, state_of
+from boatlift.runtime.machine.progress import TransitionLog
+from boatlift.runtime.machine.steps import everything_of, state_of
 
 
 class Backpressure:
@@ -26,18 +26,13 @@ class Backpressure:
     Each source is limited by its own messages only: so a source whose rows must wait does not stop the others.
 
     Args:
-        processors: All processors, with their neighbours.
         most: A source with so many messages behind it is crowded.
         most_bytes: A source with so many bytes of messages behind it is full.
         size_of: A payload to the bytes of its rows in scratch.
     """
 
     def __init__(
-        self,
-        processors: Mapping[str, MachineProcessor],
-        most: int,
-        most_bytes: float,
-        size_of: Callable[[Any], int],
+        self, processors: Mapping[str, MachineProcessor], most: int, most_bytes: float, size_of: Callable[[Any], int]
     ) -> None:
         self._processors, self._most, self._most_bytes, self._size_of = processors, most, most_bytes, size_of
         self._behind = {name: self._reach(p, set()) for name, p in processors.items() if isinstance(p, SourceProcessor)}
@@ -117,7 +112,6 @@ class Liveness:
     Args:
         processors, durable, backpressure, garbage: Of the machine.
         awaited: Returns whether a client waits until its rows are stable.
-        transitions: Shown if there is no action.
     """
 
     def __init__(
@@ -150,9 +144,6 @@ class Liveness:
         Args:
             advance: Advances all processors, with `hasten`.
             stopping: A stop was requested.
-
-        Returns:
-            Whether the run is over.
 
         Raises:
             InternalError: there is no action, though work is left.
@@ -204,16 +195,13 @@ class Liveness:
         )
 
     def _wait_or_end(self, *, stopping: bool) -> bool:
-        """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that.
-
-        Returns:
-            Whether the run is over, and everything is durable.
-        """
+        """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that."""
         ended = self._exhausted() and not any(p.expects_probe for p in self._processors.values())
         over = stopping or ended
         stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]
         waits = any(source.idle for source in self._sources) or any(
-            isinstance(p, BatchEpochs) and (p.waits_for_clock or p.expects_probe) for p in self._processors.values()
+            isinstance(p, BatchEpochs) and (p.deadline is not None or p.expects_probe)
+            for p in self._processors.values()
         )
         if stuck or not (stopping or waits):
             raise InternalError(

@@ -8,30 +8,31 @@ that must are rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from math import inf
 from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.errors import DivergedError, InternalError
 from boatlift.recovery import Kind, Monitor
-from boatlift.runtime.machine import events, instructions, step_facts
+from boatlift.runtime.machine import events, instructions, steps
 from boatlift.runtime.machine.build import build
 from boatlift.runtime.machine.durable_facts import DurableFacts, ReleaseGate
 from boatlift.runtime.machine.garbage import GarbageCollector
-from boatlift.runtime.machine.invariants import TransitionLog, check
 from boatlift.runtime.machine.kinds.batch import BatchEpochs
 from boatlift.runtime.machine.kinds.endpoints import SinkProcessor, SourceProcessor
+from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
-from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.machine.progress import MachineProgress, TransitionLog
 from boatlift.runtime.machine.recover import carry_out
-from boatlift.runtime.machine.step_orders import StepOrders
+from boatlift.runtime.machine.steps import StepOrders
 from boatlift.storage.records.facts import GarbageCollection, LoopEnd, StepDigest
 from boatlift.storage.records.live import LiveRecords
-from boatlift.times import AnyFrontier, frontier_of
+from boatlift.times import AnyFrontier
 
 
 class StateMachine:
@@ -108,7 +109,7 @@ class StateMachine:
             DivergedError: `[DIVERGED]` a replayed step has another result.
             InternalError: the event does not fit the instructions, or an invariant is broken.
         """
-        self.transitions.add("event", event)
+        self.transitions.append(("event", event))
         match event:
             case events.EpochClosed():
                 self._closed(event)
@@ -131,13 +132,17 @@ class StateMachine:
                     and isinstance(event, events.TimerFired)
                     and answered.becomes_due(event.deadline)
                 ):
-                    self.durable.add(answered.name, step_facts.checkpoint_of(answered, self.durable))
+                    self.durable.add(answered.name, steps.checkpoint_of(answered, self.durable))
             case events.StepDone():
                 self._executed(event)
             case events.Persisted(number):
                 self.durable.persisted(number)
             case events.LogDurable(number):
-                self._became_durable(number)
+                for fact in self.durable.durable(number):
+                    self._garbage.count()
+                    if isinstance(fact, GarbageCollection):
+                        self._outbox += self._garbage.collected(fact)
+                self._moved.update(sink.name for sink in self.sinks if sink.waits)
             case events.SinkCommitted(sink, incarnation, frontier):
                 end = self._current(sink, incarnation)
                 if isinstance(end, SinkProcessor) and end.placing == frontier:
@@ -178,18 +183,16 @@ class StateMachine:
 
     def _closed(self, event: events.EpochClosed) -> None:
         end = self._current(event.source, event.incarnation)
-        if not isinstance(end, SourceProcessor) or event.time != end.polled:
-            return
-        end.answered()
-        end.gathers = event.gathers
-        self._close(end, event.positions)
+        if isinstance(end, SourceProcessor) and event.time == end.polled:
+            end.answered(gathers=event.gathers)
+            self._close(end, event.positions)
 
     def _close(self, source: SourceProcessor, positions: Any) -> None:
         """Close the next epoch of a source, and record it; positions are None if the epoch has no input."""
         step = Step(source.following, (), source.following)
         self._send_epoch(source, step, positions)
         sent = dict.fromkeys(source.sent, positions)
-        self.durable.add(source.name, step_facts.facts_of(source, step, positions, sent, None, self.durable))
+        self.durable.add(source.name, steps.facts_of(source, step, positions, sent, None, self.durable))
 
     def _send_epoch(self, source: SourceProcessor, step: Step, positions: Any) -> None:
         self._did(source, step, dict.fromkeys(source.sent, positions), None)
@@ -202,24 +205,6 @@ class StateMachine:
         step = p.running.popleft()
         if event.over:
             p.running.clear()
-        self._compare(p, step, event)
-        if p.rebuild:
-            p.rebuild.popleft()
-            p.state = event.state
-            self._moved.add(p.name)
-            return
-        self._pass_over_before(p, step)
-        self._did(p, step, event.sent, event.state)
-        digest = None
-        if event.digest is not None:
-            digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
-        self.durable.add(p.name, step_facts.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
-        p.since(self._clock_of(message.payload) for message in step.inputs if message.payload is not None)
-        if p.vertex.kind is Kind.STATEFUL:
-            p.hold_state()
-            self.monitor.holds(p.name, [held.frontier for held in p.states])
-
-    def _compare(self, p: MachineProcessor, step: Step, event: events.StepDone) -> None:
         recorded = self.durable.records.results.get(p.name, {}).get(step.key)
         if recorded is not None and event.digest is not None and recorded.digest != event.digest:
             raise DivergedError(
@@ -227,6 +212,21 @@ class StateMachine:
                 f"{p.name} at time {step.time} gave digest {event.digest} on replay, but {recorded.digest} is "
                 "recorded: something in it is not deterministic",
             )
+        if p.rebuild:
+            p.rebuild.popleft()
+            p.state = event.state
+            self._moved.add(p.name)
+            return
+        self._pass_over(p, p.over_before(step))
+        self._did(p, step, event.sent, event.state)
+        digest = None
+        if event.digest is not None:
+            digest = StepDigest(p.name, step.key, event.digest, event.rows, event.milliseconds)
+        self.durable.add(p.name, steps.facts_of(p, step, event.determinant, event.sent, digest, self.durable))
+        p.since(self._clock_of(message.payload) for message in step.inputs if message.payload is not None)
+        if p.vertex.kind is Kind.STATEFUL:
+            p.hold_state()
+            self.monitor.holds(p.name, [held.frontier for held in p.states])
 
     def _did(self, p: MachineProcessor, step: Step, sent: Mapping[str, Any], state: Any) -> None:
         """Record a step, and pass on its messages."""
@@ -247,13 +247,6 @@ class StateMachine:
         if isinstance(p.durability.policy, Eager):
             self._moved.update(sink.name for sink in self.sinks if sink.waits)
 
-    def _became_durable(self, number: int) -> None:
-        for fact in self.durable.durable(number):
-            self._garbage.count()
-            if isinstance(fact, GarbageCollection):
-                self._outbox += self._garbage.collected(fact)
-        self._moved.update(sink.name for sink in self.sinks if sink.waits)
-
     def _hold(self, sink: SinkProcessor, frontier: AnyFrontier) -> None:
         sink.hold(frontier)
         self.monitor.committed(sink.name, frontier)
@@ -267,21 +260,18 @@ class StateMachine:
         self._failed |= processors
         for p in self.processors.values():
             if p.name in processors:
-                self._cancel(p)
+                if p.running:
+                    self._outbox.append(instructions.Cancel(p.name, p.incarnation))
+                if isinstance(p, SinkProcessor) and p.asked:
+                    self._reopen(p)
+                else:
+                    p.cancel_steps()
             if isinstance(p, SinkProcessor) and p.placing is not None and not p.asked:
                 self._reopen(p)
 
-    def _cancel(self, p: MachineProcessor) -> None:
-        if p.running:
-            self._outbox.append(instructions.Cancel(p.name, p.incarnation))
-        if isinstance(p, SinkProcessor) and p.asked:
-            self._reopen(p)
-        else:
-            p.cancel_steps()
-
     def _recover(self, failed: AbstractSet[str]) -> None:
         plan = self.monitor.plan(failed)
-        self.transitions.add("plan", plan.describe())
+        self.transitions.append(("plan", plan.describe()))
         self.monitor.recovered(plan)
         self.durable.cut(plan)
         self._outbox += carry_out(plan, self.processors, self.durable.records)
@@ -296,7 +286,8 @@ class StateMachine:
             self._moved.update(source.name for source in self.sources if not source.busy)  # less may wait now
             self._advance_all(hasten=False)
             self._garbage.collect()
-            if self._liveness.quiet and self._liveness.settle(self._hasten, stopping=self._stopping):
+            hasten = partial(self._advance_all, hasten=True)
+            if self._liveness.quiet and self._liveness.settle(hasten, stopping=self._stopping):
                 self.finished = True
                 self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
         ordered, self._outbox = self._outbox, []
@@ -304,18 +295,15 @@ class StateMachine:
         if write is not None:
             ordered.insert(0, write)
         ordered += self.durable.persist()
-        for instruction in ordered:
-            self.transitions.add("do", instruction)
+        self.transitions.extend(("do", instruction) for instruction in ordered)
         if self._checked and not self._failed:
-            check(self, self._touched)
+            _check_invariants(self, self._touched)
             self._touched.clear()
         return ordered
 
-    def _hasten(self) -> None:
-        self._moved = set(self.processors)
-        self._advance_all(hasten=True)
-
     def _advance_all(self, *, hasten: bool) -> None:
+        if hasten:
+            self._moved = set(self.processors)
         while self._moved:
             name = min(self._moved, key=self._position.__getitem__)
             self._moved.discard(name)
@@ -335,8 +323,13 @@ class StateMachine:
             if step is None:
                 self._pass_over(p, p.over())
                 break
-            self._pass_over_before(p, step)
-            self._begin(p, step, upcoming)
+            self._pass_over(p, p.over_before(step))
+            if isinstance(p, SinkProcessor):
+                self._did(p, step, {}, None)
+            elif (known := self._steps.known(p, step)) is not None:  # its messages are durable
+                self._did(p, step, known, None)
+            else:
+                self._outbox.append(self._steps.execute(p, step, upcoming))
         if p.running and not p.prepared and not p.rebuild and (prepare := self._steps.prepare(p)) is not None:
             self._outbox.append(prepare)
         if isinstance(p, SinkProcessor):
@@ -369,19 +362,6 @@ class StateMachine:
             return not (source.busy or self._stops_at_once)
         return source.idle or (source.busy and source.resting)
 
-    def _begin(self, p: MachineProcessor, step: Step, upcoming: Iterator[Step]) -> None:
-        """Execute a step, unless its messages are durable."""
-        if isinstance(p, SinkProcessor):
-            self._did(p, step, {}, None)
-        elif (known := self._steps.known(p, step)) is not None:
-            self._did(p, step, known, None)
-        else:
-            self._outbox.append(self._steps.execute(p, step, upcoming))
-
-    def _pass_over_before(self, p: MachineProcessor, step: Step) -> None:
-        domain = p.vertex.domain
-        self._pass_over(p, p.done | frontier_of(domain, domain.below(step.time)))
-
     def _pass_over(self, p: MachineProcessor, over: AnyFrontier) -> None:
         """Record times that ended without a step: it is then known that they have no message."""
         if over <= p.done:
@@ -390,7 +370,7 @@ class StateMachine:
             self.durable.add(p.name, [LoopEnd(p.name, last)])
             self.monitor.ended(p.name, last)
         for time in p.empty_times(over):
-            self.durable.add(p.name, step_facts.facts_of_nothing(p, time))
+            self.durable.add(p.name, steps.facts_of_nothing(p, time))
             for edge, receiver in p.receivers:
                 self.monitor.sent(edge.name, time)
                 p.sent[edge.name][time] = None
@@ -408,3 +388,39 @@ class StateMachine:
         frontier = None if at_once is None else self.monitor.one_epoch_at_a_time(sink.name, at_once)
         if frontier is not None:
             self._outbox.append(sink.commit(frontier))
+
+
+def _check_invariants(machine: StateMachine, touched: Iterable[str]) -> None:
+    """Check all invariants.
+
+    Raises:
+        InternalError: an invariant is broken; the message names it, the processor and the last transitions.
+    """
+    for p in map(machine.processors.__getitem__, touched):
+        for holds, what in _invariants_of(p):
+            if not holds:
+                raise InternalError("INTERNAL", f"{p.name} {what}; {machine.transitions}")
+        completed = machine.monitor.has_completed(p.name)
+        if p.vertex.kind is not Kind.SINK and completed != p.done:
+            raise InternalError(
+                "INTERNAL", f"{p.name} has done {p.done}, but {completed} is reported; {machine.transitions}"
+            )
+        if not machine.monitor.stable(p.name) <= (p.held if isinstance(p, SinkProcessor) else p.done):
+            raise InternalError("INTERNAL", f"{p.name} is stable beyond its done times; {machine.transitions}")
+
+
+def _invariants_of(p: MachineProcessor) -> list[tuple[bool, str]]:
+    late = [(e.name, t) for e, _ in p.senders for t in p.waiting[e.name] if p.came_before(e, t)]
+    facts = [(not late, f"was handed messages again that it had taken: {late}")]
+    if p.running and not p.rebuild:
+        facts.append((not p.done.contains(p.running[0].time), "runs a time again that it has done"))
+    if isinstance(p, ArrivalOrdered):
+        facts.append((p.done == p.order.prefix(p.count), "has not done the messages that it took"))
+    if isinstance(p, BatchEpochs):
+        facts.append((len(p.cuts) > max(p.done.maximal, default=-1), "has done epochs that have no end"))
+    if isinstance(p, SinkProcessor):
+        facts += [
+            (p.held <= p.done, "holds times that it has not been handed"),
+            (not any(map(p.held.contains, p.staged)), "is to place times that it holds"),
+        ]
+    return facts

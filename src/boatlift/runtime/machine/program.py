@@ -18,7 +18,6 @@ class Durability:
     """A policy, and whether determinants are recorded: the two are independent.
 
     Attributes:
-        policy: The processor's policy.
         recorded: The processor's determinants become durable. Those of a source always do. If the end of a batch's
             epoch is not recorded ahead, it counts once the messages of the epoch are durable.
         messages: The processor's messages become durable, whatever the policy.
@@ -93,8 +92,7 @@ class Durability:
             )
         if coarse and self.batch is None:
             raise InvalidError(
-                "BAD_POLICY",
-                f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}",
+                "BAD_POLICY", f"the coarse epochs of {name} never end: use Batch(…) or History(Batch(…)), not {policy}"
             )
         if self.keeps_inputs and self.batch is not None and not coarse:
             raise InvalidError("BAD_POLICY", f"{name} has no epochs of its own that could end: use History()")
@@ -105,7 +103,6 @@ class Program:
     """A program for one machine; its arrival orders and epoch boundaries grow with that machine.
 
     Attributes:
-        graph: Processors and edges.
         durabilities: Processor to durability; a processor that is left out is `Ephemeral`.
         orders: Each processor of a sequence domain to its arrival order, empty yet.
         cuts: Each batch to the ends of its epochs, empty yet.

@@ -1,13 +1,24 @@
-"""The progress of a machine, for people: read-only."""
+"""The progress of a machine, and its last transitions, for people: read-only."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 
 from boatlift.runtime.machine.durable_facts import DurableFacts
 from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.times import last_epoch, last_number, maximal_of
+
+
+class TransitionLog(deque[tuple[str, object]]):
+    """The last transitions, each with its kind."""
+
+    def __init__(self) -> None:
+        super().__init__(maxlen=40)
+
+    def __str__(self) -> str:
+        return "the last transitions were:\n" + "\n".join(f"  {kind:5} {what}" for kind, what in self)
 
 
 class MachineProgress:

@@ -20,11 +20,6 @@ def carry_out(
 ) -> list[Instruction]:
     """Roll every processor back to its frontier in the plan, and refill each edge's queue from its sender.
 
-    Args:
-        plan: Frontiers and queues.
-        processors: All processors.
-        records: The durable facts, without those that the plan truncates.
-
     Returns:
         The steps to cancel, and the states that are restored.
     """

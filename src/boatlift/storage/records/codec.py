@@ -1,7 +1,8 @@
 """The bytes of a durable object: framed, versioned, checksummed, and carrying its own identity.
 
-`docs/formats/log.md` describes them. The frame is the same in every format version, so that any version of Boatlift
-can tell a damaged object from a newer one; the version is that of the payload.
+`docs/formats/log.md` and `docs/formats/input-log.md` describe them, field by field. The frame is the same in every
+format version, so that any version of Boatlift can tell a damaged object from a newer one; the version is that of the
+payload.
 """
 
 from __future__ import annotations
@@ -19,8 +20,7 @@ from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
-FORMAT_VERSION = 7
-"""The version that is written."""
+FORMAT_VERSION = 7  # the version that is written
 OLDEST_VERSION = 3
 """The oldest version that is read: version 2 recorded a program unit by unit. Version 4 added objects of names, 5
 compacted segments, 6 packed keys, 7 bad rows."""
@@ -36,25 +36,14 @@ _NAMES = b"N"
 _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
 
-_Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]
-"""The number of an object, which has twelve digits in its name."""
+_Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]  # the number of an object, which has twelve digits in its name
 _Count = Annotated[int, msgspec.Meta(ge=0)]
 
 _T = TypeVar("_T")
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The identity and place of an object of the log, recorded in the object itself.
-
-    Attributes:
-        dataflow: The dataflow's name.
-        number: The object's number, as in its name.
-        token: The number of the owner's claim; in a claim its own number.
-        predecessor: The token of the owner before that one; 0 for none.
-        previous: The checksum of the object before this one; empty for the first.
-        manifest: The number of the newest manifest up to and including this object; 0 for none.
-        at: The time of writing by the writer's clock, informative; 0 if unknown.
-    """
+    """The identity and place of an object of the log, recorded in the object itself."""
 
     dataflow: str
     number: _Number
@@ -66,13 +55,7 @@ class Header(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields
 
 
 class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The content of an identity object: the store's dataflow, the object's role, and the store's id.
-
-    Attributes:
-        dataflow: The dataflow's name.
-        role: The name of this object.
-        store: The store's id: 32 hex digits, drawn when the store was made, and the same in its copies.
-    """
+    """The content of an identity object: the store's dataflow, the object's role, and the store's id."""
 
     dataflow: str
     role: str
@@ -80,32 +63,17 @@ class StoreIdentity(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class Push(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The record of one push in an input log.
-
-    Attributes:
-        key: The client's idempotency key; empty for none.
-        rows: Number of rows.
-        digest: The digest of the rows: the same key with other rows is refused.
-        at: The time of the push, in milliseconds since 1970.
-        number: The number of the object that holds, or held, the rows.
-    """
+    """The record of one push in an input log."""
 
     key: str
     rows: _Count
     digest: bytes
-    at: int
-    number: _Number = 0
+    at: int  # milliseconds since 1970
+    number: _Number = 0  # of the object that holds, or held, the rows
 
 
 class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object with some of the rows of a compacted segment.
-
-    Attributes:
-        name: The object's name.
-        rows: Number of rows.
-        size: Its bytes.
-        checksum: Its checksum, 16 bytes.
-    """
+    """An object with some of the rows of a compacted segment."""
 
     name: str
     rows: _Count
@@ -114,64 +82,37 @@ class CompactedPart(msgspec.Struct, frozen=True, array_like=True, forbid_unknown
 
 
 class CompactedSegment(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The newest row of each key in a span of an input log, in place of all rows of that span.
-
-    Attributes:
-        first, last: The numbers of the span's first and last object.
-        digest: The sum of the checksums of the span's objects with rows, modulo 2¹²⁸: 16 bytes.
-        parts: The objects with the remaining rows, in order.
-    """
+    """The newest row of each key in a span of an input log, in place of all rows of that span."""
 
     first: _Number
     last: _Number
-    digest: bytes
+    digest: bytes  # the sum of the checksums of the span's objects with rows, modulo 2¹²⁸
     parts: tuple[CompactedPart, ...]
 
     @property
     def size(self) -> int:
-        """The bytes of all parts."""
         return sum(part.size for part in self.parts)
 
 
 class PackedKeys(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A pack: an object with keys of pushes that key checkpoints do not repeat.
-
-    Attributes:
-        name: The object's name.
-        keys: Number of pushes.
-        head: The bytes of its head.
-        checksum: The checksum of its head, 16 bytes.
-        newest: The newest time of its pushes, in milliseconds since 1970.
-    """
+    """A pack: an object with keys of pushes that key checkpoints do not repeat."""
 
     name: str
     keys: _Count
     head: _Count
     checksum: bytes
-    newest: int
+    newest: int  # time of a push, in milliseconds since 1970
 
 
 class BadRow(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A bad row that is set aside.
+    """A bad row that is set aside."""
 
-    Attributes:
-        place: Its place in the input, as an error names it: file and line, or partition and offset.
-        dead_letter: A JSON object with the raw input and the reason why it is no row.
-    """
-
-    place: str
-    dead_letter: str
+    place: str  # its place in the input, as an error names it: file and line, or partition and offset
+    dead_letter: str  # a JSON object with the raw input and the reason why it is no row
 
 
 class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The head of a pack.
-
-    Attributes:
-        store, source: The store's id, and the source.
-        hashes: The upper half of each key's xxh3-64, ascending: four bytes each, little-endian.
-        ends: The end of each block, counted from the end of the head: eight bytes each, little-endian.
-        checksums: The xxh3-128 of each block.
-    """
+    """The head of a pack."""
 
     store: str
     source: str
@@ -181,23 +122,7 @@ class PackHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
 
 
 class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """An object of an input log.
-
-    Attributes:
-        store, source, number: The store's id, and the source and number of the object's name.
-        token: The token of the owner that wrote it.
-        base: Number of rows pushed before this object since the log began.
-        key_checkpoint: The number of the newest key checkpoint up to and including this object; 0 for none.
-        kind: `claim`; `memo`, a key checkpoint; `rows`; `keys`, of pushes whose rows are not logged; or `integral`, a
-            part of a compacted segment, whose `number` is that of the segment's last object.
-        claims: In a claim or key checkpoint: the numbers of all claims up to it.
-        freed: In a key checkpoint: all objects up to this number, except claims, may be deleted.
-        pushes: In `rows` and `keys`: the pushes recorded; in a key checkpoint: all remembered pushes with keys that are
-            not packed.
-        rows: All rows of these pushes, in order: an Arrow stream.
-        compacted: In a key checkpoint: the compacted segments that replace the objects up to `freed`, in order.
-        packed: In a key checkpoint: the packs, the oldest first.
-    """
+    """An object of an input log."""
 
     store: str
     source: str
@@ -205,6 +130,7 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
     token: _Number
     base: _Count
     key_checkpoint: _Number
+    # `memo`: a key checkpoint; `integral`: a part of a compacted segment, with the number of the segment's last object
     kind: Annotated[str, msgspec.Meta(pattern="^(claim|memo|rows|keys|integral)$")]
     claims: tuple[_Number, ...] = ()
     freed: _Number = 0
@@ -215,7 +141,6 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
 
     @property
     def count(self) -> int:
-        """The number of rows in this object."""
         return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
 
 
@@ -237,17 +162,11 @@ def encode_group(header: Header, records: Iterable[Record]) -> bytes:
 def decode_group(content: bytes, name: str) -> tuple[Header, tuple[Record, ...]]:
     """Check the bytes of a group, and return its header and records.
 
-    Args:
-        content: The whole object.
-        name: The object's name, for the error.
-
     Raises:
         DataError: `[CORRUPT]` the bytes are not those that were written; `[NEWER_FORMAT]` a newer Boatlift wrote them.
     """
     header, records = _decoded(_groups, _payload(content, name, _GROUP), name)
-    fault = next(filter(None, map(fault_of, records)), None)
-    if fault is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, fault=next(filter(None, map(fault_of, records)), None))
     return header, records
 
 
@@ -259,11 +178,7 @@ def encode_facts(name: str, facts: Iterable[Fact]) -> bytes:
 def decode_facts(content: bytes, name: str) -> tuple[Fact, ...]:
     """Return the facts of an object; see `decode_group`."""
     named, facts = _decoded(_facts, _payload(content, name, _FACTS), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
-    fault = next(filter(None, map(fault_of, facts)), None)
-    if fault is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, named, next(filter(None, map(fault_of, facts)), None))
     return facts
 
 
@@ -273,19 +188,12 @@ def encode_names(name: str, source: str, names: TakenNames) -> bytes:
 
 
 def decode_names(content: bytes, name: str, source: str | None = None) -> TakenNames:
-    """Return the content of an object of names; see `decode_group`.
-
-    Args:
-        content, name: The object.
-        source: The source that must own the names; None: any source.
-    """
+    """Return the content of an object of names, of one source or any; see `decode_group`."""
     named, found_source, names = _decoded(_names, _payload(content, name, _NAMES), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
+    _check(name, named)
     if source not in (None, found_source):
         raise _corrupt(name, f"holds names of {found_source}, not of {source}")
-    if (fault := fault_of_names(names)) is not None:
-        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
+    _check(name, fault=fault_of_names(names))
     return names
 
 
@@ -297,8 +205,7 @@ def encode_bad_rows(name: str, rows: Iterable[BadRow]) -> bytes:
 def decode_bad_rows(content: bytes, name: str) -> tuple[BadRow, ...]:
     """Return the bad rows of an object; see `decode_group`."""
     named, rows = _decoded(_bad_rows, _payload(content, name, _BAD_ROWS), name)
-    if named != name:
-        raise _corrupt(name, f"is a copy of {named}")
+    _check(name, named)
     return rows
 
 
@@ -376,6 +283,14 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], payload: memoryview, name: st
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _corrupt(name, f"holds records that cannot be read ({error})") from error
+
+
+def _check(name: str, named: str | None = None, fault: str | None = None) -> None:
+    """Refuse an object that names itself otherwise, or holds a record with a fault."""
+    if named not in (None, name):
+        raise _corrupt(name, f"is a copy of {named}")
+    if fault is not None:
+        raise _corrupt(name, f"holds a record that Boatlift never writes: {fault}")
 
 
 def _corrupt(name: str, fault: str) -> DataError:

@@ -9,14 +9,7 @@ from typing import Any
 
 import msgspec
 
-from boatlift.times import (
-    AnyFrontier,
-    Maximal,
-    Time,
-    contains_event,
-    end_of,
-    read_frontier,
-)
+from boatlift.times import AnyFrontier, Maximal, Time, contains_event, end_of, read_frontier
 
 
 class Recorded(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -39,15 +32,11 @@ class Determinant(Recorded, frozen=True, tag="chosen"):
 
 
 class LoopEnd(Recorded, frozen=True, tag="ended"):
-    """The last iteration of a loop at a processor in the loop: the processor sent nothing after it.
-
-    Attributes:
-        upto: The processor sent nothing up to this time, and later times are unknown; None: up to the loop's end.
-    """
+    """The last iteration of a loop at a processor in the loop: the processor sent nothing after it."""
 
     processor: str
     time: tuple[int, ...]
-    upto: tuple[int, ...] | None = None
+    upto: tuple[int, ...] | None = None  # later times are unknown
 
 
 class LoggedMessage(Recorded, frozen=True, tag="sent"):
@@ -59,27 +48,17 @@ class LoggedMessage(Recorded, frozen=True, tag="sent"):
 
 
 class StepDigest(Recorded, frozen=True, tag="result"):
-    """The digest of a step's results, which a replay is compared with; and the step's cost.
-
-    Attributes:
-        time: The time of the step; in a sequence domain the number of the event.
-        rows: Number of input rows.
-        milliseconds: Duration of the step.
-    """
+    """The digest of a step's results, which a replay is compared with; and the step's cost."""
 
     processor: str
-    time: Time
+    time: Time  # the time of the step; in a sequence domain the number of the event
     digest: str
     rows: int = 0
     milliseconds: float = 0.0
 
 
 class Checkpoint(Recorded, frozen=True, tag="state"):
-    """A processor's state at a frontier.
-
-    Attributes:
-        payload: The state (on disk: `content`).
-    """
+    """A processor's state at a frontier."""
 
     processor: str
     frontier: Maximal
@@ -90,9 +69,6 @@ class LoggedInput(Recorded, frozen=True, tag="taken"):
     """The input of a step of a processor with the policy `History`.
 
     All logged inputs up to this one replace a checkpoint at the frontier that ends with this step.
-
-    Attributes:
-        messages: (edge, sender's time, message) each.
     """
 
     processor: str

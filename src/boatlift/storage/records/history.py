@@ -11,13 +11,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.errors import InternalError
-from boatlift.storage.records.division import UNITS, edges_of, units_in
-from boatlift.storage.records.fact_objects import FactObjects
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.manifest_objects import FactObjects, SeenNames
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import Admitted, Claim, Cursor, Override, Record, SinkCommit, Snapshot, Stopped
-from boatlift.storage.records.seen_names import SeenNames
+from boatlift.storage.records.records import (
+    UNITS,
+    Admitted,
+    Claim,
+    Cursor,
+    Override,
+    Record,
+    SinkCommit,
+    Snapshot,
+    Stopped,
+    edges_of,
+    units_in,
+)
 from boatlift.times import last_epoch, last_number
 
 
@@ -26,16 +36,13 @@ class LogHistory:
     """The meaning of all records applied so far.
 
     Attributes:
-        dataflow: The dataflow's name.
         program: The program's identity and units (`division`) in the last claim; {} before the first. Facts of units
             and edges that the last claim no longer has are dropped.
         environment: The environment under which the recorded work was done. A new owner's environment replaces it with
             the owner's first record after the claim, since the owner may still be refused; at once if nothing was
             recorded before.
         cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
-        names: Source to the names in its cursor.
         committed: Sink to the last time that it is recorded to hold.
-        live_records: The live facts of processors.
         decisions: The overrides of single steps, and failed steps, by kind, processor and step.
         stopped: The newest record is a clean shutdown.
         resumed: Only claims follow a clean shutdown: the current owner's, and those of owners that did no work. (An
@@ -56,14 +63,12 @@ class LogHistory:
 
     @classmethod
     def of(cls, records: Iterable[Record], dataflow: str = "") -> LogHistory:
-        """Fold some records in order."""
         history = cls(dataflow)
         for record in records:
             history.apply(record)
         return history
 
     def apply(self, record: Record) -> None:
-        """Apply the next record."""
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
@@ -91,11 +96,7 @@ class LogHistory:
                 self.live_records.apply(record)
 
     def snapshot(self, stored: FactObjects | None = None) -> Snapshot:
-        """Return the record that can replace all earlier ones.
-
-        Args:
-            stored: The objects that store facts; None to put all facts into the record.
-        """
+        """Return the record that can replace all earlier ones, without the facts that objects store."""
         live = self.live_records
         return Snapshot(
             dataflow=self.dataflow,
@@ -110,7 +111,6 @@ class LogHistory:
         )
 
     def checkpointed(self) -> None:
-        """Record that a snapshot of this history was written."""
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped = self.resumed = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from boatlift.storage.records.facts import (
     Checkpoint,
@@ -22,17 +22,8 @@ from boatlift.storage.records.facts import (
     left_of,
     survives,
 )
+from boatlift.storage.records.manifest_objects import FactObjects
 from boatlift.times import AnyFrontier, Maximal, Time, contains_event, read_frontier
-
-
-class FactWatch(Protocol):
-    """Receives each fact that becomes live, and each that is no longer."""
-
-    def added(self, fact: Fact) -> None:
-        """Record a fact that became live."""
-
-    def removed(self, fact: Fact) -> None:
-        """Record a fact that is no longer live."""
 
 
 @dataclass(slots=True)
@@ -47,7 +38,6 @@ class LiveRecords:
         states: Processor to frontier to fact.
         sent: Edge to sender's time to fact.
         collected: All garbage collections, merged into one.
-        watch: Receives facts as they come and go; None for no watch.
     """
 
     determinants: dict[str, dict[Time, Determinant]] = field(default_factory=dict)
@@ -57,13 +47,12 @@ class LiveRecords:
     taken: dict[str, dict[Time, LoggedInput]] = field(default_factory=dict)
     sent: dict[str, dict[Time, LoggedMessage]] = field(default_factory=dict)
     collected: GarbageCollection = field(default_factory=lambda: GarbageCollection({}, {}, {}))
-    watch: FactWatch | None = field(default=None, compare=False, repr=False)
+    watch: FactObjects | None = field(default=None, compare=False, repr=False)
     _late: set[tuple[str, str]] = field(default_factory=set, compare=False, repr=False)
     """(kind, name) of facts that arrived within the frontier of their last collection."""
 
     @classmethod
-    def of(cls, facts: Iterable[Fact], watch: FactWatch | None = None) -> LiveRecords:
-        """Fold some facts in order."""
+    def of(cls, facts: Iterable[Fact], watch: FactObjects | None = None) -> LiveRecords:
         live = cls(watch=watch)
         for fact in facts:
             live.apply(fact)
@@ -90,9 +79,7 @@ class LiveRecords:
                 self._collect(fact)
 
     def forget(self, processors: Collection[str], edges: Collection[str]) -> None:
-        """Drop all facts of processors and edges that the program no longer has."""
-        parts: tuple[dict[str, Any], ...]
-        parts = (self.determinants, self.ended, self.results, self.states, self.taken)
+        parts: tuple[dict[str, Any], ...] = (self.determinants, self.ended, self.results, self.states, self.taken)
         for part, names in [*((part, processors) for part in parts), (self.sent, edges)]:
             for name in names:
                 self._keep(part, name, lambda _fact: False)
@@ -113,7 +100,6 @@ class LiveRecords:
                 yield from facts.values()
 
     def collections(self) -> Iterator[GarbageCollection]:
-        """Yield the merged garbage collections, if there were any."""
         if self.collected != GarbageCollection({}, {}, {}):
             yield self.collected
 
@@ -128,9 +114,7 @@ class LiveRecords:
         return largest
 
     def _truncate(self, cut: Truncation) -> None:
-        def outlives(fact: Any) -> bool:
-            return survives(fact, cut)
-
+        outlives = partial(survives, cut=cut)
         for part in (self.determinants, self.results, self.states, self.taken):
             for processor in cut.processors:
                 self._keep(part, processor, outlives)
@@ -165,11 +149,6 @@ class LiveRecords:
                 self._late.discard((kind, name))
                 yield name, read_frontier(maximal)
 
-    def _note_late(self, kind: str, name: str, fact: Fact) -> None:
-        collected: dict[str, Maximal] = getattr(self.collected, kind)
-        if name in collected and is_within(fact, read_frontier(collected[name])):
-            self._late.add((kind, name))
-
     def _collect_states(self, processor: str, stable: AnyFrontier) -> None:
         self._keep(self.results, processor, lambda fact: not contains_event(stable, fact.time))
         base = self.checkpoint_within(processor, stable)
@@ -187,7 +166,9 @@ class LiveRecords:
         self._keep(self.ended, processor, lambda fact: not ends_within(fact, stable))
 
     def _add(self, part: dict[str, dict[Any, Any]], kind: str, name: str, key: Any, fact: Fact) -> None:
-        self._note_late(kind, name, fact)
+        collected: dict[str, Maximal] = getattr(self.collected, kind)
+        if name in collected and is_within(fact, read_frontier(collected[name])):
+            self._late.add((kind, name))
         facts = part.setdefault(name, {})
         if self.watch is not None:
             self._report([facts[key]] if key in facts else (), [fact])

@@ -40,7 +40,6 @@ class SourcePayload(msgspec.Struct, frozen=True):
 
     @property
     def step_clock(self) -> StepClock:
-        """The clock and seed for the functions that read this message."""
         return StepClock(self.clock, self.seed)
 
 
@@ -48,7 +47,6 @@ class RunsPayload(msgspec.Struct, frozen=True):
     """A message or a state of a unit: runs by name.
 
     Attributes:
-        runs: The runs.
         rows: Number of rows of a message; None for a state.
         digest: Of a message: the digest of all rows of the step, 16 hex digits. None for a state.
         clock, seed: Of a message: those of the sending step; None for a step without input. Of a state with timers
@@ -146,9 +144,6 @@ def runs_of(json: Any) -> Iterator[RunRef]:
 
 def input_log_of(outcome: Any) -> int:
     """Return the number of the newest object of an input log that a source's step reads.
-
-    Args:
-        outcome: The `outcome` of the step's determinants.
 
     Returns:
         0 if the position has no such entry: the source has no input log, or the position is older than `INPUT_LOG`.

@@ -6,18 +6,19 @@ object: durable as a whole or not at all.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
+import msgspec
 from msgspec import Meta, field
 
+from boatlift.decoders import look_up
 from boatlift.storage.records.facts import Fact, Recorded
 from boatlift.times import LAST, Time
 
-_Step = Annotated[int, Meta(ge=-1, lt=LAST)]
-"""The number of a last step; -1 for none."""
+_Step = Annotated[int, Meta(ge=-1, lt=LAST)]  # the number of a last step; -1 for none
 _Count = Annotated[int, Meta(ge=0)]
-Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]
-"""Milliseconds since 1970, up to the year 9999."""
+Milliseconds = Annotated[int, Meta(ge=0, lt=253_402_300_800_000)]  # milliseconds since 1970, up to the year 9999
 
 
 class RunRef(Recorded, frozen=True):
@@ -27,8 +28,6 @@ class RunRef(Recorded, frozen=True):
         name: The object's name in the store (`runs/…`), or a scratch file's path before the run is durable.
         first, last: The interval of times whose effects the run holds.
         modulus, residue: The run holds key groups g with g % modulus == residue.
-        rows: Number of rows.
-        size: Bytes.
         digest: xxh3-128 of the file, or of its tail, in hex.
         expires: The time after which no step needs its rows, in milliseconds since 1970, by the processor's clock or
             watermark; None: never.
@@ -49,16 +48,7 @@ class RunRef(Recorded, frozen=True):
 
 
 class Claim(Recorded, frozen=True, tag="claim"):
-    """A process takes the dataflow over. The number of this record's object is the process's token.
-
-    Attributes:
-        host, pid, at: The process, and the time of the claim (milliseconds since 1970); informative.
-        program: The program's identity: graph, schemas, keys, canonical plans (`docs/formats/log.md`).
-        environment: Versions and settings that results depend on.
-        process: Distinguishes the process from earlier ones with the same number on that host
-            (`runtime/host/ownership.py`); informative, empty if unknown.
-        bytes_in_flight: Bytes in scratch above which the process asks sources for no further step; 0 if unknown.
-    """
+    """A process takes the dataflow over. The number of this record's object is the process's token."""
 
     host: str
     pid: int
@@ -81,12 +71,7 @@ class SinkCommit(Recorded, frozen=True, tag="committed"):
 
 
 class Cursor(Recorded, frozen=True, tag="cursor"):
-    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before it.
-
-    Attributes:
-        cursor: The cursor without its names.
-        names: The names that the cursor gained since the last `Cursor` record of the source, in order.
-    """
+    """The cursor of a source after a time; written with the `GarbageCollection` of the positions before it."""
 
     source: str
     time: _Step
@@ -95,26 +80,14 @@ class Cursor(Recorded, frozen=True, tag="cursor"):
 
 
 class Override(Recorded, frozen=True, tag="decided"):
-    """A user's decision about a step, or a failed step that awaits one.
-
-    Attributes:
-        what: `accepted`: the released rows of the step are kept, though its replay differed. `skipped`: the step has no
-            result. `failed`: the step fails at each attempt; undecided. `set_aside`: bad rows of a source are kept in
-            the store, and steps run without them.
-        who: The processor or sink; for `set_aside` the source.
-        time: The number of the step; for `set_aside` -1 for every bad row, else the number of such decisions before.
-        said: The reason, informative.
-        messages: For a processor that chooses its input: the step's input, (edge, sender's time) each, since the same
-            messages may be taken at another step later.
-        place: For `set_aside`: the place of a single row; empty for every bad row.
-    """
+    """A user's decision about a step, or a failed step that awaits one."""
 
     what: str
     who: str
     time: _Step
     said: str
     messages: tuple[tuple[str, Time], ...] = ()
-    place: str = ""
+    place: str = ""  # of a bad row; empty for every bad row
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
@@ -122,30 +95,16 @@ class Stopped(Recorded, frozen=True, tag="stopped"):
 
 
 class FactsObject(Recorded, frozen=True):
-    """A reference to an object of facts, and which of its facts are no longer live.
-
-    Attributes:
-        name: The object's name in the store (`facts/…`).
-        digest: The object's checksum, in hex.
-        count: Number of facts in it.
-        gone: Index ranges [from, up to) of facts that no recovery needs, in order.
-    """
+    """A reference to an object of facts, and which of its facts are no longer live."""
 
     name: str
     digest: str
     count: _Count
-    gone: tuple[tuple[_Count, _Count], ...] = ()
+    gone: tuple[tuple[_Count, _Count], ...] = ()  # index ranges [from, up to)
 
 
 class NamesObject(Recorded, frozen=True):
-    """A reference to an object of names: a leaf, or a node above other objects.
-
-    Attributes:
-        name: The object's name in the store (`names/…`).
-        digest: The object's checksum, in hex.
-        count: Number of names in the object and below it.
-        height: 0 for a leaf; h + 1 for an object that refers to objects of height h.
-    """
+    """A reference to an object of names: a leaf, or a node above other objects."""
 
     name: str
     digest: str
@@ -156,11 +115,8 @@ class NamesObject(Recorded, frozen=True):
 class TakenNames(Recorded, frozen=True):
     """The names in a source's cursor, in order: first those in objects, then those in none.
 
-    In a manifest it covers all names. As the content of an object of names it has either objects or names.
-
-    Attributes:
-        objects: The objects, by descending height.
-        new: The names that are in no object.
+    In a manifest it covers all names. As the content of an object of names it has either objects or names. Objects are
+    ordered by descending height.
     """
 
     objects: tuple[NamesObject, ...] = ()
@@ -168,23 +124,13 @@ class TakenNames(Recorded, frozen=True):
 
     @property
     def count(self) -> int:
-        """Number of all names."""
         return sum(each.count for each in self.objects) + len(self.new)
 
 
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
-    """The manifest: the meaning of all records before it, so that these can be deleted.
+    """The manifest: the meaning of all records before it (`LogHistory`), so that these can be deleted.
 
-    Attributes:
-        dataflow: The dataflow's name.
-        program: The program's identity in the last claim.
-        environment: The environment under which the recorded work was done (`LogHistory.environment`).
-        cursors: Source to (time, cursor): the cursor after all positions up to and including that time, without names.
-        committed: Sink to the last time that it is recorded to hold.
-        facts: The live facts that are in no object of facts.
-        decided: The overrides of single steps.
-        standing: The objects of facts, which hold all other live facts.
-        names: Source to the names in its cursor.
+    It has the live facts that are in no object of facts; the objects of `standing` hold all others.
     """
 
     dataflow: str
@@ -199,3 +145,37 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
 
 
 Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Snapshot | Fact
+
+
+UNITS = "units"  # the entry of a recorded program with the operators, edges and policy of each unit
+
+
+class UnitRecord(msgspec.Struct, frozen=True):
+    """A unit of the division of a program at a claim: recorded with the program, but no part of its identity."""
+
+    operators: tuple[str, ...]  # its operators; none for a source that is staged unchanged
+    inputs: dict[str, str]  # edge to the sending source or unit
+    outputs: dict[str, str]  # edge to the sink that the unit stages rows for
+    policy: dict[str, Any]  # the name and options of its policy
+
+
+look_up(UnitRecord)
+
+
+def units_in(program: Mapping[str, Any]) -> dict[str, UnitRecord]:
+    """Return the units of a recorded program by name.
+
+    Raises:
+        ValidationError: an entry is no unit.
+    """
+    return msgspec.convert(program.get(UNITS, {}), dict[str, UnitRecord])
+
+
+def without_units(program: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the identity of a recorded program."""
+    return {key: about for key, about in program.items() if key != UNITS}
+
+
+def edges_of(units: Mapping[str, UnitRecord]) -> set[str]:
+    """Return the names of all edges of some units."""
+    return {edge for unit in units.values() for edge in (*unit.inputs, *unit.outputs)}

@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from boatlift.storage.records.division import units_in
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -27,16 +26,7 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import (
-    Claim,
-    Cursor,
-    FactsObject,
-    Override,
-    Record,
-    SinkCommit,
-    Snapshot,
-    TakenNames,
-)
+from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot, TakenNames, units_in
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
 MOST_NESTED = 100
@@ -120,17 +110,13 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
     yield from _of_values([record.program, record.environment, *(cursor for _, cursor in record.cursors.values())])
     for part in (*record.decided, *record.facts):
         yield from _faults(part)
-    for each in record.standing:
-        yield from _of_object(each)
+    for named in record.standing:
+        if _FACTS_NAME.fullmatch(named.name) is None or _DIGEST.fullmatch(named.digest) is None:
+            yield f"{named.name[:300]!r} with digest {named.digest[:300]!r} is no object of facts"
+        ends = [-1, *(end for each in named.gone for end in each)]
+        if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
+            yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
-
-
-def _of_object(named: FactsObject) -> Iterator[str]:
-    if _FACTS_NAME.fullmatch(named.name) is None or _DIGEST.fullmatch(named.digest) is None:
-        yield f"{named.name[:300]!r} with digest {named.digest[:300]!r} is no object of facts"
-    ends = [-1, *(end for each in named.gone for end in each)]
-    if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
-        yield f"{named.gone!r} are no places of {named.count} facts"
 
 
 def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput) -> Iterator[str]:

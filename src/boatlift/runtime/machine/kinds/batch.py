@@ -21,14 +21,11 @@ class OpenEpoch:
     """The open epoch of a batch: counts, clocks and probes of the messages that wait for its end.
 
     Attributes:
-        steps: The number of messages.
         began, until: The earliest and the latest clock of a message, in milliseconds; None and 0 if no message has a
             clock.
         first: The last period of event time that the rows of the first message with any period reach; None if no
             message has one.
-        last: The last period that any rows reach.
         ends: Whether the policy's condition holds for a message.
-        rows: The number of rows.
     """
 
     steps: int = 0
@@ -40,20 +37,13 @@ class OpenEpoch:
     rows: int = 0
 
     def note(self, clock: int | None, probe: RowProbe | None = None) -> None:
-        """Take in the next message.
-
-        Args:
-            clock: Its clock, in milliseconds.
-            probe: The result of its probe, if the policy probes rows.
-        """
+        """Take in the next message."""
         self.steps += 1
         if clock is not None:
             self.began = clock if self.began is None else min(clock, self.began)
             self.until = max(clock, self.until)
-        if probe is not None:
-            self._note_rows(probe)
-
-    def _note_rows(self, probe: RowProbe) -> None:
+        if probe is None:
+            return
         self.ends = self.ends or probe.ends
         self.rows += probe.rows
         if probe.period is not None:
@@ -69,10 +59,6 @@ class OpenEpoch:
 
         An epoch may end when it is full; or when it has the steps and the duration of the policy, and its rows satisfy
         the policy's conditions.
-
-        Args:
-            policy: The batch's policy.
-            lasted: The epoch has lasted long enough by the clock, though not by its messages.
         """
         if self.is_full(policy) or policy.is_bound_alone:
             return self.is_full(policy)
@@ -92,7 +78,6 @@ class BatchEpochs(MachineProcessor):
     recorded.
 
     Args:
-        vertex, durability, inputs, outputs: As `MachineProcessor`.
         boundaries: The recorded ends of its epochs.
         clock_of: A payload to its clock in milliseconds; None if it has none.
 
@@ -142,7 +127,7 @@ class BatchEpochs(MachineProcessor):
 
     def questions(self) -> Iterator[SetTimer | ProbeRows]:
         """Return the instructions that tell when the open epoch ends, each once: a timer, and the next probe."""
-        deadline = self._deadline
+        deadline = self.deadline
         if deadline is not None and deadline != self._timer:
             self._timer = deadline
             yield SetTimer(self.name, self.incarnation, deadline)
@@ -155,7 +140,7 @@ class BatchEpochs(MachineProcessor):
         """Record an answer, unless the epoch or the message that it is about is gone."""
         match event:
             case TimerFired(deadline=deadline):
-                self.lasted = self.lasted or (self._deadline is not None and self._deadline <= deadline)
+                self.lasted = self.lasted or (self.deadline is not None and self.deadline <= deadline)
             case RowsProbed(message=message, probe=probe):
                 if message == self._probing:
                     self._probing = None
@@ -181,12 +166,7 @@ class BatchEpochs(MachineProcessor):
         return unclocked or not self._open.satisfies(self._policy, lasted=True)
 
     @property
-    def waits_for_clock(self) -> bool:
-        """True if the open epoch has not lasted long enough by the clock."""
-        return self._deadline is not None
-
-    @property
-    def _deadline(self) -> int | None:
+    def deadline(self) -> int | None:
         """The time at which the open epoch has lasted long enough; None if the clock does not matter."""
         if self.running or self.lasted or self._open.began is None or not self._policy.seconds:
             return None

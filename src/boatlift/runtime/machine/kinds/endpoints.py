@@ -29,20 +29,14 @@ class SourceProcessor(MachineProcessor):
         resting: The last answer was that there is no new input, even if the source is being polled again.
         woken: New input was reported while the source was being polled.
         ended: The source will never have more input.
-        acknowledged: The times that were acknowledged to the source.
-        gathers: The source gathers new input for its next epoch.
         partners: The other sources that have common steps with this one.
     """
 
     def __init__(self, vertex: Vertex, durability: Durability, outputs: tuple[Edge, ...]) -> None:
         super().__init__(vertex, durability, (), outputs)
         self.polled: int | None = None
-        self.idle = False
-        self.resting = False
-        self.woken = False
-        self.ended = False
+        self.idle = self.resting = self.woken = self.ended = self.gathers = False
         self.acknowledged: AnyFrontier = Frontier.up_to(-1)
-        self.gathers = False
         self.partners: list[SourceProcessor] = []
 
     @property
@@ -81,9 +75,9 @@ class SourceProcessor(MachineProcessor):
         self.polled = None
         self.idle = self.resting = self.woken = self.ended = False
 
-    def answered(self) -> None:
-        """Record that the poll has returned input."""
-        self.polled = None
+    def answered(self, *, gathers: bool) -> None:
+        """Record that the poll has returned input, and whether the source gathers new input for its next epoch."""
+        self.polled, self.gathers = None, gathers
         self.resting = self.woken = False
 
     def rest(self, *, ended: bool) -> None:

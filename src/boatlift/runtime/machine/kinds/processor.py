@@ -23,9 +23,6 @@ class MessageQueue(dict[Any, Any]):
 
     Args:
         size_of: A payload to the bytes of its rows in scratch.
-
-    Attributes:
-        size: In bytes.
     """
 
     __slots__ = ("_size_of", "size")
@@ -47,13 +44,11 @@ class MessageQueue(dict[Any, Any]):
             self.size -= self._size_of(self.pop(time))
 
     def clear(self) -> None:
-        """Remove all messages."""
         super().clear()
         self.size = 0
 
 
-HELD_STATES = 8
-"""A processor that has not failed can roll back so many steps without a restore."""
+HELD_STATES = 8  # a processor that has not failed can roll back so many steps without a restore
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +56,6 @@ class Step:
     """One step of a processor.
 
     Attributes:
-        time: Its time, in the processor's domain.
-        inputs: Its messages.
         key: The key of its determinants: the time; in a sequence domain the number of the event.
         taken: The determinant of its input: in a sequence domain the edge, of a batch the last input epoch; else None.
     """
@@ -102,10 +95,8 @@ class MachineProcessor(ABC):
         done: The times that were executed, or ended without a step.
         running: The steps under way, in order.
         prepared: The steps announced by `Prepare`.
-        waiting: Input edge to sender's time to payload.
         sent: Output edge to own time to payload, of all messages that a receiver may need again; None for a time known
             to have no message.
-        state: The state after all times done.
         unsaved: The number of steps since the last checkpoint.
         replayed: The number of steps that this incarnation has executed again.
         unsaved_since: The first clock of an unsaved step, in milliseconds; None if none has one. It is no earlier than
@@ -146,11 +137,7 @@ class MachineProcessor(ABC):
         self.receivers: list[tuple[Edge, MachineProcessor]] = []
 
     def count_bytes(self, size_of: Callable[[Any], int]) -> None:
-        """Begin empty queues that know their size.
-
-        Args:
-            size_of: A payload to the bytes of its rows in scratch.
-        """
+        """Begin empty queues that know their size."""
         self.waiting = {edge.name: MessageQueue(size_of) for edge in self.inputs}
 
     def payloads(self) -> Iterator[Any]:
@@ -164,7 +151,6 @@ class MachineProcessor(ABC):
 
     @property
     def busy(self) -> bool:
-        """True while an answer is outstanding."""
         return bool(self.running)
 
     @property
@@ -180,7 +166,6 @@ class MachineProcessor(ABC):
         )
 
     def came_before(self, edge: Edge, time: Any) -> bool:
-        """Return whether a message was taken already."""
         arrival = edge.projection.arrives(time)
         return arrival is not None and self.done.contains(arrival)
 
@@ -198,7 +183,6 @@ class MachineProcessor(ABC):
             self.waiting[edge.name].add(time, payload)
 
     def clear(self) -> None:
-        """Drop all messages that wait."""
         for waiting in self.waiting.values():
             waiting.clear()
 
@@ -219,7 +203,6 @@ class MachineProcessor(ABC):
         """Return whether a step would be the same again: with these messages, and no others.
 
         Args:
-            step: A step under way.
             fixed: Input edge to the times that are fixed at the sender.
         """
         return all(fixed[message.edge].contains(message.time) for message in step.inputs)
@@ -231,6 +214,11 @@ class MachineProcessor(ABC):
     def over(self) -> AnyFrontier:
         """Return the times that are done, or ended without a step, if no step comes next."""
         return self.done
+
+    def over_before(self, step: Step) -> AnyFrontier:
+        """Return the times that are done, or ended without a step, if a step comes next."""
+        domain = self.vertex.domain
+        return self.done | frontier_of(domain, domain.below(step.time))
 
     def iterations_ended(self, done: AnyFrontier) -> list[LoopTime]:
         """Return the last iteration of each loop that ends with these times: (e, i), and (e, i, j) of a nested loop.
@@ -268,7 +256,6 @@ class MachineProcessor(ABC):
         return [(*outer, iteration) for iteration in range(first, n + 1)]
 
     def hold_state(self) -> None:
-        """Keep the present state in memory."""
         self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
 
     def roll_back(self, frontier: AnyFrontier) -> None:
@@ -280,11 +267,7 @@ class MachineProcessor(ABC):
         self.rebuild.clear()
 
     def restore_from_memory(self, frontier: AnyFrontier) -> bool:
-        """Take up the state in memory of the frontier that the processor was rolled back to.
-
-        Returns:
-            Whether there is one.
-        """
+        """Take up the state in memory of the frontier that the processor was rolled back to."""
         while self.states and not self.states[-1].frontier <= frontier:
             self.states.pop()
         if not self.states or self.states[-1].frontier != frontier:
@@ -326,6 +309,5 @@ class MachineProcessor(ABC):
         return None if after is None or self.unsaved_since is None else self.unsaved_since + after
 
     def forget(self, step: Step) -> None:
-        """Drop the messages that a step took."""
         for message in step.inputs:
             self.waiting[message.edge].remove(message.time)  # a sender that was rolled back may have sent it again

@@ -7,10 +7,11 @@ The effects of a frontier's times are kept or restored, and all others are undon
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from functools import cache
 from typing import Any, Generic, TypeVar
 
-from boatlift.times.domain import EPOCH, LAST, Domain, Epoch
-from boatlift.times.time_set import TimeSet
+from boatlift.times.domains import EPOCH, LAST, Domain, Epoch, Loop, LoopTime
+from boatlift.times.time_sets import LoopTimes, MutableTimes, SequenceTimes, TimeSet
 
 T = TypeVar("T")
 
@@ -51,23 +52,21 @@ class Frontier(Generic[T]):
 
     @property
     def maximal(self) -> frozenset[T]:
-        """The maximal elements."""
         return self._maximal
 
     def contains(self, time: T) -> bool:
         return any(self.domain.leq(time, m) for m in self.maximal)
 
     def extend(self, times: Iterable[T]) -> Frontier[T]:
-        """Return the frontier extended through some times, up to the first gap."""
         grown, left = self, list(times)
         while True:
             next_ones = [t for t in left if all(grown.contains(b) for b in self.domain.below(t))]
             if not next_ones:
                 return grown
-            grown, left = grown._with(next_ones), [t for t in left if t not in next_ones]
+            grown = Frontier(self.domain, (*grown.maximal, *next_ones))
+            left = [t for t in left if t not in next_ones]
 
     def without(self, times: Container[T]) -> Frontier[T]:
-        """Return the smallest frontier that contains every member that is not one of `times`."""
         kept: list[T] = []
         open_ones = list(self.maximal)
         while open_ones:
@@ -78,9 +77,6 @@ class Frontier(Generic[T]):
                 kept.append(time)
         return Frontier(self.domain, kept)
 
-    def _with(self, times: Iterable[T]) -> Frontier[T]:
-        return Frontier(self.domain, (*self.maximal, *times))
-
     def __le__(self, other: Frontier[T]) -> bool:
         return all(other.contains(m) for m in self.maximal)
 
@@ -89,7 +85,7 @@ class Frontier(Generic[T]):
         return Frontier(self.domain, (m for m in meets if m is not None))
 
     def __or__(self, other: Frontier[T]) -> Frontier[T]:
-        return self._with(other.maximal)
+        return Frontier(self.domain, (*self.maximal, *other.maximal))
 
     def __bool__(self) -> bool:
         return bool(self.maximal)
@@ -145,12 +141,10 @@ class EpochFrontier(Frontier[int]):
         return self.last <= (other.last if isinstance(other, EpochFrontier) else last_of(other))
 
     def __and__(self, other: Frontier[int]) -> EpochFrontier:
-        epochs = other if isinstance(other, EpochFrontier) else EpochFrontier(last_of(other))
-        return self if self.last <= epochs.last else epochs
+        return self if self <= other else EpochFrontier(last_of(other))
 
     def __or__(self, other: Frontier[int]) -> EpochFrontier:
-        epochs = other if isinstance(other, EpochFrontier) else EpochFrontier(last_of(other))
-        return self if self.last >= epochs.last else epochs
+        return EpochFrontier(last_of(other)) if self <= other else self
 
     def __bool__(self) -> bool:
         return self.last >= 0
@@ -158,8 +152,7 @@ class EpochFrontier(Frontier[int]):
     def __eq__(self, other: object) -> bool:
         return self.last == other.last if isinstance(other, EpochFrontier) else super().__eq__(other)
 
-    def __hash__(self) -> int:
-        return self.maximal.__hash__()
+    __hash__ = Frontier.__hash__
 
     def __repr__(self) -> str:
         if self.last < 0:
@@ -182,5 +175,104 @@ def last_of(frontier: Frontier[Any]) -> int:
 
 _EVERYTHING = EpochFrontier(LAST)
 
-AnyFrontier = Frontier[Any]
-"""A frontier of any domain."""
+AnyFrontier = Frontier[Any]  # a frontier of any domain
+
+
+class LoopFrontier(Frontier[LoopTime]):
+    """A frontier of times in loops, which are totally ordered: one time is the only maximal element.
+
+    Attributes:
+        last: The greatest time, None for the empty frontier.
+    """
+
+    __slots__ = ("last",)
+
+    domain: Loop
+
+    def __init__(self, domain: Loop, last: LoopTime | None = None) -> None:
+        self.domain = domain
+        self.last = last
+
+    @property
+    def maximal(self) -> frozenset[LoopTime]:
+        return frozenset() if self.last is None else frozenset((self.last,))
+
+    def contains(self, time: LoopTime) -> bool:
+        return self.last is not None and time <= self.last
+
+    def extend(self, times: Iterable[LoopTime]) -> LoopFrontier:
+        """Return the frontier extended through some times, up to the first gap.
+
+        It passes from a last iteration to the next epoch if `times` are `LoopTimes` that know this iteration as last.
+        """
+        known = times if isinstance(times, LoopTimes) else LoopTimes(self.domain.depth, times)
+        last = self.last
+        while (following := known.after(last)) is not None:
+            last = known.reach(following)
+        return self if last == self.last else LoopFrontier(self.domain, last)
+
+    def without(self, times: Container[LoopTime]) -> LoopFrontier:
+        last = self.last
+        while last is not None:
+            if last[-1] == LAST:
+                before = times.before(last) if isinstance(times, LoopTimes) else None
+                if before is None and not (isinstance(times, LoopTimes) and times.was_never(last)):
+                    break  # the set cannot contain infinitely many iterations
+                last = before
+            elif last in times:
+                last = next(iter(self.domain.below(last)), None)
+            else:
+                break
+        return LoopFrontier(self.domain, last)
+
+    def __le__(self, other: Frontier[LoopTime]) -> bool:
+        if self.last is None:
+            return True
+        if isinstance(other, LoopFrontier):
+            return other.last is not None and self.last <= other.last
+        return other.contains(self.last)
+
+    def __and__(self, other: Frontier[LoopTime]) -> LoopFrontier:
+        return self if self <= other else _as_loop(other)
+
+    def __or__(self, other: Frontier[LoopTime]) -> LoopFrontier:
+        return _as_loop(other) if self <= other else self
+
+    def __bool__(self) -> bool:
+        return self.last is not None
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, LoopFrontier):
+            return self.last == other.last and self.domain == other.domain
+        return super().__eq__(other)
+
+    __hash__ = Frontier.__hash__
+
+
+def _as_loop(frontier: Frontier[LoopTime]) -> LoopFrontier:
+    if isinstance(frontier, LoopFrontier):
+        return frontier
+    assert isinstance(frontier.domain, Loop)
+    return LoopFrontier(frontier.domain, max(frontier.maximal, default=None))
+
+
+def frontier_of(domain: Domain[Any], times: Iterable[Any] = ()) -> AnyFrontier:
+    """Return the smallest frontier that contains some times."""
+    if domain == EPOCH:
+        return Frontier.up_to(max(times, default=-1))
+    if isinstance(domain, Loop):
+        return LoopFrontier(domain, max(times, default=None))
+    return Frontier(domain, times)
+
+
+@cache
+def all_times(domain: Domain[Any]) -> AnyFrontier:
+    """Return the frontier of all times."""
+    return frontier_of(domain, domain.greatest())
+
+
+def no_times(domain: Domain[Any]) -> MutableTimes:
+    """Return an empty set for times of a domain."""
+    if domain == EPOCH:
+        return TimeSet()
+    return LoopTimes(domain.depth) if isinstance(domain, Loop) else SequenceTimes()
