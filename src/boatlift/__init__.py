@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
-    from boatlift.operators.custom.contract import StatefulOperator
+    from boatlift.operators.custom.operator import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.operator import window
     from boatlift.runtime.host.progress import Progress
@@ -109,7 +109,7 @@ _LATER = {
     "now": "boatlift.spark.plans.step_functions",
     "rand": "boatlift.spark.plans.step_functions",
     "uuid": "boatlift.spark.plans.step_functions",
-    "StatefulOperator": "boatlift.operators.custom.contract",
+    "StatefulOperator": "boatlift.operators.custom.operator",
     "KeyedBatch": "boatlift.operators.process.batch",
     "Processed": "boatlift.operators.process.batch",
     "Timers": "boatlift.operators.process.batch",

@@ -79,9 +79,11 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return found
 
 
+@pytest.mark.usefixtures("spark")  # a column of Spark's needs a session
 def test_every_operator_has_a_case() -> None:
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/case.py")}
     assert folders == {each.__module__.split(".")[2] for each in ON_SPARK.operators}
+    assert set(ON_SPARK.operators) <= {type(each) for each in dataflow_of(CASES).processors.values()}
 
 
 @each_case

@@ -13,7 +13,7 @@ import xxhash
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.kernels.step_state import STATE
 from boatlift.state import opened as opened_module
 from boatlift.state.key_groups import ALL_KEY_GROUPS
