@@ -27,7 +27,7 @@ from boatlift.storage.records.records import RunRef
 ROWS_INPUT = "rows"
 """The name of the input of a kernel with one input."""
 
-StepInputs = Mapping[str, Sequence[pa.RecordBatch]]
+KernelInputs = Mapping[str, Sequence[pa.RecordBatch]]
 """The rows of each input of a step, by its name, in any order; every input is present."""
 
 
@@ -103,7 +103,7 @@ class Kernel(ABC):
         return False
 
     @abstractmethod
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         """Execute a step in a task.
 
         Args:

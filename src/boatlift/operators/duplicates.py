@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.rows import RowKind, Rows, not_all_new
 from boatlift.errors import InvalidError
-from boatlift.kernels.kernel import ROWS_INPUT, RowsKernel, StepInputs, StepOutput, output_of, rows_and_hashes
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, RowsKernel, StepOutput, output_of, rows_and_hashes
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.column import Column, Hashes, Ints
 from boatlift.state.expiry import ExpiryColumn
@@ -85,7 +85,7 @@ class DuplicatesKernel(RowsKernel):
     def output_schema(self) -> pa.Schema:
         return self.columns
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         hashes, rows = rows_and_hashes(inputs[ROWS_INPUT], self.columns)
         if not len(hashes):
             return StepOutput()

@@ -12,7 +12,7 @@ import pyarrow as pa
 from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.rows import Rows
 from boatlift.errors import DataError, InvalidError
-from boatlift.kernels.kernel import ROWS_INPUT, StepInputs, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, StepOutput
 from boatlift.kernels.rows_until import LeavingRows, RowsUntil
 from boatlift.kernels.step_state import KernelTime, StepState
 from boatlift.state.column import shown
@@ -65,7 +65,7 @@ class FinalKernel(RowsUntil):
     def output_schema(self) -> pa.Schema:
         return pa.schema(self.columns)
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         came = self.came(inputs[ROWS_INPUT], state)
         pieces = self.leaving(state)
         later: LeavingRows | None = None

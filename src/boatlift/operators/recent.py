@@ -11,7 +11,7 @@ import pyarrow as pa
 from boatlift.dataflow.columns import HASH, WEIGHT
 from boatlift.dataflow.operator import KeyedOperator
 from boatlift.dataflow.rows import RowKind, Rows
-from boatlift.kernels.kernel import ROWS_INPUT, StepInputs, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, StepOutput
 from boatlift.kernels.rows_until import RowsUntil
 from boatlift.kernels.step_state import KernelTime, StepState
 
@@ -65,7 +65,7 @@ class RecentKernel(RowsUntil):
     def output_schema(self) -> pa.Schema:
         return pa.schema([*self.columns, pa.field(WEIGHT, pa.int64(), nullable=False)])
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         came = self.came(inputs[ROWS_INPUT], state)
         if came is not None:
             _, came = self.split(came, state.clock.now)

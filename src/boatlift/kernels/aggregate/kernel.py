@@ -12,7 +12,7 @@ from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
 from boatlift.kernels.aggregate.results import Around, KeyedOutput, change_of, previous_of, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepInputs, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, KernelInputs, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.codec import KeyedRows
 from boatlift.state.expiry import ExpiryColumn
@@ -68,7 +68,7 @@ class AggregateKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.output_schema
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
             return StepOutput()
@@ -129,7 +129,7 @@ class ReduceKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.result_schema
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         groups = aggregate(self.layout, inputs[ROWS_INPUT])
         if groups is None:
             return StepOutput()

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.kernels.kernel import Kernel, StepInputs, StepOutput
+from boatlift.kernels.kernel import Kernel, KernelInputs, StepOutput
 from boatlift.kernels.network.node import Node, ZSet, concat
 from boatlift.kernels.step_state import ALONE, StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
@@ -137,7 +137,7 @@ class Network(Kernel):
         """The columns of the result, with `_weight`; of a job that is not the last, no columns."""
         return pa.schema([]) if self.output is None else self.output.schema.append(_WEIGHT)
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         """Execute a step of all nodes in a task; see `Kernel.step`.
 
         With several nodes the task has all key groups, because nodes have other keys.

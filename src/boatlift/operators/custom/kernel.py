@@ -17,8 +17,8 @@ import xxhash
 from boatlift.errors import RESTORE, BoatliftError, DataError, UserCodeError
 from boatlift.kernels.kernel import (
     ROWS_INPUT,
+    KernelInputs,
     RowsKernel,
-    StepInputs,
     StepOutput,
     output_of,
     rows_and_hashes,
@@ -156,7 +156,7 @@ class CustomKernel(RowsKernel):
     def output_schema(self) -> pa.Schema:
         return self.output
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         hashes, rows = rows_and_hashes(inputs[ROWS_INPUT], self.columns)
         if not len(hashes):
             return StepOutput()

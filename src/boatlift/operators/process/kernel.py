@@ -18,8 +18,8 @@ from boatlift.dataflow.columns import HASH
 from boatlift.errors import BoatliftError
 from boatlift.kernels.kernel import (
     ROWS_INPUT,
+    KernelInputs,
     RowsKernel,
-    StepInputs,
     StepOutput,
     output_of,
     rows_and_hashes,
@@ -167,7 +167,7 @@ class ProcessKernel(RowsKernel):
     def output_schema(self) -> pa.Schema:
         return self.output
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         del upserts
         timed = self.time is not KernelTime.NONE
         hashes, rows = rows_and_hashes(inputs[ROWS_INPUT], self.columns)

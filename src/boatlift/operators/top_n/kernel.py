@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.kernels.kernel import ROWS_INPUT, RowsKernel, StepInputs, StepOutput, output_of, rows_and_hashes
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, RowsKernel, StepOutput, output_of, rows_and_hashes
 from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.operators.top_n.operator import PUSHED_OUT
@@ -45,7 +45,7 @@ class TopNKernel(RowsKernel):
     def output_schema(self) -> pa.Schema:
         return self.columns.append(pa.field(WEIGHT, pa.int64(), nullable=False))
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         codec = self.parts[STATE]
         moved = self._moved(codec, [batch for batch in inputs[ROWS_INPUT] if batch.num_rows], state)
         if moved is None or not len(moved):

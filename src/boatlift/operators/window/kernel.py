@@ -11,7 +11,7 @@ from boatlift.kernels.aggregate.kernel import LayoutKernel
 from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
 from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import ROWS_INPUT, StepInputs, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, StepOutput
 from boatlift.kernels.rows_until import rows_between
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
 from boatlift.state.codec import KeyedRows
@@ -49,7 +49,7 @@ class FinalWindowKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.result_schema
 
-    def step(self, inputs: StepInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         codec = self.parts[STATE]
         before, now = (_microseconds(each) for each in (state.clock.before, state.clock.now))
         added = aggregate(self.layout, inputs[ROWS_INPUT])
