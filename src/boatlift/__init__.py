@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
     from boatlift.connectors import files, foreach, generator, http_post, kafka, parquet, push, sqlite, stdout
-    from boatlift.operators.custom.contract import StatefulOperator
+    from boatlift.operators.custom.operator import StatefulOperator
     from boatlift.operators.process.batch import KeyedBatch, Processed, Timers
     from boatlift.operators.window.operator import window
     from boatlift.runtime.host.progress import Progress
@@ -101,7 +101,7 @@ _LATER = {
         "boatlift.api.running": ("Running", "run", "start"),
         "boatlift.api.streams": ("Stream",),
         "boatlift.connectors": _CONNECTORS,
-        "boatlift.operators.custom.contract": ("StatefulOperator",),
+        "boatlift.operators.custom.operator": ("StatefulOperator",),
         "boatlift.operators.process.batch": ("KeyedBatch", "Processed", "Timers"),
         "boatlift.operators.window.operator": ("window",),
         "boatlift.runtime.host.progress": ("Progress",),

@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
-from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JoinNode, OuterJoinNode
+from boatlift.kernels.aggregate.node import DistinctNode
+from boatlift.kernels.network.join import Gives, JoinNode, OuterJoinNode, SemiJoinNode
 from boatlift.kernels.network.node import ZSet
 from boatlift.kernels.network.not_in import NotInNode
-from boatlift.kernels.network.semi import Gives, SemiJoinNode
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side

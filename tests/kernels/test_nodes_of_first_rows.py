@@ -15,7 +15,7 @@ import pytest
 from hypothesis import strategies as st
 
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat
-from boatlift.kernels.network.top_n import NumberedNode, Numbering, TopNNode
+from boatlift.kernels.network.rows_of_keys import NumberedNode, Numbering, TopNNode
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.ordered import FirstRows, Order, exact_codes
 from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.kernels.network.node import ZSet
-from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode, session_spans
+from boatlift.kernels.network.rows_of_keys import SESSION_ROWS, SessionsNode, session_spans
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import key_hashes
 from boatlift.state.expiry import ExpiryColumn

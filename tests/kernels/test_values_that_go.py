@@ -14,7 +14,7 @@ import pytest
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
 from boatlift.kernels.network.node import ZSet, concat
-from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
+from boatlift.kernels.network.rows_of_keys import RecomputeKeysNode
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.opened import forget_runs, open_run
 from kernels.node_laws import Rows, Tasks

@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 import boatlift as bl
 from boatlift.api.registry import ON_SPARK
 from boatlift.dataflow import Operator, plan
+from boatlift.operators.watermark.operator import LateRows
 from boatlift.spark.compile.program import compile_program
 from boatlift.spark.jobs import planner
 from operators.laws import SCHEMA, OperatorCase, all_cases, dataflow_of, run, steps_of, write_rows
@@ -79,9 +80,12 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return found
 
 
+@pytest.mark.usefixtures("spark")  # a column of Spark's needs a session
 def test_every_operator_has_a_case() -> None:
     folders = {path.parent.name for path in Path(__file__).parent.glob("*/case.py")}
     assert folders == {each.__module__.split(".")[2] for each in ON_SPARK.operators}
+    used = {type(each) for each in dataflow_of(CASES).processors.values()}
+    assert set(ON_SPARK.operators) - used == {LateRows}  # what a watermark drops: `watermark/test_task.py`
 
 
 @each_case

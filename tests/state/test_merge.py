@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.kernels.aggregate import AggregateColumn, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.kernels.step_state import STATE
 from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.state.merge import merge_runs

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from boatlift.state.column import Column
 from boatlift.state.key_groups import ALL_KEY_GROUPS
 from boatlift.state.merge import merge_runs
-from boatlift.state.newest.codec import NewestCodec
-from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
+from boatlift.state.newest import Cells, NewestCodec, TouchedKeys, held_rows, written_rows
 from boatlift.state.opened import open_run
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef

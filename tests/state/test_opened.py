@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.state import opened
 from boatlift.state.opened import open_run
 from support.rows.keyed_state import run_of, take_step

@@ -14,15 +14,15 @@ import xxhash
 
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
+from boatlift.state.codec import KeyedRows
 from boatlift.state.column import Column
 from boatlift.state.key_groups import ALL_KEY_GROUPS
 from boatlift.state.merge import merge_runs
-from boatlift.state.newest.codec import NewestCodec, NewestRows
+from boatlift.state.newest import NewestCodec, NewestRows
 from boatlift.state.opened import forget_runs, open_run
-from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.state.segment import Segment
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from boatlift.state.rows_in_order import rows_in_order
+from boatlift.kernels.kernel import rows_in_order
 
 VALUES: list[tuple[pa.DataType, list[Any]]] = [
     (pa.string(), [None, "", "a", "ab", "b"]),

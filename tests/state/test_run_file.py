@@ -13,7 +13,7 @@ import xxhash
 
 from boatlift.errors import BoatliftError, DataError, UnavailableError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateKernel, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.kernels.step_state import STATE
 from boatlift.state import opened as opened_module
 from boatlift.state.key_groups import ALL_KEY_GROUPS
@@ -200,7 +200,7 @@ def test_a_run_is_opened_once_in_a_process(run: RunRef, monkeypatch: pytest.Monk
     first = open_run(run.name, run, codec=PartialsCodec(LAYOUT))
     Path(run.name).unlink()  # what is mapped stays readable
     assert open_run(run.name, run, codec=PartialsCodec(LAYOUT)) is first
-    assert first.segments[0].values.read(slice(0, 9)).rows.sum() == 9
+    assert first.segments[0].cut(PartialsCodec(LAYOUT), 0, 9).values.rows.sum() == 9
     monkeypatch.setattr(opened_module, "_KEEP_OPEN", 0)
     forget_runs([run.name])
     with pytest.raises(DataError, match="MISSING_OBJECT"):

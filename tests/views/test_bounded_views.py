@@ -18,8 +18,8 @@ import boatlift as bl
 from boatlift.spark.jobs import planner
 from boatlift.spark.jobs.state_parts import HeldRuns, StateParts
 from boatlift.state import table
+from boatlift.state.codec import KeyedRows
 from boatlift.state.opened import open_run
-from boatlift.state.rows import KeyedRows
 from support.rows.event_time import BEGIN, SECOND, judged
 from support.rows.stepped_rows import SCHEMA, Fields, rows_of, run, steps_of, write_steps
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from boatlift.views.exact_sums import averages, sums
+from boatlift.views.aggregates import averages, sums
 from views.judge import run_case, write
 from views.random_queries import Generated, Table
 

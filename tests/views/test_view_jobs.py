@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from boatlift.kernels.loop.circuit import Circuit
-from boatlift.kernels.loop.node import LoopNode, Result
+from boatlift.kernels.loop.node import Circuit, LoopNode, Result
 from boatlift.kernels.network.node import Node
-from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
-from boatlift.kernels.network.top_n import NumberedNode, Numbering, TopNNode
+from boatlift.kernels.network.rows_of_keys import NumberedNode, Numbering, RecomputeKeysNode, TopNNode
 from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.views.view_job import PlacedNode, ViewJob, layout_lines
 

@@ -23,8 +23,7 @@ from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import ValidRows
 from boatlift.operators.view.mutual import mutual_bodies, rows_of
-from boatlift.operators.view.operator import LoopRows, View
-from boatlift.operators.view.upserts import held_rows
+from boatlift.operators.view.operator import LoopRows, View, held_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -11,9 +11,9 @@ from boatlift.api.options import checked_name, policy_of_state
 from boatlift.dataflow.policies import Eager, History, Lazy, lateness_in, seconds_in
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import DeadLetters, ValidRows
-from boatlift.operators.duplicates.operator import Duplicates
-from boatlift.operators.final.operator import Final
-from boatlift.operators.recent.operator import Recent
+from boatlift.operators.duplicates import Duplicates
+from boatlift.operators.final import Final
+from boatlift.operators.recent import Recent
 from boatlift.operators.watermark.operator import LateRows, Watermark
 
 if TYPE_CHECKING:

@@ -12,11 +12,9 @@ from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_GROUPED, advise, column_advice
 from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, Policy
 from boatlift.errors import InvalidError
-from boatlift.operators.aggregate.operator import Aggregate
-from boatlift.operators.custom.contract import StatefulOperator
-from boatlift.operators.custom.operator import Custom
+from boatlift.operators.aggregate import Aggregate, Reduce
+from boatlift.operators.custom.operator import Custom, StatefulOperator
 from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
-from boatlift.operators.reduce.operator import Reduce
 from boatlift.operators.top_n.operator import TopN
 from boatlift.operators.window.operator import Window, WindowAggregate
 

@@ -12,8 +12,8 @@ from boatlift.dataflow.processors import Processor
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import InvalidError
 from boatlift.operators import compilers
-from boatlift.operators.duplicates.operator import Duplicates
-from boatlift.operators.recent.operator import Recent
+from boatlift.operators.duplicates import Duplicates
+from boatlift.operators.recent import Recent
 from boatlift.operators.transform.operator import Transform
 from boatlift.operators.view.cuts import Cut, CutsFound, WatermarkCut, Within
 from boatlift.operators.view.operator import View

@@ -18,14 +18,11 @@ from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, b
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.changes.operator import Changes
-from boatlift.operators.gather.operator import Gather
+from boatlift.operators.epochs.operator import Gather, Recompute
 from boatlift.operators.lookup.operator import Lookup, Table
-from boatlift.operators.merge.operator import Merge
-from boatlift.operators.recompute.operator import Recompute
 from boatlift.operators.transform.operator import Transform
-from boatlift.operators.union.operator import Union
-from boatlift.operators.view.operator import View
-from boatlift.operators.view.upserts import newest_rows
+from boatlift.operators.union import Merge, Union
+from boatlift.operators.view.operator import View, newest_rows
 from boatlift.operators.window.operator import Window
 
 if TYPE_CHECKING:

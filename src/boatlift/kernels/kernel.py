@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from boatlift.dataflow.columns import HASH
 from boatlift.kernels.step_state import KernelTime, StepState
+from boatlift.state.arrangement.ordered import Order, any_order_codes
 from boatlift.state.codec import ValueCodec
-from boatlift.state.column import Column, is_supported
+from boatlift.state.column import Column, Hashes, Ints, is_supported
 from boatlift.state.digest import add_column, digest, finish
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.row_hash import hash_rows
@@ -25,29 +27,28 @@ from boatlift.storage.records.records import RunRef
 ROWS_INPUT = "rows"
 """The name of the input of a kernel with one input."""
 
+KernelInputs = Mapping[str, Sequence[pa.RecordBatch]]
+"""The rows of each input of a step, by its name, in any order; every input is present."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepOutput:
-    """The result of a step in a task.
-
-    Attributes:
-        runs: Part of the state to the run that the step adds; unchanged parts are absent.
-        batches: Rows for every output.
-        replaced: Old rows (weight −1) of keys that get another row. Outputs that keep one row per key do not need them.
-        rows: The number of rows in `replaced` and `batches`.
-        digest: Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64.
-        channels: Channel to its rows, for later jobs of the step; a channel without rows may be absent.
-        report: Counts of the operator's own. The state has their sums over all tasks and steps; `Operator.status` shows
-            them.
-    """
+    """The result of a step in a task."""
 
     runs: Mapping[str, RunRef] = field(default_factory=dict)
+    """Part of the state to the run that the step adds; unchanged parts are absent."""
     batches: tuple[pa.RecordBatch, ...] = ()
+    """Rows for every output."""
     replaced: tuple[pa.RecordBatch, ...] = ()
+    """Old rows (weight −1) of keys that get another row. Outputs that keep one row per key do not need them."""
     rows: int = 0
+    """The number of rows in `replaced` and `batches`."""
     digest: int = 0
+    """Their digest (docs/formats/digest.md); the digests of a step's tasks add up modulo 2^64."""
     channels: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
+    """Channel to its rows, for later jobs of the step; a channel without rows may be absent."""
     report: Mapping[str, int] = field(default_factory=dict)
+    """Counts of the operator's own. The state has their sums over all tasks and steps; `Operator.status` shows them."""
 
 
 class Kernel(ABC):
@@ -102,23 +103,17 @@ class Kernel(ABC):
         return False
 
     @abstractmethod
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,
-    ) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         """Execute a step in a task.
 
         Args:
-            inputs: The rows of each input, in any order; every input is present.
             state: The state before the step. Runs are opened on access, and a part to which the step adds nothing has
                 no file.
             upserts: Whether no output needs replaced rows: they need not be emitted, counted or digested.
 
         Raises:
-            DataError: a run is missing, damaged or of another program; or values are impossible, as in `[OVERFLOW]`.
+            DataError: a run is missing, damaged or of another program; `[OVERFLOW]` a result does not fit its type;
+                `[NEGATIVE_WEIGHT]` rows are retracted more often than they came.
             InvalidError: `[SCHEMA_MISMATCH]` of an input.
             InternalError: a row belongs to another task's key groups.
             UnavailableError: `[STORE_FAILED]` the run cannot be written.
@@ -126,13 +121,43 @@ class Kernel(ABC):
         """
 
 
-def output_of(rows: pa.Table | None, runs: Mapping[str, RunRef]) -> StepOutput:
-    """Return the output of an append-only step.
+@dataclass(frozen=True, slots=True)
+class RowsKernel(Kernel):
+    """A kernel over the whole rows of an input."""
 
-    Args:
-        rows: The rows; None: there are none.
-        runs: Part of the state to the run that the step adds.
+    processor: str
+    keys: tuple[tuple[str, pa.DataType], ...]
+    """Name and type of each key column."""
+    columns: pa.Schema
+    """The columns of the rows, as the user sees them: among them the keys."""
+
+    @property
+    def inputs(self) -> Mapping[str, tuple[str, ...]]:
+        return {ROWS_INPUT: (*self.columns.names, HASH)}
+
+
+def rows_and_hashes(batches: Sequence[pa.RecordBatch], columns: pa.Schema) -> tuple[Hashes, pa.Table]:
+    """Return the key hashes of rows, and the rows in their declared types."""
+    batches = [batch for batch in batches if batch.num_rows]
+    if not batches:
+        return np.zeros(0, np.uint64), columns.empty_table()
+    whole = pa.Table.from_batches(batches).combine_chunks()
+    hashes = whole.column(HASH).to_numpy().view(np.uint64)
+    return hashes, whole.select(columns.names).cast(columns)
+
+
+def rows_in_order(hashes: Hashes, rows: pa.Table, order_by: Sequence[str]) -> Ints:
+    """Return the numbers of rows by key hash, then by columns (NULL first), then by content.
+
+    This order depends only on the rows.
     """
+    content = hash_rows([column.combine_chunks() for column in rows.columns], rows.num_rows, 1)
+    codes = [any_order_codes(rows.column(name).combine_chunks(), Order()) for name in order_by]
+    return np.lexsort((content, *reversed(codes), hashes))
+
+
+def output_of(rows: pa.Table | None, runs: Mapping[str, RunRef]) -> StepOutput:
+    """Return the output of an append-only step; None: it has no rows."""
     if rows is None or not rows.num_rows:
         return StepOutput(runs)
     batches = tuple(rows.combine_chunks().to_batches())

@@ -14,28 +14,32 @@ import pyarrow as pa
 
 from boatlift.dataflow.columns import LEAVES
 from boatlift.kernels.aggregate import AggregateColumn, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
-from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import Kernel
+from boatlift.kernels.kernel import Kernel, StepOutput
+from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.step_state import STATE, StepState
+from boatlift.state.codec import KeyedRows
+from boatlift.state.digest import digest
 from boatlift.state.expiry import ExpiryColumn
-from boatlift.state.merge import filtered
-from boatlift.state.rows import KeyedRows
-from boatlift.storage.records.records import RunRef
+from boatlift.state.merge import filtered, merge_rows
 
 LeavingRows = KeyedRows[PartialAggregates]
 """Rows with their times to leave and their weights."""
 
 
+def rows_between(codec: PartialsCodec, state: StepState, key: int, before: int, now: int) -> Iterator[LeavingRows]:
+    """Yield the rows of a task's state whose time, in a key column, is after a time, up to another."""
+    for segment in (segment for run in state.runs[STATE] for segment in run.segments):
+        times = segment.key(key).values
+        places = np.flatnonzero((times > before) & (times <= now) & state.share.holds(segment.hash))
+        if len(places):
+            yield segment.take(codec, places)
+
+
 @dataclass(frozen=True, slots=True)
 class RowsUntil(Kernel):
-    """The state of rows that are stored until a time.
-
-    Attributes:
-        columns: Name and type of each column.
-        weighted: Whether rows come as changes.
-    """
+    """The state of rows that are stored until a time."""
 
     processor: str
     columns: tuple[tuple[str, pa.DataType], ...]
@@ -43,7 +47,6 @@ class RowsUntil(Kernel):
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The time to leave, and all columns."""
         return ((LEAVES, pa.int64()), *self.columns)
 
     @property
@@ -74,27 +77,32 @@ class RowsUntil(Kernel):
         later = rows.keys[0].values > time
         return filtered(self.parts[STATE], rows, ~later), filtered(self.parts[STATE], rows, later)
 
-    def leaving(self, state: StepState) -> Iterator[LeavingRows]:
-        """Yield the rows of the state that leave after the time of the last step, up to that of this one."""
-        codec, before, now = self.parts[STATE], state.clock.before, state.clock.now
-        for segment in (segment for run in state.runs[STATE] for segment in run.segments):
-            leaves = segment.key(0).values
-            places = np.flatnonzero((leaves > before) & (leaves <= now) & state.share.holds(segment.hash))
-            if len(places):
-                yield segment.take(codec, places)
+    def leaving(self, state: StepState) -> list[LeavingRows]:
+        """Return the rows of the state that leave after the time of the last step, up to that of this one."""
+        return list(rows_between(self.parts[STATE], state, 0, state.clock.before, state.clock.now))
 
-    def held(self, rows: LeavingRows | None, state: StepState) -> dict[str, RunRef]:
-        """Write the rows that are stored from this step on; return their run."""
-        if rows is None or not len(rows):
-            return {}
-        return state.written(self.processor, self.parts, {STATE: rows})
+    def emitted(self, pieces: Sequence[LeavingRows], sign: int, place: str) -> list[pa.RecordBatch]:
+        """Return the sum of rows, each repeated by its weight; see `repeated`.
 
-    def repeated(self, rows: LeavingRows, sign: int, schema: pa.Schema) -> list[pa.RecordBatch]:
-        """Return each row, repeated by its weight.
-
-        Args:
-            schema: The columns; `_weight`, if it has one, becomes 1 or −1.
+        Raises:
+            DataError: `[NEGATIVE_WEIGHT]` a row was retracted more often than it came.
         """
+        if not pieces:
+            return []
+        rows = merge_rows(self.parts[STATE], pieces)
+        columns = [column.to_arrow() for column in rows.keys[1:]]
+        refuse_negative(columns, rows.values.rows, self.output_schema, place, self.processor)
+        return self.repeated(rows, sign)
+
+    def output(self, batches: Sequence[pa.RecordBatch], held: LeavingRows | None, state: StepState) -> StepOutput:
+        """Return the output of a step, and write the rows that are stored from this step on."""
+        runs = state.written(self.processor, self.parts, {STATE: held})
+        rows = sum(batch.num_rows for batch in batches)
+        return StepOutput(runs, tuple(batches), (), rows, sum(map(digest, batches)) % 2**64)
+
+    def repeated(self, rows: LeavingRows, sign: int) -> list[pa.RecordBatch]:
+        """Return each row, repeated by its weight; `_weight`, if the output has it, becomes 1 or −1."""
+        schema = self.output_schema
         counts = sign * rows.values.rows
         order = np.repeat(np.arange(len(counts)), np.abs(counts))
         if not len(order):

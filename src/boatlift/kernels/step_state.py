@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 
 from boatlift.errors import DivergedError, UserCodeError
-from boatlift.state.codec import ValueCodec
+from boatlift.state.codec import KeyedRows, ValueCodec
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.key_groups import Share
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun, RunsOnDemand
-from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.storage.records.records import RunRef
 
@@ -30,15 +29,11 @@ NamedRows = Mapping[str, tuple[ValueCodec[Any, Any], KeyedRows[Any]]]
 
 @dataclass(frozen=True, slots=True)
 class SavedIterations:
-    """The last loop checkpoint.
-
-    Attributes:
-        number: The last saved iteration.
-        runs: The rows of all tasks by name, with their codec.
-    """
+    """The last loop checkpoint."""
 
     number: int
     runs: Mapping[str, tuple[ValueCodec[Any, Any], Sequence[OpenRun[Any]]]]
+    """The rows of all tasks by name, with their codec."""
 
 
 class LoopCheckpoint(Protocol):
@@ -145,9 +140,6 @@ class Answers:
     def ask(self, key: int, ask: Callable[[], Any]) -> Any:
         """Return an answer, as JSON represents it.
 
-        Args:
-            key: The hash of the key that asks.
-
         Raises:
             UserCodeError: `[USER_CODE]` the answer is no JSON.
             DivergedError: `[DIVERGED]` the step asks more than in its first execution.
@@ -209,19 +201,15 @@ class KernelTime(Enum):
 
 
 class StepTime(msgspec.Struct, frozen=True, array_like=True):
-    """The time of a step, equal on replay. All but `seed` are in milliseconds since 1970.
-
-    Attributes:
-        before: The time after the step before; -1 before the first step, `NO_WATERMARK` for event time.
-        now: The time at this step (`KernelTime`), which never decreases.
-        seed: The seed of the step's random numbers.
-        clock: The recorded clock of the step.
-    """
+    """The time of a step, equal on replay. All but `seed` are in milliseconds since 1970."""
 
     before: int
+    """The time after the step before; -1 before the first step, `NO_WATERMARK` for event time."""
     now: int
+    """The time at this step (`KernelTime`), which never decreases."""
     seed: int
     clock: int = -1
+    """The recorded clock of the step."""
 
 
 NO_TIME = StepTime(-1, -1, 0)
@@ -238,11 +226,8 @@ class StepState:
     Attributes:
         runs: Part to its runs, of times before this one. They are opened on access, and may be read repeatedly.
         write_to: Returns a fresh file for the run of a part.
-        time: The time of the step.
         share: The key groups of this task.
         first: Whether this is the processor's first step.
-        clock: The recorded clock of the step.
-        exchange: The exchange with the other tasks of the step.
         iterations: The loop checkpoints of the step, in the state of a loop.
         checkpoints_of: Returns them for a node of a network, given its name and the node.
         expiries: Part to the column by which its rows expire; other parts never expire.
@@ -275,12 +260,7 @@ class StepState:
         codecs: Mapping[str, ValueCodec[Any, Any]],
         rows: Mapping[str, KeyedRows[Any] | None],
     ) -> dict[str, RunRef]:
-        """Write the runs of a step; return them by part.
-
-        Args:
-            codecs: Part to its codec.
-            rows: Part to the rows that the step adds; a part without rows has no run.
-        """
+        """Write the runs of a step; return them by part. A part without rows has no run."""
         runs = {}
         for part, added in rows.items():
             if added is None or not len(added):

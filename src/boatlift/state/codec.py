@@ -1,17 +1,34 @@
-"""The contract of codecs: the values of keyed rows, which only an operator's kernel understands."""
+"""Keyed rows in memory, and the contract of codecs: their values, which only an operator's kernel understands."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from boatlift.state.column import Column, Hashes, Ints, Mask
 
 V = TypeVar("V")
 S = TypeVar("S")
-Ints = npt.NDArray[np.int64]
+
+
+@dataclass(slots=True)
+class KeyedRows(Generic[V]):
+    """Rows with their keys, sorted by hash, then by the key columns; one row per key."""
+
+    hash: Hashes
+    """Top 12 bits: the key group; low 52 bits: from the key's hash."""
+    keys: Sequence[Column]
+    """The key columns, canonical."""
+    values: V
+    """The rows' other values, in the form of their codec."""
+    collides: bool
+    """Whether two neighbours may have equal hashes with different keys."""
+
+    def __len__(self) -> int:
+        return len(self.hash)
 
 
 class ValueCodec(Protocol[V, S]):
@@ -49,11 +66,7 @@ class ValueCodec(Protocol[V, S]):
         """Return the narrowest columns for the values."""
 
     def fields_of_merged(self, runs: Sequence[Sequence[S]]) -> list[pa.Field]:
-        """Return columns that are wide enough for every result of a merge.
-
-        Args:
-            runs: For each run the values of its record batches.
-        """
+        """Return columns that are wide enough for every merge of runs, each given by its record batches."""
 
     def encode(self, values: V, fields: Sequence[pa.Field]) -> list[pa.Array]:
         """Return the columns of the values, one for each field."""
@@ -75,9 +88,5 @@ class ValueCodec(Protocol[V, S]):
             order: Row numbers in which rows of equal keys are neighbours.
         """
 
-    def is_zero(self, values: V, *, oldest: bool = False) -> npt.NDArray[np.bool_] | None:
-        """Return which rows a merged run may omit; None if there are none.
-
-        Args:
-            oldest: Whether no other run of the state is older.
-        """
+    def is_zero(self, values: V, *, oldest: bool = False) -> Mask | None:
+        """Return which rows a merged run may omit, if it is the oldest of the state or not; None if there are none."""

@@ -21,7 +21,8 @@ from boatlift.errors import InvalidError
 StoredValues = npt.NDArray[Any]
 """Values of a fixed-width type in their storage."""
 
-Indices = npt.NDArray[np.int64]
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
 
 DECIMAL = np.dtype([("low", "<u8"), ("high", "<i8")])
@@ -77,16 +78,13 @@ def fits_codes(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Values of one type.
-
-    Attributes:
-        values: The storage, or an Arrow array for text and binary.
-        valid: Which values are not NULL; None: all, or the Arrow array has the NULLs.
-    """
+    """Values of one type."""
 
     type: pa.DataType
     values: StoredValues | pa.Array
+    """The storage, or an Arrow array for text and binary."""
     valid: Mask | None = None
+    """Which values are not NULL; None: all, or the Arrow array has the NULLs."""
 
     @classmethod
     def from_arrow(cls, array: pa.Array | pa.ChunkedArray, kind: pa.DataType, *, canonical: bool = True) -> Column:
@@ -134,23 +132,26 @@ class Column:
     def __len__(self) -> int:
         return len(self.values)
 
-    def take(self, rows: Indices) -> Column:
-        """Return some rows."""
+    def take(self, rows: Ints) -> Column:
         if isinstance(self.values, pa.Array):
             return Column(self.type, self.values.take(pa.array(rows)))
         return Column(self.type, self.values[rows], None if self.valid is None else self.valid[rows])
 
     def slice(self, start: int, stop: int) -> Column:
         """Return a view of a range of rows."""
-        valid = None if self.valid is None else self.valid[start:stop]
         if isinstance(self.values, pa.Array):
             return Column(self.type, self.values.slice(start, stop - start))
-        return Column(self.type, self.values[start:stop], valid)
+        return Column(self.type, self.values[start:stop], None if self.valid is None else self.valid[start:stop])
 
     def differs(self, other: Column) -> Mask:
         """Return which rows of two columns of equal type and length differ; NULL equals NULL."""
         if isinstance(self.values, pa.Array):
-            return _arrow_differs(self.values, other.values)
+            others: pa.Array = other.values
+            equal: Mask = pc.equal(self.values, others).fill_null(False).to_numpy(zero_copy_only=False)
+            if self.values.null_count and others.null_count:
+                both_null = pc.and_(self.values.is_null(), others.is_null())
+                equal = equal | both_null.to_numpy(zero_copy_only=False)
+            return ~equal
         differ: Mask = self.values != other.values
         if self.valid is not None or other.valid is not None:
             differ |= self.known() != other.known()
@@ -186,7 +187,25 @@ def canonical_bits(bits: StoredValues) -> StoredValues:
     return result
 
 
-def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column], others: Indices) -> Mask:
+def words_of_storage(bits: StoredValues, kind: pa.DataType) -> list[Hashes]:
+    """Return fixed-width values as one 64-bit word each (two for decimals); equal values have equal words."""
+    if pa.types.is_decimal(kind):
+        return [np.ascontiguousarray(bits["low"]), np.ascontiguousarray(bits["high"]).view(np.uint64)]
+    if pa.types.is_floating(kind):
+        return [canonical_bits(bits).astype(np.uint64)]
+    return [bits.astype(np.int64, copy=False).view(np.uint64)]
+
+
+def text_bytes(array: pa.Array) -> tuple[Ints, npt.NDArray[np.uint8]]:
+    """Return the offsets of an array's texts, and the bytes that these refer to."""
+    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    _, raw_offsets, raw_data = array.buffers()
+    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
+    offsets = places[array.offset : array.offset + len(array) + 1].astype(np.int64)
+    return offsets, np.frombuffer(raw_data or b"", np.uint8)
+
+
+def unequal_rows(left: Sequence[Column], rows: Ints, right: Sequence[Column], others: Ints) -> Mask:
     """Return which pairs of rows (rows[i] of left, others[i] of right) differ in any column."""
     differ = np.zeros(len(rows), np.bool_)
     for a, b in zip(left, right, strict=True):
@@ -194,7 +213,7 @@ def unequal_rows(left: Sequence[Column], rows: Indices, right: Sequence[Column],
     return differ
 
 
-def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indices:
+def sort_rows(hashes: Hashes, columns: Sequence[Column]) -> Ints:
     """Return an order of rows by hash, then by each column: NULL first, then Arrow's order of canonical values."""
     if all(column.valid is None and column.is_whole for column in columns):
         return _sorted_numbers(hashes, [column.values for column in columns])
@@ -208,13 +227,13 @@ def sort_rows(hashes: npt.NDArray[np.uint64], columns: Sequence[Column]) -> Indi
     return np.asarray(found).astype(np.int64)
 
 
-def _sorted_numbers(hashes: npt.NDArray[np.uint64], columns: Sequence[StoredValues]) -> Indices:
+def _sorted_numbers(hashes: Hashes, columns: Sequence[StoredValues]) -> Ints:
     """Return an order of rows by hash, then by each column of whole numbers.
 
     A column that does not distinguish rows that are equal so far is skipped. So two hashes of a row, of which the first
     distinguishes all rows, cost one sort.
     """
-    order: Indices = np.argsort(hashes, kind="stable")
+    order: Ints = np.argsort(hashes, kind="stable")
     in_order = hashes[order]
     begins = np.ones(len(order), np.bool_)
     begins[1:] = in_order[1:] != in_order[:-1]
@@ -230,22 +249,15 @@ def _sorted_numbers(hashes: npt.NDArray[np.uint64], columns: Sequence[StoredValu
     return order
 
 
-def _stable_order(numbers: Indices) -> Indices:
+def _stable_order(numbers: Ints) -> Ints:
     """Return the stable order of numbers from 0 on, in passes over 16 bits, which NumPy sorts by radix."""
-    order: Indices = np.argsort(numbers.astype(np.uint16), kind="stable")
+    order: Ints = np.argsort(numbers.astype(np.uint16), kind="stable")
     shift = 16
     while len(numbers) >> shift:
         upper = (numbers >> shift).astype(np.uint16)
         order = order[np.argsort(upper[order], kind="stable")]
         shift += 16
     return order
-
-
-def _arrow_differs(left: pa.Array, right: pa.Array) -> Mask:
-    equal: Mask = pc.equal(left, right).fill_null(False).to_numpy(zero_copy_only=False)
-    if left.null_count and right.null_count:
-        equal = equal | pc.and_(left.is_null(), right.is_null()).to_numpy(zero_copy_only=False)
-    return ~equal
 
 
 def as_declared(column: pa.Array, kind: pa.DataType) -> pa.Array:

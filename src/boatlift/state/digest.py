@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.state.column import Column, canonical_bits
+from boatlift.state.column import Column, text_bytes, words_of_storage
 
 Words = npt.NDArray[np.uint64]
 
@@ -63,16 +63,9 @@ def finish(words: Words) -> int:
 
 def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
     """Return a column as one 64-bit word per row (two for decimals); equal values have equal words."""
-    kind = column.type
     if isinstance(column.values, pa.Array):
         return [_text_words(column.values, null)]
-    bits = column.values
-    if pa.types.is_decimal(kind):
-        found = [np.ascontiguousarray(bits["low"]), np.ascontiguousarray(bits["high"]).view(np.uint64)]
-    elif pa.types.is_floating(kind):
-        found = [canonical_bits(bits).astype(np.uint64)]
-    else:
-        found = [bits.astype(np.int64, copy=False).view(np.uint64)]
+    found = words_of_storage(column.values, column.type)
     if column.valid is not None:
         found = [np.where(column.valid, words, null) for words in found]
     return found
@@ -80,11 +73,7 @@ def _words_of(column: Column, null: np.uint64) -> Sequence[Words]:
 
 def _text_words(array: pa.Array, null: np.uint64) -> Words:
     """Return one word per text: a polynomial in the words of its bytes."""
-    wide = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    _, raw_offsets, raw_data = array.buffers()
-    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
-    offsets = places[array.offset : array.offset + len(array) + 1].astype(np.int64)
-    data = np.frombuffer(raw_data or b"", np.uint8)
+    offsets, data = text_bytes(array)
     words = np.zeros(len(array), np.uint64)
     row = 0
     while row < len(array):

@@ -6,15 +6,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.state.column import Column
-from boatlift.state.rows import KeyedRows
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
+from boatlift.state.codec import KeyedRows
+from boatlift.state.column import Column, Ints, Mask
 
 _DAY = 86_400_000
 """Milliseconds in a day."""
@@ -25,17 +21,15 @@ class ExpiryColumn:
     """The column of a part of a state with the time at which a row expires; NULL: never.
 
     Law: no step after that time reads the row or adds to it.
-
-    Attributes:
-        of: The columns with the time: the keys, the rows of an arrangement, or the columns of newest rows.
-        later: The milliseconds from the time in the column to the expiry.
-        field: The place of the field, if the column is a struct.
     """
 
     of: Literal["keys", "rows", "columns"]
+    """The columns with the time: the keys, the rows of an arrangement, or the columns of newest rows."""
     place: int
     later: int = 0
+    """The milliseconds from the time in the column to the expiry."""
     field: int | None = None
+    """The place of the field, if the column is a struct."""
 
     def latest(self, rows: KeyedRows[Any]) -> int | None:
         """Return the time at which the last of some rows expires; None if a row never does, or there are none."""

@@ -12,10 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from boatlift.state.column import Column, sort_rows, unequal_rows
-
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
+from boatlift.state.column import Column, Hashes, Ints, Mask, sort_rows, unequal_rows
 
 _RADIX_PAYS = 1 << 13
 
@@ -28,19 +25,16 @@ class RowValues(Protocol):
 
 
 class Grouping(NamedTuple):
-    """An order of rows, and the places in it where keys begin.
-
-    Attributes:
-        order: Row numbers, by hash, then by key.
-        starts: Positions in `order`, ascending; the first is 0.
-        hash: The hash of each key (one for each start).
-        collides: Whether two keys have one hash.
-    """
+    """An order of rows, and the places in it where keys begin."""
 
     order: Ints
+    """Row numbers, by hash, then by key."""
     starts: Ints
+    """Positions in `order`, ascending; the first is 0."""
     hash: Hashes
+    """The hash of each key (one for each start)."""
     collides: bool
+    """Whether two keys have one hash."""
 
 
 def sort_hashes(hashes: Hashes) -> Ints:
@@ -74,7 +68,6 @@ def group(hashes: Hashes, keys: Sequence[Column], order: Ints | None = None) -> 
 
     Args:
         hashes: One per row; equal keys have equal hashes.
-        keys: The key columns, canonical.
         order: An order that sorts the hashes, if it is known.
     """
     if order is None:
@@ -113,10 +106,10 @@ def _tell_apart(
     hashes: Hashes,
     keys: Sequence[Column],
     order: Ints,
-    begins: npt.NDArray[np.bool_],
+    begins: Mask,
     in_order: Hashes,
     at: Ints,
-) -> tuple[Ints, npt.NDArray[np.bool_]]:
+) -> tuple[Ints, Mask]:
     """Sort the rows whose hash several keys share by key; return the order and the begins.
 
     Rows of a hash that are sorted already, such as those of one sorted piece, are left unchanged.
@@ -138,7 +131,7 @@ def _tell_apart(
     return order, begins
 
 
-def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> npt.NDArray[np.bool_]:
+def _falls(keys: Sequence[Column], rows: Ints, others: Ints) -> Mask:
     """Return which rows come after others in the order of `sort_rows`; all, if that is expensive to find out."""
     falls, equal = np.zeros(len(rows), np.bool_), np.ones(len(rows), np.bool_)
     for column in keys:

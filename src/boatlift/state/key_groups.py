@@ -11,18 +11,16 @@ from dataclasses import dataclass
 from math import gcd
 
 import numpy as np
-import numpy.typing as npt
 
 from boatlift.dataflow.columns import quoted
 from boatlift.errors import InternalError
+from boatlift.state.column import Hashes, Mask
 
 KEY_GROUPS = 4096
 """The number of key groups. Runs on disk are sorted by them, so the number is part of the format."""
 
 _SHIFT = 52
 """The number of bits of a key's hash below the key group."""
-
-Hashes = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +29,6 @@ class Share:
 
     Attributes:
         modulus: A power of two, at most 4096.
-        residue: Below the modulus.
 
     Raises:
         InternalError: no such share exists.
@@ -48,9 +45,9 @@ class Share:
         if not 0 <= self.residue < self.modulus:
             raise InternalError("INTERNAL", f"share {self.residue} of {self.modulus} does not exist")
 
-    def holds(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+    def holds(self, hashes: Hashes) -> Mask:
         """Return which hashes are in this share's key groups."""
-        inside: npt.NDArray[np.bool_] = residues(hashes, self.modulus) == np.uint64(self.residue)
+        inside: Mask = residues(hashes, self.modulus) == np.uint64(self.residue)
         return inside
 
     def meets(self, other: Share) -> bool:
@@ -59,11 +56,7 @@ class Share:
         return self.residue % common == other.residue % common
 
     def check(self, hashes: Hashes) -> None:
-        """Check that rows came to the right task; keys in a wrong task would begin without state.
-
-        Raises:
-            InternalError: a hash is in a key group of another share.
-        """
+        """Check that rows came to the right task; keys in a wrong task would begin without state."""
         if not self.holds(hashes).all():
             raise InternalError(
                 "INTERNAL", f"task {self.residue} of {self.modulus} was handed rows of other key groups"

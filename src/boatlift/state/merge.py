@@ -9,16 +9,13 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
-from boatlift.state.codec import ValueCodec
-from boatlift.state.column import Column
+from boatlift.state.codec import KeyedRows, ValueCodec
+from boatlift.state.column import Column, Mask
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.group import group
 from boatlift.state.key_groups import Share
 from boatlift.state.opened import OpenRun
-from boatlift.state.rows import KeyedRows
 from boatlift.state.run_file import write_run
 from boatlift.state.segment import Segment
 from boatlift.storage.records.records import RunRef
@@ -46,7 +43,6 @@ def merge_runs(
 
     Args:
         runs: The runs; other key groups in them are left out.
-        share: The key groups of the new run.
         oldest: Whether no other run of the state is older, for any of the key groups.
         expiry: The column by which rows expire; None: they never do.
         now: The time after the last step of the runs or earlier, in milliseconds since 1970: rows that have expired by
@@ -64,6 +60,9 @@ def merge_runs(
     head = next(pieces, None)
     if head is None:
         return None
+    widest = None
+    if total > slice_rows:
+        widest = codec.fields_of_merged([[segment.values for segment in run.segments] for run in runs])
     merged = write_run(
         write_to,
         codec,
@@ -71,7 +70,7 @@ def merge_runs(
         processor=processor,
         times=(min(run.times[0] for run in runs), max(run.times[1] for run in runs)),
         share=share,
-        fields=None if total <= slice_rows else _widest(codec, runs),
+        fields=widest,
     )
     ends = [each for each in latest if each is not None]
     return msgspec.structs.replace(merged, expires=max(ends)) if ends and len(ends) == len(latest) else merged
@@ -91,7 +90,7 @@ def merge_rows(codec: ValueCodec[V, Any], pieces: Sequence[KeyedRows[V]], *, old
     return merged if nothing is None else filtered(codec, merged, ~nothing)
 
 
-def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: npt.NDArray[np.bool_]) -> KeyedRows[V]:
+def filtered(codec: ValueCodec[V, Any], rows: KeyedRows[V], keep: Mask) -> KeyedRows[V]:
     """Return the rows that a mask keeps."""
     if keep.all():
         return rows
@@ -137,7 +136,3 @@ def _unexpired(
         if len(rows):
             latest.append(expiry.latest(rows))
             yield rows
-
-
-def _widest(codec: ValueCodec[V, S], runs: Sequence[OpenRun[S]]) -> list[pa.Field]:
-    return codec.fields_of_merged([[segment.values for segment in run.segments] for run in runs])

@@ -37,19 +37,16 @@ _opening = threading.RLock()
 
 @dataclass(slots=True)
 class OpenRun(Generic[S]):
-    """A run that can be read.
-
-    Attributes:
-        meta: The metadata in the file: format, processor, first, last, modulus, residue, layout.
-        segments: Its rows; no key is in two of them.
-        digest: The digest of the file's tail.
-    """
+    """A run that can be read."""
 
     path: str
     size: int
     meta: Mapping[str, Any]
+    """The metadata in the file: format, processor, first, last, modulus, residue, layout."""
     segments: Sequence[Segment[S]]
+    """Its rows; no key is in two of them."""
     digest: str = ""
+    """The digest of the file's tail."""
 
     @property
     def rows(self) -> int:
@@ -181,7 +178,7 @@ def _another(name: str, digest: str, expected: RunRef) -> DataError:
 def _segments(codec: ValueCodec[Any, S], reader: Any, proof: Proof, table: BlockTable) -> list[Segment[S]]:
     key_fields = (HASH_FIELD, *(key_field(place) for place in range(len(codec.keys))))
     marks = np.frombuffer(table.marks, "<u8")
-    segments = []
+    segments: list[Segment[S]] = []
     for number in range(reader.num_record_batches):
         stored = reader.get_batch_with_custom_metadata(number)
         columns = dict(zip(stored.batch.schema.names, stored.batch.columns, strict=True))
@@ -189,4 +186,4 @@ def _segments(codec: ValueCodec[Any, S], reader: Any, proof: Proof, table: Block
         own, marks = marks[:count], marks[count:]
         collides = stored.custom_metadata[COLLIDES_KEY] == b"1"
         segments.append(MappedSegment(proof, codec, columns, key_fields, own, table.mark_rows, collides))
-    return list(segments)
+    return segments

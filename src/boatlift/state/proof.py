@@ -11,10 +11,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import RESTORE, DataError
+from boatlift.state.column import Ints
 from boatlift.state.group import ranges
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
-
-Ints = npt.NDArray[np.int64]
 
 _SHIFT = BLOCK_BYTES.bit_length() - 1
 _madvise = ctypes.CDLL(None).madvise
@@ -35,8 +34,7 @@ _MANY = 4
 class Proof:
     """The proved and unproved blocks of a run. Threads may share it: at worst a block is proved twice.
 
-    Args:
-        table: The checksums of its blocks, which are proved already.
+    The table has the checksums of the blocks, and is proved already.
     """
 
     def __init__(self, name: str, whole: pa.Buffer, table: BlockTable, covered: int) -> None:
@@ -119,12 +117,9 @@ class Proof:
 
 
 class MappedArray:
-    """An Arrow array in a run's file, whose rows are proved before they are read.
+    """An Arrow array in a run's file, whose rows are proved before they are read: a damaged one raises `[CORRUPT]`.
 
     A nested array is proved completely when any row is read.
-
-    Args:
-        array: An array of a record batch of the run.
 
     Raises:
         ValueError: a buffer of the array is not within the run's blocks.
@@ -162,11 +157,7 @@ class MappedArray:
             self.prove(places, places + 1)
 
     def prove(self, first: Ints, last: Ints) -> None:
-        """Prove ranges of rows: first[i] to last[i], which is exclusive.
-
-        Raises:
-            DataError: `[CORRUPT]` a row is damaged.
-        """
+        """Prove ranges of rows: first[i] to last[i], which is exclusive."""
         if self.is_proved or not len(first):
             return
         if self._nested or len(first) >= _MANY * (self._blocks + 1):
@@ -187,11 +178,6 @@ class MappedArray:
                 self.prove_all()
 
     def prove_all(self) -> None:
-        """Prove all rows.
-
-        Raises:
-            DataError: `[CORRUPT]` a row is damaged.
-        """
         if not self.is_proved:
             begins, ends = zip(*self._stretches, strict=True)
             self._proof.prove(np.array(begins, np.int64), np.array(ends, np.int64))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.state.column import Column, canonical_bits, storage_of
+from boatlift.state.column import Column, Ints, storage_of, text_bytes, words_of_storage
 
 Words = npt.NDArray[np.uint64]
 
@@ -67,32 +67,18 @@ def _words_of(column: pa.Array, seed: int) -> list[Words]:
     """Return a column as one or two words per row; words of NULLs have no meaning."""
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return [_list_words(column, seed)]
+        # Of each list the sum of its elements' hashes, each mixed with its position.
+        lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+        elements = column.flatten()
+        return [_sums(hash_rows([elements], len(elements), seed), lengths, seed)]
     if storage_of(kind) is None:
         return [_text_words(column, seed)]
-    bits = Column.from_arrow(column, kind, canonical=False).values
-    if pa.types.is_decimal(kind):
-        return [np.ascontiguousarray(bits["low"]), np.ascontiguousarray(bits["high"]).view(np.uint64)]
-    if pa.types.is_floating(kind):
-        return [canonical_bits(bits).astype(np.uint64)]
-    return [bits.astype(np.int64, copy=False).view(np.uint64)]
-
-
-def _list_words(column: pa.Array, seed: int) -> Words:
-    """Return for each list the sum of its elements' hashes, each mixed with its position."""
-    lengths = column.value_lengths().fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-    elements = column.flatten()
-    hashed = hash_rows([elements], len(elements), seed)
-    return _sums(hashed, lengths, seed)
+    return words_of_storage(Column.from_arrow(column, kind, canonical=False).values, kind)
 
 
 def _text_words(column: pa.Array, seed: int) -> Words:
     """Return for each text the sum of its eight-byte words, each mixed with its position."""
-    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    _, raw_offsets, raw_data = column.buffers()
-    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
-    offsets = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    data = np.frombuffer(raw_data or b"", np.uint8)
+    offsets, data = text_bytes(column)
     lengths = offsets[1:] - offsets[:-1]
     counts = (lengths + 7) // 8
     starts = np.repeat(offsets[:-1], counts) + 8 * _places_in(counts)
@@ -102,7 +88,7 @@ def _text_words(column: pa.Array, seed: int) -> Words:
     return _sums(words & _TAILS[left - 1], counts, seed) ^ lengths.view(np.uint64)
 
 
-def _sums(words: Words, counts: npt.NDArray[np.int64], seed: int) -> Words:
+def _sums(words: Words, counts: Ints, seed: int) -> Words:
     """Return for each group the sum of its words, each mixed with its position, and of their mixed number."""
     mixed = _mixed(words ^ _mixed(_places_in(counts).view(np.uint64) + _word(seed + 2)))
     running = np.zeros(len(mixed) + 1, np.uint64)
@@ -112,7 +98,7 @@ def _sums(words: Words, counts: npt.NDArray[np.int64], seed: int) -> Words:
     return totals + counts.view(np.uint64) * _GOLDEN
 
 
-def _places_in(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _places_in(counts: Ints) -> Ints:
     """Return 0, 1, …, below the count of each group, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
 from boatlift.errors import FencedError, UnavailableError
-from boatlift.state.codec import ValueCodec
+from boatlift.state.codec import KeyedRows, ValueCodec
+from boatlift.state.column import Hashes
 from boatlift.state.key_groups import Share
-from boatlift.state.rows import KeyedRows
 from boatlift.storage.blocks import BlockWriter
 from boatlift.storage.records.records import RunRef
 
@@ -63,12 +62,7 @@ class _DigestingFile(io.RawIOBase):
             self._file.close()
         super().close()
 
-    def abandon(self) -> None:
-        """Close the file after a failed write, although closing tries to write the rest and fails again."""
-        with suppress(OSError):
-            self.close()
-
-    def begin_tail(self, starts: Sequence[int], marks: Sequence[npt.NDArray[np.uint64]]) -> None:
+    def begin_tail(self, starts: Sequence[int], marks: Sequence[Hashes]) -> None:
         """End the blocks: write the table of their checksums; the digest covers everything from there on."""
         self._covered, self._tail = self.written, xxhash.xxh3_128()
         first, second = np.array(starts, "<u8"), np.concatenate(marks).astype("<u8")
@@ -118,7 +112,8 @@ def write_run(
         for piece in pieces:
             if writer is None:
                 fields = codec.fields_of(piece.values) if fields is None else fields
-                schema = pa.schema([*_key_fields(codec), *fields])
+                keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
+                schema = pa.schema([pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys, *fields])
                 metadata = _metadata(codec, processor, first, last, share)
                 writer = pa.ipc.new_file(file, schema.with_metadata({METADATA_KEY: metadata}))
             assert fields is not None
@@ -135,7 +130,8 @@ def write_run(
         writer.close()
         file.close()
     except OSError as error:
-        file.abandon()
+        with suppress(OSError):  # closing tries to write the rest, and fails again
+            file.close()
         path.unlink(missing_ok=True)
         raise UnavailableError("STORE_FAILED", f"the run {path} could not be written: {error}") from error
     digest, tail = file.proof
@@ -145,11 +141,6 @@ def write_run(
 def key_field(number: int) -> str:
     """Return the field name of a key column."""
     return f"key.{number}"
-
-
-def _key_fields(codec: ValueCodec[Any, Any]) -> list[pa.Field]:
-    keys = [pa.field(key_field(number), kind) for number, (_, kind) in enumerate(codec.keys)]
-    return [pa.field(HASH_FIELD, pa.uint64(), nullable=False), *keys]
 
 
 def _metadata(codec: ValueCodec[Any, Any], processor: str, first: int, last: int, share: Share) -> str:

@@ -9,16 +9,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.state.codec import ValueCodec
-from boatlift.state.column import Column
+from boatlift.state.codec import KeyedRows, ValueCodec
+from boatlift.state.column import Column, Hashes, Ints
 from boatlift.state.group import RowValues, ranges, search_stretches
 from boatlift.state.proof import MappedArray, Proof
-from boatlift.state.rows import KeyedRows
 
 S = TypeVar("S")
 V = TypeVar("V")
-Hashes = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 _CHUNK = 1024
 
@@ -52,7 +49,6 @@ class Segment(Generic[S]):
 
     @property
     def values(self) -> S:
-        """The other values, as the codec's `decode` returns them."""
         return self._values
 
     def places_of(self, wanted: Hashes) -> Ints:
@@ -64,15 +60,12 @@ class Segment(Generic[S]):
         return self._hash.searchsorted(wanted, "left"), self._hash.searchsorted(wanted, "right")
 
     def hashes_at(self, places: Ints) -> Hashes:
-        """Return the hashes of some rows."""
         return self._hash[places]
 
     def keys_at(self, places: Ints) -> list[Column]:
-        """Return the keys of some rows."""
         return [column.take(places) for column in self._keys]
 
     def key(self, number: int) -> Column:
-        """Return a key column."""
         return self._keys[number]
 
     def key_values(self, number: int) -> RowValues:
@@ -81,11 +74,9 @@ class Segment(Generic[S]):
         return values
 
     def read(self, codec: ValueCodec[V, S], places: Ints) -> V:
-        """Return the values of some rows."""
         return codec.read(self._values, places)
 
     def take(self, codec: ValueCodec[V, S], places: Ints) -> KeyedRows[V]:
-        """Return some rows."""
         return KeyedRows(self.hashes_at(places), self.keys_at(places), self.read(codec, places), self.collides)
 
     def cut(self, codec: ValueCodec[V, S], start: int, stop: int) -> KeyedRows[V]:
@@ -99,7 +90,6 @@ class MappedSegment(Segment[S]):
 
     Args:
         columns: The columns by field name: those of the hash and the keys, then the others.
-        key_fields: The fields of the hash and of the keys.
         marks: The hash of every `mark_rows`-th row, from the first on; proved.
 
     Raises:
@@ -123,7 +113,11 @@ class MappedSegment(Segment[S]):
         self._of_keys = [mapped[name] for name in own]
         self._of_values = [array for name, array in mapped.items() if name not in key_fields]
         self._key_arrays = [(columns[name], kind) for name, (_, kind) in zip(own, codec.keys, strict=True)]
-        self._views = [None if _is_copied(array) else _column(array, kind) for array, kind in self._key_arrays]
+        self._views = [
+            # A column that is a copy rather than a view of its array is made when it is needed: that reads all rows.
+            None if pa.types.is_boolean(array.type) or array.null_count else _column(array, kind)
+            for array, kind in self._key_arrays
+        ]
         self._marks, self._mark_rows = marks, mark_rows
         values = codec.decode({name: array for name, array in columns.items() if name not in key_fields})
         super().__init__(columns[hash_field].to_numpy(), (), values, collides)
@@ -220,11 +214,6 @@ class _ProvedValues:
         return found
 
 
-def _is_copied(array: pa.Array) -> bool:
-    """Return whether a column is a copy rather than a view of an array, so that making it reads all rows."""
-    return pa.types.is_boolean(array.type) or bool(array.null_count)
-
-
 def _column(array: pa.Array, kind: pa.DataType) -> Column:
     return Column.from_arrow(array, kind, canonical=False)
 
@@ -245,10 +234,7 @@ def _search(hashes: Hashes, needles: Hashes) -> Ints:
 def matching_rows(needles: KeyedRows[Any], segment: Segment[Any]) -> tuple[Ints, Ints]:
     """Return the pairs (needle, row) of equal keys; each needle and each row is in at most one pair.
 
-    This takes time in proportion to the needles, not to the state.
-
-    Args:
-        segment: May have other key groups as well, or only some.
+    This takes time in proportion to the needles, not to the state. The segment may have other key groups, or only some.
     """
     if not len(segment):
         return np.empty(0, np.int64), np.empty(0, np.int64)

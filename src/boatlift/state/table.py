@@ -41,11 +41,7 @@ class _Merged:
 
 
 class StateTable:
-    """The states of one unit.
-
-    Args:
-        merge: Merges runs; called on a background thread.
-    """
+    """The states of one unit; runs are merged on a background thread."""
 
     def __init__(self, merge: MergeRuns) -> None:
         self._merge = merge
@@ -65,9 +61,11 @@ class StateTable:
             BoatliftError: the last merge failed. It is raised here, before the step's job, so that no step is kept
                 partially.
         """
-        if self._merging is not None and (self._merging.done() or _deepest(state) > MANY_RUNS):
-            self._merging.result()
-            self._merging = None
+        if self._merging is not None:
+            shares = Counter((run.modulus, run.residue) for run in state)
+            if self._merging.done() or max(shares.values(), default=0) > MANY_RUNS:
+                self._merging.result()
+                self._merging = None
         with self._lock:
             merged = list(self._merged)
         runs = {run.name: run for run in state}
@@ -88,9 +86,7 @@ class StateTable:
         runs = self.resolve(state)
         for run in runs:
             shares.setdefault((run.modulus, run.residue), []).append(run)
-        groups = [
-            group for share in shares.values() for group in plan_merges(share, self._saved_to, keep_single=SINGLE)
-        ]
+        groups = [each for share in shares.values() for each in plan_merges(share, self._saved_to, keep_single=SINGLE)]
         if groups:
             with self._lock:
                 self._being_merged = {run.name for group in groups for run in group}
@@ -108,16 +104,11 @@ class StateTable:
             return self._being_merged | {run.name for merged in self._merged for run in merged.runs}
 
     def forget(self, live: Collection[str]) -> None:
-        """Forget merged runs whose inputs are in no state any more.
-
-        Args:
-            live: The names of the runs of all states from which a step may start.
-        """
+        """Forget merged runs whose inputs are in no live state any more: in none from which a step may start."""
         with self._lock:
             self._merged = [merged for merged in self._merged if not merged.replaced.isdisjoint(live)]
 
     def close(self) -> None:
-        """End the background thread."""
         self._background.shutdown(wait=True, cancel_futures=True)
 
     def _merge_all(self, groups: Sequence[tuple[Sequence[RunRef], bool]]) -> None:
@@ -142,8 +133,3 @@ def _oldest(group: Sequence[RunRef], state: Sequence[RunRef]) -> bool:
     return not any(
         run.name not in names and run.first <= last and Share(run.modulus, run.residue).meets(share) for run in state
     )
-
-
-def _deepest(state: Sequence[RunRef]) -> int:
-    """Return the number of runs that a task reads: those of one share of the key groups."""
-    return max(Counter((run.modulus, run.residue) for run in state).values(), default=0)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import cloudpickle
 
-from boatlift.operators.custom.contract import StatefulOperator
+from boatlift.operators.custom.operator import StatefulOperator
 
 
 def check_operator(operator: StatefulOperator, steps: Sequence[pa.Table]) -> None:

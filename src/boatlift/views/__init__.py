@@ -20,9 +20,9 @@ between stages is applied to changes as it is. One job may run several stages (`
 | --- | --- |
 | `query`, `flows` | the cuts: stages, and the linear plan between them |
 | `normal_form`, `catalyst_plan` | the plan before the cuts, and access to Catalyst's nodes |
-| `joins`, `aggregates`, `exact_sums`, `loop_making`, `in_task` | the form of a stage |
-| `bounds`, `window_ends`, `shifted`, `unique_keys` | facts about columns: watermarks and expiry, keys |
-| `never_fails`, `lowered`, `failing_keys` | expressions that cannot fail; where those that may are not computed |
+| `joins`, `aggregates`, `loop_making` | the form of a stage |
+| `bounds`, `shifted`, `unique_keys` | facts about columns: watermarks and expiry, keys |
+| `never_fails`, `failing_keys` | expressions that cannot fail; where those that may are not computed |
 | `deterministic`, `same_ids` | the same query and plan each time |
 | `job_making`, `view_job` | stages become the nodes of jobs |
 | `realise`, `template` | the frames of a step, which Spark computes |

@@ -33,24 +33,15 @@ _COMPARISONS = {
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A bound that follows watermarks: the least of some streams' watermarks, each with some microseconds added.
-
-    Attributes:
-        terms: The streams, and what is added to the watermark of each.
-    """
+    """A bound that follows watermarks: the least of some streams' watermarks, each with some microseconds added."""
 
     terms: frozenset[tuple[str, int]]
 
     def plus(self, microseconds: int) -> Bound:
-        """Return the bound plus some microseconds."""
         return Bound(frozenset((stream, added + microseconds) for stream, added in self.terms))
 
     def at(self, bounds: Mapping[str, int]) -> int | None:
-        """Return the bound in milliseconds since 1970, rounded down; None if a stream has no watermark yet.
-
-        Args:
-            bounds: The watermark of each stream, in milliseconds since 1970.
-        """
+        """Return the bound in milliseconds since 1970, rounded down; None if a stream has no watermark yet."""
         if not all(stream in bounds for stream, _ in self.terms):
             return None
         return min((bounds[stream] * 1000 + added) // 1000 for stream, added in self.terms)
@@ -67,17 +58,14 @@ def _least(bounds: Iterable[Bound | None]) -> Bound | None:
 
 @dataclass(frozen=True, slots=True)
 class Expires:
-    """The column by which the rows of a stage's input expire.
-
-    Attributes:
-        column: The column, over the rows of the input.
-        field: The place of the field with the time, if the column is a struct.
-        bound: A row expires when this bound passes its time.
-    """
+    """The column by which the rows of a stage's input expire."""
 
     column: Expression
+    """The column, over the rows of the input."""
     field: int | None
+    """The place of the field with the time, if the column is a struct."""
     bound: Bound
+    """A row expires when this bound passes its time."""
 
 
 _BoundedColumns = Mapping[ColumnPlace, Bound]
@@ -140,9 +128,6 @@ class Bounds:
 
         One column of the key is enough, if it is bounded in every input: no later change has the key of a row before
         the least of the bounds.
-
-        Args:
-            keys: For each input the key, over its columns.
         """
         known = [self.of(node) for node in inputs] if self._columns and keys and keys[0] else []
         if not all(known):
@@ -172,11 +157,7 @@ class Bounds:
     def by_condition(
         self, join: Node, condition: Expression | None, grows: Sequence[bool]
     ) -> tuple[Expires | None, ...]:
-        """Return the columns by which the rows of an inner join expire if its condition compares times of both sides.
-
-        Args:
-            grows: For each side whether it is append-only.
-        """
+        """Return the columns by which rows of an inner join expire, if its condition compares times of both sides."""
         if condition is None or not self._columns:
             return (None, None)
         children = self._nodes.children(join)
@@ -202,9 +183,6 @@ class Bounds:
         A row without a partner is a result of its own. So a row expires before the *cut* of its side, before which no
         change affects a row. Its partners expire once no row from the cut on can match them. The join of rows before
         the cut is the same before and after a step, however many of them are left.
-
-        Args:
-            join: A join whose sides may both read streams.
         """
         how = self._nodes.join_type(join)
         known_kind = how in (*_LEFT_KEEPS, "RightOuter", "FullOuter")
@@ -322,12 +300,12 @@ class Bounds:
         return made
 
     def _reads_streams(self, node: Node) -> bool:
-        leaves = self._nodes.leaves(node)
         static = {"LocalRelation", "LogicalRelation", "OneRowRelation", "Range", "InMemoryRelation"}
-        return any(self._nodes.kind(leaf) not in static and self._is_stream(leaf) for leaf in leaves)
-
-    def _is_stream(self, leaf: Node) -> bool:
-        return self._nodes.kind(leaf) != "LogicalRDD" or int(leaf.rdd().id()) in self._streams
+        for leaf in self._nodes.leaves(node):
+            kind = self._nodes.kind(leaf)
+            if int(leaf.rdd().id()) in self._streams if kind == "LogicalRDD" else kind not in static:
+                return True
+        return False
 
     def _side_of(self, place: ColumnPlace, children: Sequence[Node]) -> int | None:
         for side, child in enumerate(children):

@@ -95,11 +95,7 @@ class CatalystPlan:
         return DataFrame(self._dataset.ofRows(cast("Any", self.spark)._jsparkSession, node), self.spark)
 
     def says_watermark(self, text: str) -> bool:
-        """Return whether a query text has WATERMARK.
-
-        Raises:
-            ParseException: the text is no query.
-        """
+        """Return whether a query text has WATERMARK; Spark raises `ParseException` for a text that is no query."""
         parsed = cast("Any", self.spark)._jsparkSession.sessionState().sqlParser().parseQuery(text)
         return "EventTimeWatermark" in str(parsed.toString())
 
@@ -131,7 +127,6 @@ class CatalystPlan:
 
     @staticmethod
     def output(node: Node) -> list[Expression]:
-        """Return the attributes of a node's result."""
         return items(node.output())
 
     def leaves(self, node: Node) -> list[Node]:
@@ -143,15 +138,14 @@ class CatalystPlan:
         """Return an analysed plan with each common table expression inlined."""
         if "CTERelationRef" not in str(node.toString()):
             return node
-        always, dangling, kept = True, False, False
-        return self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE(always, dangling, kept).apply(node)
+        inline = self._jvm.org.apache.spark.sql.catalyst.optimizer.InlineCTE  # always, dangling ones, keep them
+        return inline(True, False, False).apply(node)
 
     def without_synonyms(self, node: Node) -> Node:
         """Return an analysed node with the expressions that functions such as `nvl` stand for."""
         return self._module("optimizer.ReplaceExpressions").apply(node)
 
     def over(self, node: Node, children: Iterable[Node]) -> Node:
-        """Return a node over other children."""
         return node.withNewChildren(self._seq(children))
 
     def project(self, columns: Iterable[Expression], child: Node) -> Node:
@@ -185,11 +179,6 @@ class CatalystPlan:
     def ascending(self, column: Expression) -> Expression:
         ascending = self._module("expressions.Ascending")
         return self._module("expressions.SortOrder").apply(column, ascending, self._nothing)
-
-    @staticmethod
-    def has_order(column: Expression) -> bool:
-        """Return whether values of a column's type can be sorted."""
-        return "map<" not in str(column.dataType().catalogString()) and str(column.dataType().typeName()) != "variant"
 
     @staticmethod
     def has_place(column: Expression) -> bool:
@@ -291,7 +280,6 @@ class CatalystPlan:
         return str(join.joinType().toString()).partition("(")[0]
 
     def conjuncts(self, condition: Expression) -> list[Expression]:
-        """Return the conjuncts of a condition."""
         if self.kind(condition) != "And":
             return [condition]
         return [each for part in items(condition.children()) for each in self.conjuncts(part)]
@@ -309,11 +297,8 @@ class CatalystPlan:
         nothing = self._module("expressions.Literal").create(None, value.dataType())
         return self._expressions.If(condition, value, nothing)
 
-    def either(self, condition: Expression, value: Expression, other: Expression) -> Expression:
-        return self._expressions.If(condition, value, other)
-
-    def is_negative(self, number: Expression) -> Expression:
-        return self._expressions.LessThan(number, self.long(0))
+    def if_negative(self, number: Expression, value: Expression, other: Expression) -> Expression:
+        return self._expressions.If(self._expressions.LessThan(number, self.long(0)), value, other)
 
     def tried(self, values: Sequence[Expression]) -> Expression:
         """Return a struct of values that is NULL if one of them fails."""
@@ -373,6 +358,12 @@ class CatalystPlan:
         """Return an expression without its alias."""
         return column.child() if column.getClass().getSimpleName() == "Alias" else column
 
+    def without_normalising(self, key: Expression) -> Expression:
+        """Return a key without Spark's one zero and one NaN, which all rows of a view have."""
+        while self.kind(key) in ("KnownFloatingPointNormalized", "NormalizeNaNAndZero"):
+            key = key.child()
+        return key
+
     def named_as(self, column: Expression, expression: Expression) -> Expression:
         """Return an expression under the name and the id of a column."""
         if self.kind(expression) in ("Alias", "AttributeReference"):
@@ -393,15 +384,8 @@ class CatalystPlan:
             return None
         return int(below.limit()), self.kind(below.rankLikeFunction()) == "DenseRank"
 
-    def numbers_rows(self, window: Node) -> bool:
-        """Return whether a window has one column, `row_number()`."""
-        columns = items(window.windowExpressions())
-        functions = [each.child().windowFunction() for each in columns if self.kind(each) == "Alias"]
-        return len(columns) == 1 and [self.kind(each) for each in functions] == ["RowNumber"]
-
-    def rows_left_out(self, limits: Sequence[Node]) -> int:
-        """Return the number of rows that OFFSET leaves out."""
-        return sum(int(each.offsetExpr().eval(None)) for each in limits if self.kind(each) == "Offset")
+    def is_row_number(self, column: Expression) -> bool:
+        return self.kind(column) == "WindowExpression" and self.kind(column.windowFunction()) == "RowNumber"
 
     def row_limit(self, limits: Sequence[Node]) -> int | None:
         """Return the number of rows that LIMIT and OFFSET nodes take, given the uppermost first; None: all."""
@@ -427,7 +411,6 @@ class CatalystPlan:
 
     @classmethod
     def field(cls, name: str, expression: Expression) -> StructField:
-        """Return a field with an expression's type and nullability."""
         return StructField(name, cls.type_of(expression), bool(expression.nullable()))
 
     def can_up_cast(self, cast: Expression) -> bool:

@@ -72,18 +72,13 @@ NOW = frozenset({"Now", "CurrentTimestamp"})
 
 @dataclass(frozen=True, slots=True)
 class TemporalCondition:
-    """A temporal condition: `WHERE at > now() - INTERVAL 1 HOUR`, which rows stop to fulfil as time passes.
-
-    Attributes:
-        attribute: The id of the attribute with the time of a row.
-        period: The period, in milliseconds.
-        inclusive: Whether a row fulfils it at exactly this age.
-        others: The other conditions of the filter; None if there are none.
-    """
+    """A temporal condition: `WHERE at > now() - INTERVAL 1 HOUR`, which rows stop to fulfil as time passes."""
 
     attribute: int
+    """The id of the attribute with the time of a row."""
     period: int
     inclusive: bool
+    """Whether a row fulfils it at exactly this age."""
     others: Expression | None
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from boatlift.kernels.network.join import JOIN_PARTS, keys_of
+from boatlift.kernels.network.join import JOIN_PARTS, KEYS, ROWS, keys_of
 from boatlift.kernels.network.network import Feed
 from boatlift.kernels.network.not_in import KINDS, VALUES
-from boatlift.kernels.network.semi import KEYS, ROWS
 from boatlift.views.catalyst_plan import CatalystPlan, Expression
 from boatlift.views.flows import Form, Linear
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE
@@ -31,38 +30,31 @@ _JOINS = frozenset({Form.JOIN, Form.OUTER, Form.SEMI, Form.NOT_IN})
 
 @dataclass(frozen=True, slots=True)
 class FailingInput:
-    """An input of a job with columns that may fail, and that feeds a join.
-
-    Attributes:
-        number: The place of the input among those of the job.
-        given: The input, with the projections above its flow as columns.
-        keys: The places of the join's keys.
-        failing: The places of the columns that may fail, and may be NULL then.
-        node: The node of the join.
-        partners: The inputs of the job from which the other side's rows are made; None: it may have rows without input.
-        parts: The parts of the node's state with the other side's rows.
-    """
+    """An input of a job with columns that may fail, and that feeds a join."""
 
     number: int
+    """The place of the input among those of the job."""
     given: FrameInput
+    """The input, with the projections above its flow as columns."""
     keys: frozenset[int]
+    """The places of the join's keys."""
     failing: frozenset[int]
+    """The places of the columns that may fail, and may be NULL then."""
     node: PlacedNode
+    """The node of the join."""
     partners: tuple[FrameInput | ChannelInput, ...] | None
+    """The inputs of the job from which the other side's rows are made; None: it may have rows without input."""
     parts: frozenset[str]
+    """The parts of the node's state with the other side's rows."""
 
     def tried(self, weight: Expression, nodes: CatalystPlan, *, also_coming: bool) -> list[Expression]:
-        """Return the columns, without a key and without a failure where one of them fails.
-
-        Args:
-            also_coming: Whether also for rows that come, and not only for those that go.
-        """
+        """Return the columns, without a key and a failure where one fails: in rows that go, or also in coming ones."""
         columns = self.given.columns
         tried = nodes.tried([columns[place] for place in sorted(self.failing)])
         made = list(columns)
         for place in self.keys | self.failing:
             value = nodes.only_if(nodes.negated(nodes.is_null(tried)), columns[place])
-            made[place] = value if also_coming else nodes.either(nodes.is_negative(weight), value, columns[place])
+            made[place] = value if also_coming else nodes.if_negative(weight, value, columns[place])
         return made
 
 

@@ -16,15 +16,12 @@ SchemaOf = Callable[[Sequence[Expression]], pa.Schema]
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """The change of a stream.
-
-    Attributes:
-        read: The stream; None for a static table.
-        node: The leaf in the plan: its attributes, or the static table itself.
-    """
+    """The change of a stream."""
 
     read: str | None
+    """The stream; None for a static table."""
     node: Node
+    """The leaf in the plan: its attributes, or the static table itself."""
 
 
 @dataclass(frozen=True, slots=True)

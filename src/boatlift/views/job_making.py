@@ -17,24 +17,26 @@ from typing import Literal
 
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
-from boatlift.kernels.aggregate.distinct_values import distinct_part
-from boatlift.kernels.aggregate.first_values import part_of
-from boatlift.kernels.aggregate.node import PARTIALS
+from boatlift.kernels.aggregate.node import COUNTS, PARTIALS, DistinctNode
+from boatlift.kernels.aggregate.single_values import distinct_part, part_of
 from boatlift.kernels.loop.node import LoopNode
-from boatlift.kernels.network.distinct import COUNTS, DistinctNode
-from boatlift.kernels.network.join import JOIN_PARTS, JoinNode, OuterJoinNode, keys_of
+from boatlift.kernels.network.join import JOIN_PARTS, KEYS, ROWS, JoinNode, OuterJoinNode, SemiJoinNode, keys_of
 from boatlift.kernels.network.network import Feed
 from boatlift.kernels.network.node import Node
 from boatlift.kernels.network.not_in import NotInNode
-from boatlift.kernels.network.recompute_keys import RecomputeKeysNode
-from boatlift.kernels.network.semi import KEYS, ROWS, SemiJoinNode
-from boatlift.kernels.network.sessions import SESSION_ROWS, SessionsNode
-from boatlift.kernels.network.top_n import FIRST_ROWS, NumberedNode, TopNNode
+from boatlift.kernels.network.rows_of_keys import (
+    FIRST_ROWS,
+    SESSION_ROWS,
+    NumberedNode,
+    RecomputeKeysNode,
+    SessionsNode,
+    TopNNode,
+)
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.views.aggregates import KeptAggregates, KeptFunction
-from boatlift.views.bounds import Bound, Expires
+from boatlift.views.bounds import Bound
 from boatlift.views.catalyst_plan import CatalystPlan, Expression
 from boatlift.views.flows import Flow, Form, Linear, SchemaOf, StageResult, named_schema
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE
@@ -86,9 +88,9 @@ def _place_of(function: KeptFunction, arguments: list[tuple[Expression, bool]]) 
 
 def jobs_of(query: Query, nodes: CatalystPlan, view: str, schema_of: SchemaOf) -> list[ViewJob]:
     """Return the jobs of a query's steps, in the order in which they run; the last one emits the result."""
-    making = _JobMaking(query, nodes, view, schema_of)
-    making.last()
-    return making.jobs
+    making, job = _JobMaking(query, nodes, view, schema_of), _Job()
+    result = making.feed(job, query.result, nodes.output(query.node))
+    return [*making.jobs, job.done(result=result)]
 
 
 @dataclass(slots=True)
@@ -120,13 +122,7 @@ class _JobMaking:
         self._never_fails = partial(never_fails, nodes=nodes)
         self.jobs: list[ViewJob] = []
 
-    def last(self) -> None:
-        job = _Job()
-        query = self._query
-        feed = self._feed(job, query.result, self._nodes.output(query.node))
-        self.jobs.append(job.done(result=feed))
-
-    def _feed(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Feed:
+    def feed(self, job: _Job, flow: Flow, columns: Sequence[Expression]) -> Feed:
         """Return the feed with columns over a flow: a node of this job, or an input that Spark computes."""
         found = self._kernel(flow, columns)
         if found is not None:
@@ -178,26 +174,25 @@ class _JobMaking:
             return self._join(job, stage, columns)
         if stage.form in (Form.SEMI, Form.NOT_IN):
             return self._semi(job, stage, columns)
-        if stage.form is Form.LOOP:
-            place = self._loop(job, stage)
-        else:
-            place = self._simple(job, stage)
-        places = {self._nodes.id(attribute): place for place, attribute in enumerate(stage.output)}
-        wanted = tuple(places[self._nodes.id(column)] for column in columns)
-        return Feed(place, wanted)
+        place = (self._loop if stage.form is Form.LOOP else self._simple)(job, stage)
+        places = {self._nodes.id(attribute): at for at, attribute in enumerate(stage.output)}
+        return Feed(place, tuple(places[self._nodes.id(column)] for column in columns))
 
     def _loop(self, job: _Job, stage: Stage) -> int:
         body = stage.loop
         assert body is not None
-        feeds = [self._feed(job, each.flow, each.columns) for each in body.inputs]
+        feeds = [self.feed(job, each.flow, each.columns) for each in body.inputs]
         node = LoopNode(self._view, stage.place, body.circuit, body.result, body.most_iterations, body.keep_every)
         return job.place(stage, node, feeds, range(len(stage.output)))
 
     def _simple(self, job: _Job, stage: Stage) -> int:
-        feed = self._feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
+        feed = self.feed(job, stage.inputs[0], [*stage.keys[0], *stage.arguments])
         if stage.layout is not None:
             names = tuple(self._named(stage.keys[0]).names)
-            expiring = _expiring_key(stage)
+            expires, keys = stage.expires[0], enumerate(stage.keys[0])
+            expiring = None  # the place of the key column by which the state expires
+            if expires is not None:
+                expiring = next(at for at, key in keys if key.semanticEquals(expires.column))
             aggregate = AggregateNode(self._view, stage.layout, names, expiring)
             columns = dict.fromkeys((*map(distinct_part, stage.layout.distinct), PARTIALS), (0, stage.keys[0]))
             if expiring is not None:
@@ -228,7 +223,7 @@ class _JobMaking:
                 if place in kept and not alone[1 - number]:  # a row without a partner would have NULL there
                     key.setdefault(at, first + kept.index(place))
             rows |= {JOIN_PARTS[number]: (number, taken), keys_of(number): (number, keys)}
-            feeds.append(self._feed(job, stage.inputs[number], taken))
+            feeds.append(self.feed(job, stage.inputs[number], taken))
             sides.append(Side(ArrangementCodec(self._named(taken)), tuple(found[len(mine) :]), tuple(kept)))
         key_places = tuple(key.values()) if len(key) == len(stage.keys[0]) else None
         left, right = sides
@@ -245,7 +240,7 @@ class _JobMaking:
         kept = sorted(set(found[: len(own)]))
         keys = tuple(found[len(own) :])
         left = Side(ArrangementCodec(self._named(taken)), keys, tuple(kept))
-        feeds = [self._feed(job, stage.inputs[0], taken), self._feed(job, stage.inputs[1], stage.keys[1])]
+        feeds = [self.feed(job, stage.inputs[0], taken), self.feed(job, stage.inputs[1], stage.keys[1])]
         partners = self._named(stage.keys[1])
         gives = JOIN_GIVES[self._nodes.join_type(stage.nodes[0])]
         node: Node = SemiJoinNode(self._view, stage.place, left, partners, gives)
@@ -287,28 +282,26 @@ class _JobMaking:
         rows, feeds, kept = [], [], {}
         for number, (child, flow, keys) in enumerate(zip(stage.children, stage.inputs, stage.keys, strict=True)):
             own = self._nodes.output(child)
-            feeds.append(self._feed(job, flow, [*own, *keys]))
+            feeds.append(self.feed(job, flow, [*own, *keys]))
             rows.append(self._named(own))
             kept[str(number)] = (number, own)
-        if stage.sessions is not None:
-            self._sessions(job, stage, feeds[0], stage.sessions)
+        session, key_count = stage.sessions, len(stage.keys[0])
+        if session is None:
+            node = RecomputeKeysNode(self._view, stage.place, tuple(rows), key_count)
+            job.place(stage, node, feeds, expiries=_expiries(stage, kept))
             return
-        node = RecomputeKeysNode(self._view, stage.place, tuple(rows), len(stage.keys[0]))
-        job.place(stage, node, feeds, expiries=_expiries(stage, kept))
-
-    def _sessions(self, job: _Job, stage: Stage, feed: Feed, session: Expires) -> None:
         own = self._nodes.output(stage.children[0])
         place = next(at for at, each in enumerate(own) if each.semanticEquals(session.column))
-        node = SessionsNode(self._view, stage.place, self._named(own), len(stage.keys[0]), place)
         until = ExpiryColumn("rows", len(own), later=1), session.bound
-        job.place(stage, node, [feed], expiries={SESSION_ROWS: until})
+        sessions = SessionsNode(self._view, stage.place, rows[0], key_count, place)
+        job.place(stage, sessions, feeds[:1], expiries={SESSION_ROWS: until})
 
     def _first(self, job: _Job, stage: Stage) -> None:
         (child,), (flow,), (keys,) = stage.children, stage.inputs, stage.keys
         own = self._nodes.output(child)
         assert stage.first is not None
         column, order = stage.first.order
-        feed = self._feed(job, flow, [*own, *keys, column])
+        feed = self.feed(job, flow, [*own, *keys, column])
         rows = self._named(own)
         given = self._view, stage.place, rows, len(keys), order, stage.first.rows, stage.grows
         numbering = stage.first.numbering
@@ -316,20 +309,12 @@ class _JobMaking:
         job.place(stage, node, [feed], expiries=_expiries(stage, {FIRST_ROWS: (0, own)}))
 
 
-def _expiring_key(stage: Stage) -> int | None:
-    """Return the place of the key column by which an aggregate's state expires; None if it never does."""
-    (expires,) = stage.expires
-    keys = enumerate(stage.keys[0])
-    return None if expires is None else next(at for at, key in keys if key.semanticEquals(expires.column))
-
-
 def _expiries(
     stage: Stage, parts: Mapping[str, tuple[int, Sequence[Expression]]]
 ) -> dict[str, tuple[ExpiryColumn, Bound]]:
     """Return for each part whose rows expire the column with the time of expiry, and the bound that passes it.
 
-    Args:
-        parts: Part to the input whose rows it has, and to their columns (the keys, for partial aggregates).
+    The parts are given with the input whose rows they have, and their columns (the keys, for partial aggregates).
     """
     made = {}
     for part, (number, columns) in parts.items():

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.kernels.network.semi import Gives
+from boatlift.kernels.network.join import Gives
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.flows import Form
 from boatlift.views.never_fails import never_fails
@@ -36,19 +36,14 @@ JOIN_GIVES: Mapping[str, Gives] = {"LeftSemi": "matched", "LeftAnti": "unmatched
 
 @dataclass(frozen=True, slots=True)
 class JoinForm:
-    """How a join is computed.
-
-    Attributes:
-        form: The kernel, or the general form.
-        keys: For each side the keys.
-        place: The join in words, for people.
-        condition: The condition on the pairs of an inner join, without its equality keys.
-    """
+    """How a join is computed."""
 
     form: Form
     keys: tuple[tuple[Expression, ...], ...]
     place: str
+    """The join in words, for people."""
     condition: Expression | None = None
+    """The condition on the pairs of an inner join, without its equality keys."""
 
 
 def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> JoinForm:
@@ -67,7 +62,8 @@ def join_form(node: Node, nodes: CatalystPlan, *, of_all_rows: bool = False) -> 
         return JoinForm(Form.NOT_IN, ((left_value,), (right_value,)), f"{left_value.sql()} NOT IN …")
     left, right = nodes.equal_keys(node)
     plain = (tuple(left), tuple(right))
-    place = f"{_name(node)} on {words(left) or 'nothing'}"
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", nodes.join_type(node)).upper().removesuffix(" JOIN")
+    place = f"{name} JOIN on {words(left) or 'nothing'}"
     form = _JOINS.get(nodes.join_type(node), Form.GENERAL)
     condition = nodes.other_condition(node)
     if not left and form is Form.SEMI:  # every row of the right side is a partner
@@ -101,10 +97,6 @@ def _conditional_keys(
 def collated(keys: Sequence[Expression]) -> bool:
     """Return whether equal keys may have different bits, because one of them has a collation."""
     return any("collate" in str(key.dataType().catalogString()) for key in keys)
-
-
-def _name(node: Node) -> str:
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", CatalystPlan.join_type(node)).upper().removesuffix(" JOIN") + " JOIN"
 
 
 def words(keys: Sequence[Any]) -> str:

@@ -8,26 +8,170 @@ support; others are refused by name.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from functools import partial
+from typing import Any
+
+import pyarrow as pa
 
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateNode
-from boatlift.kernels.loop.circuit import Apply, Circuit, KeyedOperation, Operation, Sum
-from boatlift.kernels.loop.expressions import InTask, Place
-from boatlift.kernels.loop.node import Result
-from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JoinNode, OuterJoinNode
+from boatlift.kernels.aggregate.node import DistinctNode
+from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, FunctionCall, InTask, Place
+from boatlift.kernels.loop.node import Apply, Circuit, KeyedOperation, Operation, Result, Sum
+from boatlift.kernels.network.join import JoinNode, OuterJoinNode, SemiJoinNode
 from boatlift.kernels.network.node import Node as KeyedNode
-from boatlift.kernels.network.semi import SemiJoinNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.views.aggregates import LayoutOf, aggregate_parts
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.flows import Flow, Form, SchemaOf, named_schema
-from boatlift.views.in_task import InTaskExpressions
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "EqualNullSafe": "<=>",
+}
+_ARITHMETIC = {"Add": "+", "Subtract": "-", "Multiply": "*"}
+_PLAIN = {"Not": "not", "IsNull": "is null", "IsNotNull": "is not null"}
+_SAME = frozenset({"Alias", "KnownNotNull", "KnownNullable", "KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
+
+
+@dataclass(frozen=True, slots=True)
+class InTaskExpressions:
+    """Translates expressions."""
+
+    nodes: CatalystPlan
+    type_of: Callable[[Expression], pa.DataType]
+
+    def of(self, expression: Expression, places: Mapping[int, int]) -> InTask | None:
+        """Return the translated expression, given columns' places by the ids of their attributes.
+
+        The result is None if tasks do not support the expression.
+        """
+        kind = self.nodes.kind(expression)
+        if kind == "AttributeReference":
+            return Place(places[self.nodes.id(expression)])
+        if kind == "Literal":
+            return self._of_value(expression.value(), self.type_of(expression))
+        if kind in _SAME:
+            return self.of(expression.child(), places)
+        children = [self.of(each, places) for each in items(expression.children())]
+        known = [each for each in children if each is not None]
+        if len(known) < len(children) or not children or collated(items(expression.children())):
+            return None
+        return self._made(kind, expression, known)
+
+    def _made(self, kind: str, expression: Expression, children: list[InTask]) -> InTask | None:
+        result = self.type_of(expression)
+        arguments = [self.type_of(each) for each in items(expression.children())]
+        call: str | None = None
+        if kind in _COMPARISONS and _comparable(arguments[0]):
+            call = _COMPARISONS[kind]
+        elif kind in _ARITHMETIC:
+            call = _arithmetic(_ARITHMETIC[kind], expression, result)
+        elif kind in _PLAIN:
+            call = _PLAIN[kind]
+        elif kind in ("Least", "Greatest") and _whole(result):
+            call = kind.lower()
+        elif kind == "Concat" and (pa.types.is_string(result) or pa.types.is_large_string(result)):
+            call = "concat"
+        elif kind == "Concat" and pa.types.is_list(result):
+            call = "concat lists"
+        elif kind == "CreateArray":
+            call = "list"
+        elif kind == "ArrayContains" and _comparable(arguments[1]):
+            call = "contains"
+        elif kind == "Cast" and _castable(arguments[0], result) and str(expression.evalMode().toString()) != "TRY":
+            call = "cast"
+        if kind == "InSet":
+            within = [self._of_value(each, arguments[0]) for each in items(expression.hset().toSeq())]
+            found = [each for each in within if each is not None]
+            return self._choice("In", [*children, *found], arguments[0], result) if len(found) == len(within) else None
+        if call is not None:
+            return FunctionCall(call, tuple(children), result)
+        return self._choice(kind, children, arguments[0], result)
+
+    @staticmethod
+    def _choice(kind: str, children: list[InTask], argument: pa.DataType, result: pa.DataType) -> InTask | None:
+        """Return an expression that evaluates some of its operands only for some rows."""
+        match kind, children:
+            case "And", [first, second]:
+                return Both(first, second)
+            case "Or", [first, second]:  # a OR b is NOT (NOT a AND NOT b)
+                return _opposite(Both(_opposite(first), _opposite(second)))
+            case "If", [condition, value, other]:
+                return FirstTrue(((condition, value),), other, result)
+            case "CaseWhen", _:
+                pairs = tuple(zip(children[0::2], children[1::2], strict=False))
+                return FirstTrue(pairs, children[-1] if len(children) % 2 else None, result)
+            case "Coalesce", [*values, last]:
+                there = tuple((FunctionCall("is not null", (value,), pa.bool_()), value) for value in values)
+                return FirstTrue(there, last, result)
+            case "In", [value, *others] if others and _comparable(argument):
+                equal = [FunctionCall("=", (value, other), pa.bool_()) for other in others]
+                either: InTask = equal[0]
+                for each in equal[1:]:
+                    either = FunctionCall("or", (either, each), pa.bool_())
+                return either
+            case _:
+                return None
+
+    @staticmethod
+    def _of_value(value: Any, kind: pa.DataType) -> Constant | None:
+        """Return a value of Spark as a constant; None if tasks do not support its type."""
+        if value is None:
+            return Constant(None, kind)
+        if _whole(kind) and not pa.types.is_integer(kind):  # Spark stores times as numbers
+            number = pa.scalar(int(value), pa.int32() if pa.types.is_date32(kind) else pa.int64())
+            return Constant(number.cast(kind), kind)
+        if pa.types.is_decimal(kind):
+            return Constant(Decimal(str(value.toString())), kind)
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return Constant(str(value.toString() if hasattr(value, "toString") else value), kind)
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind):
+            return Constant(value, kind)
+        return None
+
+
+def _opposite(condition: InTask) -> InTask:
+    return FunctionCall("not", (condition,), pa.bool_())
+
+
+def _whole(kind: pa.DataType) -> bool:
+    types: Any = pa.types
+    return bool(types.is_signed_integer(kind) or types.is_date32(kind) or types.is_timestamp(kind))
+
+
+def _comparable(kind: pa.DataType) -> bool:
+    types: Any = pa.types
+    text = types.is_string(kind) or types.is_large_string(kind)
+    return bool(_whole(kind) or text or types.is_floating(kind) or types.is_decimal(kind) or types.is_boolean(kind))
+
+
+def _arithmetic(function: str, expression: Expression, result: pa.DataType) -> str | None:
+    mode = str(expression.evalMode().toString())
+    if pa.types.is_floating(result):
+        return f"wrapping {function}"
+    if not pa.types.is_signed_integer(result) or mode == "TRY":
+        return None
+    return function if mode == "ANSI" else f"wrapping {function}"
+
+
+def _castable(given: pa.DataType, result: pa.DataType) -> bool:
+    """Return whether a cast is unambiguous: from whole numbers to wider ones, to floating point and to text."""
+    if not pa.types.is_signed_integer(given):
+        return bool(given == result)
+    wider = pa.types.is_signed_integer(result) and result.bit_width >= given.bit_width
+    text = pa.types.is_string(result) or pa.types.is_large_string(result)
+    return bool(wider or text or pa.types.is_floating(result))
+
 
 _PASSED_OVER = frozenset({"Sort", "Repartition", "RepartitionByExpression", "RebalancePartitions"})
 _LOOP = 0
@@ -43,38 +187,27 @@ class LoopInput:
 
 @dataclass(frozen=True, slots=True)
 class LoopBody:
-    """The body of a loop.
-
-    Attributes:
-        circuit: The computation of one iteration.
-        inputs: The inputs of the circuit.
-        result: The kind of the loop's result.
-        most_iterations: A step with more iterations fails.
-        keep_every: The seconds between two loop checkpoints of a step.
-    """
+    """The body of a loop."""
 
     circuit: Circuit
     inputs: tuple[LoopInput, ...]
     result: Result
     most_iterations: int
+    """A step with more iterations fails."""
     keep_every: float = 10.0
+    """The seconds between two loop checkpoints of a step."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoopKit:
-    """The query around a loop's body.
-
-    Attributes:
-        schema_of: Returns the tasks' schema of columns.
-        layout_of: Returns the layout of an aggregate.
-        flow: Returns the flow of a node outside of the loop.
-    """
+    """The query around a loop's body."""
 
     nodes: CatalystPlan
     view: str
     schema_of: SchemaOf
     layout_of: LayoutOf
     flow: Callable[[Node], Flow]
+    """Returns the flow of a node outside of the loop."""
 
 
 def loop_body(plan: Node, loop_rdd: int, most_iterations: int, kit: LoopKit) -> LoopBody:
@@ -181,11 +314,7 @@ class _BodyMaking:
         raise self._refused(self._nodes.in_words(node), "write the loop without it")
 
     def input(self, node: Node, *, once: bool = False) -> _Placed:
-        """Return the place of rows that do not depend on the loop.
-
-        Args:
-            once: Whether only iteration 0 has them.
-        """
+        """Return the place of rows that do not depend on the loop; with `once`, only iteration 0 has them."""
         columns = tuple(self._nodes.output(node))
         if once:
             self._once.add(len(self._inputs))

@@ -143,13 +143,17 @@ class _Forming:
         kind = self._nodes.kind(node)
         children = self._nodes.children(node)
         form = self.in_places if kind in ("Union", "UnionLoop") else self.of
-        formed = [form(self._without_hints(each, kind)) for each in children]
+        formed = []
+        for child in children:
+            while self._nodes.kind(child) == "LocalLimit" and kind not in _LIMITS:
+                child = child.child()  # a limit per partition that belongs to no LIMIT is a hint
+            formed.append(form(child))
         if any(new is not old for new, old in zip(formed, children, strict=True)):
             node = self._nodes.over(node, formed)
         if not node.subqueries().isEmpty():
             node = self._nodes.with_plans(node, lambda plan: self._nodes.with_distinct_fields(self.of(plan)))
-            if kind in ("Sort", "Join"):
-                node = self._scalars_below(node)
+            made = self._nodes.with_scalars_as_columns(node) if kind in ("Sort", "Join") else None
+            node = node if made is None else self._nodes.project(self._nodes.output(node), made)
         match self._nodes.kind(node):
             case "Project":
                 columns = items(node.projectList())
@@ -159,43 +163,23 @@ class _Forming:
                 return self._window(node)
         return node
 
-    def _scalars_below(self, node: Node) -> Node:
-        """Return a sort or a join that reads its scalar subqueries' results as columns of an input."""
-        made = self._nodes.with_scalars_as_columns(node)
-        return node if made is None else self._nodes.project(self._nodes.output(node), made)
-
-    def _without_hints(self, node: Node, above: str) -> Node:
-        """Return a node without limits per partition, unless they belong to a LIMIT; those above suffice."""
-        while self._nodes.kind(node) == "LocalLimit" and above not in _LIMITS:
-            node = node.child()
-        return node
-
     def _window(self, node: Node) -> Node:
         """Return a window without its input's columns, and with an order for its row numbers."""
         columns = items(node.windowExpressions())
         own = [each for each in columns if self._nodes.kind(each) == "Alias"]
         if len(own) < len(columns):
             node = self._nodes.window(own, items(node.partitionSpec()), items(node.orderSpec()), node.child())
-        numbers = any(self._nodes.kind(each.child().windowFunction()) == "RowNumber" for each in own)
+        numbers = any(self._nodes.is_row_number(each.child()) for each in own)
         return self._ordered(node) if numbers and node.orderSpec().isEmpty() else node
-
-    def _without_normalising(self, key: Expression) -> Expression:
-        """Return a key without Spark's one zero and one NaN, which all rows of a view have."""
-        while self._nodes.kind(key) in ("KnownFloatingPointNormalized", "NormalizeNaNAndZero"):
-            key = key.child()
-        return key
 
     def _ordered(self, node: Node) -> Node:
         """Return the row numbers of a subquery's LIMIT in the subquery's order.
 
         Equal rows of a partition may have any order. Otherwise a sort below gives the order, by columns that the
-        subquery need not select.
-
-        Raises:
-            InvalidError: `[NOT_INCREMENTAL]` there is no order, and rows of a partition may differ.
+        subquery need not select. Without one, rows of a partition may differ: `[NOT_INCREMENTAL]`.
         """
         partition, child = items(node.partitionSpec()), node.child()
-        plain = [self._without_normalising(each) for each in partition]
+        plain = list(map(self._nodes.without_normalising, partition))
         by = {self._nodes.id(each) for each in plain if self._nodes.kind(each) == "AttributeReference"}
         one_row = any(key <= by for key in unique_ids(child, self._nodes, {}))
         if partition and (one_row or set(map(self._nodes.id, self._nodes.output(child))) <= by):

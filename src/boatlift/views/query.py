@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import Layout
-from boatlift.kernels.network.top_n import Numbering
+from boatlift.kernels.network.rows_of_keys import Numbering
 from boatlift.state.arrangement.ordered import FirstRows, Order
-from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts
+from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts, with_exact_sums
 from boatlift.views.bounds import Bounds, Expires
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
-from boatlift.views.exact_sums import with_exact_sums
 from boatlift.views.flows import Flow, Form, Leaf, Linear, SchemaOf, StageResult
 from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body
@@ -27,16 +26,13 @@ from boatlift.views.normal_form import normal_form
 
 @dataclass(frozen=True, slots=True)
 class FirstInOrder:
-    """The first rows of a key.
-
-    Attributes:
-        order: An expression over the columns of the input, and the order of its values.
-        numbering: The numbers of the rows, if they choose the result; None: Spark computes it from the first rows.
-    """
+    """The first rows of a key."""
 
     rows: FirstRows
     order: tuple[Expression, Order]
+    """An expression over the columns of the input, and the order of its values."""
     numbering: Numbering | None = None
+    """The numbers of the rows, if they choose the result; None: Spark computes it from the first rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +40,7 @@ class Stage:
     """A node that is applied to the rows of affected keys.
 
     Attributes:
-        number: Its place among the stages of the query.
         nodes: The node; for a limit the nodes down to the sort.
-        output: The attributes of its result.
-        inputs: The flows of the node's inputs.
         keys: For each input the key by which its rows are arranged; empty: all rows have one key.
         whole: Whether the node has a row even for no input rows, as an aggregate without keys has.
         place: The stage in words, for people.
@@ -56,7 +49,6 @@ class Stage:
         first: The first rows of a key, if the result depends only on them.
         grows: Whether the first input is append-only.
         condition: The condition on the pairs of an inner join, without its equality keys.
-        loop: The body of a loop.
         expires: For each input the column by which its rows expire; None: they never do.
         sessions: The column with a row's session, and the bound of the rows' times: rows expire when the bound passes
             the end of their session. None without session windows, or without a bound.
@@ -87,20 +79,15 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """A query as stages.
-
-    Attributes:
-        stages: The stages, each after those that it reads.
-        result: The flow of the whole result.
-        grows: Whether the result is append-only.
-        bounded: The place of a result column that is never before the watermark of the only stream.
-    """
+    """A query as stages."""
 
     stages: tuple[Stage, ...]
     result: Flow
     node: Node
     grows: bool = False
+    """Whether the result is append-only."""
     bounded: int | None = None
+    """The place of a result column that is never before the watermark of the only stream."""
 
     @property
     def only_appends(self) -> bool:
@@ -120,25 +107,20 @@ _STATIC = frozenset({"LocalRelation", "LogicalRelation", "OneRowRelation", "Rang
 
 @dataclass(frozen=True, slots=True)
 class QueryKit:
-    """The session, the streams and the options of a query that is cut.
-
-    Attributes:
-        streams: The RDD number of each empty frame that represents a stream, to the stream.
-        growing: The append-only streams.
-        bounded: Stream to its column with the event time of its watermark.
-        schema_of: Returns the tasks' schema of columns.
-        layout_of: Returns the layout of an aggregate.
-        most_iterations: WITH RECURSIVE fails with more iterations.
-    """
+    """The session, the streams and the options of a query that is cut."""
 
     nodes: CatalystPlan
     view: str
     streams: Mapping[int, str]
+    """The RDD number of each empty frame that represents a stream, to the stream."""
     growing: AbstractSet[str]
+    """The append-only streams."""
     bounded: Mapping[str, str]
+    """Stream to its column with the event time of its watermark."""
     schema_of: SchemaOf
     layout_of: LayoutOf
     most_iterations: int
+    """WITH RECURSIVE fails with more iterations."""
 
 
 def query_of(node: Node, kit: QueryKit) -> Query:
@@ -216,7 +198,10 @@ class _Cutting:
                 if limit is None:
                     return self._stage((node,), (keys,), place)
                 orders = items(node.orderSpec())
-                numbering = self._numbering(orders, node) if self._nodes.numbers_rows(node) else None
+                columns = items(node.windowExpressions())
+                named = len(columns) == 1 and self._nodes.kind(columns[0]) == "Alias"
+                numbered = named and self._nodes.is_row_number(columns[0].child())
+                numbering = self._numbering(orders, node) if numbered else None
                 first = FirstInOrder(FirstRows(*limit), self._nodes.sort_key(orders[0]), numbering)
                 return self._first((node,), keys, place, first)
             case "GlobalLimit" | "Offset":
@@ -228,7 +213,12 @@ class _Cutting:
 
     def _aggregate(self, node: Node) -> Flow:
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
-        keys = [key for key in items(node.groupingExpressions()) if not self._is_one_of(key, sessions)]
+        keys = [
+            key
+            for key in items(node.groupingExpressions())  # a key may be a constant
+            if self._nodes.kind(key) not in ("AttributeReference", "Alias")
+            or self._nodes.id(key.toAttribute()) not in sessions
+        ]
         place = f"GROUP BY {words(keys) or 'nothing'}"
         if len(keys) < node.groupingExpressions().size() or collated(keys):
             return self._general_aggregate(node, keys, place, self.bounds.by_sessions(node))
@@ -251,10 +241,6 @@ class _Cutting:
             return self._stage((node,), (tuple(keys),), place, whole=whole, sessions=sessions)
         result = self._stage((exact.node,), (tuple(keys),), place, whole=whole, sessions=sessions)
         return Linear(self._nodes.project(exact.results, node.child()), (result,))
-
-    def _is_one_of(self, key: Expression, ids: AbstractSet[int]) -> bool:
-        """Return whether a grouping key, which may be a constant, is an attribute with one of these ids."""
-        return self._nodes.kind(key) in ("AttributeReference", "Alias") and self._nodes.id(key.toAttribute()) in ids
 
     def _kernel_aggregate(
         self, node: Node, parts: AggregateParts, place: str, form: Form, kept: KeptAggregates | None = None
@@ -318,7 +304,8 @@ class _Cutting:
         if not known or not all(map(self._nodes.has_place, rows)):
             return None
         order = tuple((places[self._nodes.id(key)], direction) for key, direction in keys)
-        after = 0 if emits else self._nodes.rows_left_out(nodes)
+        offsets = [] if emits else [each.offsetExpr() for each in nodes if self._nodes.kind(each) == "Offset"]
+        after = sum(int(each.eval(None)) for each in offsets)
         return Numbering(order, after, tuple(places[self._nodes.id(each)] for each in wanted), emits)
 
     def _first(self, nodes: Sequence[Node], keys: Sequence[Expression], place: str, first: FirstInOrder) -> StageResult:

@@ -27,36 +27,35 @@ Tried = Callable[[Expression], Sequence[Expression]]
 
 @dataclass(frozen=True, slots=True)
 class StepFrames:
-    """The frames of one step, or of all steps with rows from the same streams and stages.
-
-    Attributes:
-        general: The numbers of the stages in general form.
-        streams: Stream to its change, with `_weight`; streams without rows are absent.
-        channels: The names of the channels with rows.
-        channel: Returns the frame of a channel with given columns `c0`, `c1`, … and `_weight`.
-        first: Whether this is the view's first step, which reads the static tables.
-        divided: Whether the rows are in several partitions.
-    """
+    """The frames of one step, or of all steps with rows from the same streams and stages."""
 
     query: Query
     general: frozenset[int]
+    """The numbers of the stages in general form."""
     nodes: CatalystPlan
     streams: Mapping[str, DataFrame]
+    """Stream to its change, with `_weight`; streams without rows are absent."""
     channels: frozenset[str]
+    """The names of the channels with rows."""
     channel: Callable[[str, StructType], DataFrame]
+    """Returns the frame of a channel with given columns `c0`, `c1`, … and `_weight`."""
     first: bool
+    """Whether this is the view's first step, which reads the static tables."""
     divided: bool = True
+    """Whether the rows are in several partitions."""
 
     def of(self, given: FrameInput | ChannelInput, tried: Tried | None = None) -> DataFrame | None:
         """Return the rows of an input of a job, in canonical form and with `_weight`; None if there are none.
 
         Columns are named by position, because columns of a join may have equal names.
-
-        Args:
-            tried: Makes other columns of the input, given the weight of a row.
         """
         if isinstance(given, ChannelInput):
-            return self._left(given)
+            if given.name not in self.channels:
+                return None
+            kept = from_arrow_schema(given.whole).fields
+            columns = [StructField(f"c{place}", field.dataType) for place, field in enumerate(kept)]
+            chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
+            return self.channel(given.name, StructType(columns)).select(*chosen, WEIGHT)
         change = self._flow(given.flow)
         if change is None:
             return None
@@ -66,33 +65,22 @@ class StepFrames:
         frame = self.nodes.frame_of(self.nodes.project([*named, self.nodes.alias(weight, WEIGHT)], node))
         return frame.selectExpr(*(_canonical(field.name, field.dataType) for field in frame.schema.fields))
 
-    def _left(self, given: ChannelInput) -> DataFrame | None:
-        if given.name not in self.channels:
-            return None
-        kept = from_arrow_schema(given.whole).fields
-        columns = [StructField(f"c{place}", field.dataType) for place, field in enumerate(kept)]
-        chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
-        return self.channel(given.name, StructType(columns)).select(*chosen, WEIGHT)
-
     def _flow(self, flow: Flow) -> WeightedPlan | None:
         match flow:
             case Leaf(read, node):
-                return self._leaf(read, node)
+                if read is None:
+                    if not self.first:
+                        return None
+                    one = self.nodes.alias(self.nodes.long(1), WEIGHT)
+                    return self.nodes.project([*self.nodes.output(node), one], node), one.toAttribute()
+                if read not in self.streams:
+                    return None
+                plan, (weight,) = self.nodes.renamed(self.streams[read], self.nodes.output(node), [WEIGHT])
+                return plan, weight
             case Linear(node, inputs):
                 return self._linear(node, [self._flow(each) for each in inputs])
             case StageResult(number):
                 return self._stage(self.query.stages[number])
-
-    def _leaf(self, read: str | None, node: Node) -> WeightedPlan | None:
-        if read is None:
-            if not self.first:
-                return None
-            weight = self.nodes.alias(self.nodes.long(1), WEIGHT)
-            return self.nodes.project([*self.nodes.output(node), weight], node), weight.toAttribute()
-        if read not in self.streams:
-            return None
-        plan, (weight,) = self.nodes.renamed(self.streams[read], self.nodes.output(node), [WEIGHT])
-        return plan, weight
 
     def _linear(self, node: Node, inputs: Sequence[WeightedPlan | None]) -> WeightedPlan | None:
         there = [each for each in inputs if each is not None]
@@ -173,7 +161,11 @@ class StepFrames:
 
     def _in_order(self, node: Node, order: Sequence[Expression], *, whole: bool) -> Node:
         """Return sorted rows; ties are broken by their columns."""
-        content = [self.nodes.ascending(each) for each in self.nodes.output(node) if self.nodes.has_order(each)]
+        content = [
+            self.nodes.ascending(each)
+            for each in self.nodes.output(node)  # maps and variants have no order
+            if "map<" not in str(each.dataType().catalogString()) and str(each.dataType().typeName()) != "variant"
+        ]
         return self.nodes.sort(node, [*order, *content], whole=whole)
 
     def _rows(self, stage: Stage, number: int, side: int) -> Node:

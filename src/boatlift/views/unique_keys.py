@@ -5,12 +5,126 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import islice, product
+from itertools import count, islice, product
 
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
 from boatlift.views.joins import collated
 from boatlift.views.shifted import ColumnPlace
-from boatlift.views.window_ends import WindowEnds
+
+Moment = tuple[int, int]
+"""A number for a time that rows have, and a constant that is added to it: two equal numbers differ by a constant."""
+
+_AS_IT_IS = frozenset({"KnownNullable", "KnownNotNull", "PreciseTimestampConversion"})
+"""Expressions that keep the value of their child; the last one occurs only in windows."""
+
+_PASSING = frozenset({
+    "ArrowEvalPython", "BatchEvalPython", "Filter", "Generate", "GlobalLimit", "LocalLimit", "Offset",
+    "RebalancePartitions", "Repartition", "RepartitionByExpression", "Sort", "Window", "WindowGroupLimit",
+})  # fmt: skip
+"""Nodes that pass on the columns of their input."""
+
+
+class WindowEnds:
+    """Finds the columns, and fields of structs, that are a common time plus a constant.
+
+    The end of a fixed window is its start plus its length. If a row has several windows, or a union has windows of
+    several queries, the distance must be the same in all of them. In an outer join both ends are NULL or none is.
+    """
+
+    def __init__(self, nodes: CatalystPlan) -> None:
+        self._nodes = nodes
+        self._numbers = count()
+
+    def of(self, node: Node) -> dict[ColumnPlace, Moment]:
+        """Return the columns of a node that are such times."""
+        children = self._nodes.children(node)
+        match self._nodes.kind(node):
+            case "Project":
+                return self._of_columns(items(node.projectList()), self.of(children[0]))
+            case "Aggregate":
+                sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
+                below = {place: each for place, each in self.of(children[0]).items() if place[0] not in sessions}
+                return self._of_columns(items(node.aggregateExpressions()), below)
+            case "Expand":
+                below, given = self.of(children[0]), self._nodes.output(node)
+                return self._common([self._of_values(given, items(each), below) for each in items(node.projections())])
+            case "Union":
+                given = self._nodes.output(node)
+                return self._common([
+                    self._of_values(given, self._nodes.output(each), self.of(each)) for each in children
+                ])  # fmt: skip
+            case "Join":
+                return {place: each for child in children for place, each in self.of(child).items()}
+            case kind if kind in _PASSING:
+                return self.of(children[0])
+            case _:
+                return {}
+
+    def _of_columns(
+        self, columns: Sequence[Expression], known: Mapping[ColumnPlace, Moment]
+    ) -> dict[ColumnPlace, Moment]:
+        attributes = [column.toAttribute() for column in columns]
+        return self._of_values(attributes, [self._nodes.unnamed(column) for column in columns], known)
+
+    def _of_values(
+        self, attributes: Sequence[Expression], values: Sequence[Expression], known: Mapping[ColumnPlace, Moment]
+    ) -> dict[ColumnPlace, Moment]:
+        seen: list[tuple[Expression, int]] = []
+        return {
+            (self._nodes.id(attribute), field): moment
+            for attribute, value in zip(attributes, values, strict=True)
+            for field, moment in self._moments(value, known, seen).items()
+        }
+
+    def _moments(
+        self, value: Expression, known: Mapping[ColumnPlace, Moment], seen: list[tuple[Expression, int]]
+    ) -> dict[int | None, Moment]:
+        """Return the moments of a value, and of its fields."""
+        match self._nodes.kind(value):
+            case "AttributeReference":
+                return {place[1]: each for place, each in known.items() if place[0] == self._nodes.id(value)}
+            case "GetStructField" if self._nodes.kind(value.child()) == "AttributeReference":
+                found = known.get((self._nodes.id(value.child()), int(value.ordinal())))
+                return {} if found is None else {None: found}
+            case "CreateNamedStruct":
+                fields = [self._moments(each, known, seen).get(None) for each in items(value.valExprs())]
+                return {place: each for place, each in enumerate(fields) if each is not None}
+            case kind if kind in _AS_IT_IS:
+                time, added = self._sum(value)
+                return {None: (self._number(time, seen), added)}
+            case _:
+                return {}
+
+    def _sum(self, value: Expression) -> tuple[Expression, int]:
+        """Return a value as an expression plus a constant."""
+        kind, children = self._nodes.kind(value), items(value.children())
+        if kind in _AS_IT_IS:
+            return self._sum(children[0])
+        if kind in ("Add", "Subtract") and self._nodes.kind(children[1]) == "Literal":
+            constant = children[1].value()
+            if str(value.dataType().catalogString()) == "bigint" and isinstance(constant, int):
+                time, added = self._sum(children[0])
+                return time, added + (constant if kind == "Add" else -constant)
+        return value, 0
+
+    def _number(self, time: Expression, seen: list[tuple[Expression, int]]) -> int:
+        for other, number in seen:
+            if time.semanticEquals(other):
+                return number
+        seen.append((time, next(self._numbers)))
+        return seen[-1][1]
+
+    def _common(self, ways: Sequence[Mapping[ColumnPlace, Moment]]) -> dict[ColumnPlace, Moment]:
+        """Return the moments that are common to rows that are made in one of several ways."""
+        numbers: dict[object, int] = {}
+        made: dict[ColumnPlace, Moment] = {}
+        for place, (_, added) in ways[0].items():
+            if all(place in way for way in ways):
+                # Two places have the same distance in all ways if they move by the same amount from way to way.
+                moved = tuple((way[place][0], way[place][1] - added) for way in ways)
+                made[place] = numbers.setdefault(moved, next(self._numbers)), added
+        return made
+
 
 Key = frozenset[ColumnPlace]
 """Columns, and fields of structs: no two rows have equal values in all of them."""
@@ -22,8 +136,6 @@ _PASSED_ON = frozenset({
 
 _LEFT_ROWS = ("LeftOuter", "LeftSemi", "LeftAnti", "ExistenceJoin")
 """Joins whose results are rows of the left side, with or without partners."""
-
-_NORMALISING = frozenset({"KnownFloatingPointNormalized", "NormalizeNaNAndZero"})
 
 _EXACT = re.compile(
     r"(tinyint|smallint|int|bigint)>(smallint|int|bigint|decimal\(.*\)|string)|(tinyint|smallint)>float"
@@ -67,7 +179,7 @@ class _Reading:
             "LogicalRDD": self._stream,
             "Aggregate": self._aggregate,
             "Project": self._project,
-            "Filter": self._filter,
+            "Filter": lambda node: self.keys(node.child()),
             "Window": self._window,
             "Join": self._join,
         }
@@ -117,7 +229,9 @@ class _Reading:
         below, columns = self.fixed(node.child()), items(node.aggregateExpressions())
         grouping = [key for key in items(node.groupingExpressions()) if not self._is_fixed(key, below)]
         sessions = {self._nodes.id(key.toAttribute()) for key in self._nodes.session_keys(node)}
-        moments = self._ends.of(node.child()) if any(map(self._may_be_time, grouping)) else {}
+        types = [str(key.dataType().catalogString()) for key in grouping]
+        may_be_time = any(map(self._is_pair, grouping)) or any(each.startswith("timestamp") for each in types)
+        moments = self._ends.of(node.child()) if may_be_time else {}
         passed = self._passed(columns)
         given: dict[object, set[ColumnPlace]] = defaultdict(set)
         for place, key in enumerate(grouping):
@@ -139,9 +253,6 @@ class _Reading:
             if known <= whole:  # each row is a group of its own
                 yield from map(frozenset, product(*(_outside(place, passed) for place in known)))
 
-    def _may_be_time(self, key: Expression) -> bool:
-        return self._is_pair(key) or str(key.dataType().catalogString()).startswith("timestamp")
-
     def _is_pair(self, key: Expression) -> bool:
         return self._nodes.kind(key.dataType()) == "StructType" and int(key.dataType().length()) == 2
 
@@ -156,8 +267,11 @@ class _Reading:
 
     def _place(self, value: Expression) -> ColumnPlace | None:
         """Return the column, or field of a struct, of which a value is an injective function; None if there is none."""
-        value = self._compared(value)
-        while self._nodes.kind(value) == "Cast" and self._is_exact(value):
+        value = self._nodes.without_normalising(value)
+        while self._nodes.kind(value) == "Cast":
+            types = f"{value.child().dataType().catalogString()}>{value.dataType().catalogString()}"
+            if not (_EXACT.fullmatch(types) and self._nodes.can_up_cast(value)):
+                return None
             value = value.child()
         if self._nodes.kind(value) == "AttributeReference":
             return self._nodes.id(value), None
@@ -165,17 +279,10 @@ class _Reading:
             return self._nodes.id(value.child()), int(value.ordinal())
         return None
 
-    def _is_exact(self, cast: Expression) -> bool:
-        types = f"{cast.child().dataType().catalogString()}>{cast.dataType().catalogString()}"
-        return _EXACT.fullmatch(types) is not None and self._nodes.can_up_cast(cast)
-
     def _project(self, node: Node) -> Iterable[Key]:
         passed = self._passed(items(node.projectList()))
         for key in self.keys(node.child()):
             yield from map(frozenset, product(*(_outside(place, passed) for place in key)))
-
-    def _filter(self, node: Node) -> set[Key]:
-        return self.keys(node.child())
 
     def _fixed_by(self, condition: Expression) -> Iterable[int]:
         """Yield the attributes that a condition fixes to one value."""
@@ -189,24 +296,13 @@ class _Reading:
 
     def _window(self, node: Node) -> set[Key]:
         found = self.keys(node.child())
-        partition = list(map(self._compared, items(node.partitionSpec())))
+        partition = list(map(self._nodes.without_normalising, items(node.partitionSpec())))
         if all(self._nodes.kind(each) == "AttributeReference" for each in partition):
             for column in items(node.windowExpressions()):
-                if self._nodes.kind(column) == "Alias" and self._is_row_number(column.child()):
+                if self._nodes.kind(column) == "Alias" and self._nodes.is_row_number(column.child()):
                     ids = map(self._nodes.id, [*partition, column.toAttribute()])
                     found = found | {frozenset((each, None) for each in ids)}
         return found
-
-    def _is_row_number(self, column: Expression) -> bool:
-        return (
-            self._nodes.kind(column) == "WindowExpression" and self._nodes.kind(column.windowFunction()) == "RowNumber"
-        )
-
-    def _compared(self, key: Expression) -> Expression:
-        """Return a key without the optimiser's normalisation of floats."""
-        while self._nodes.kind(key) in _NORMALISING:
-            key = key.child()
-        return key
 
     def _join(self, node: Node) -> set[Key]:
         left, right = self._nodes.children(node)

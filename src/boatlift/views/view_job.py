@@ -25,30 +25,23 @@ def channel_name(stage: int, result: int = 0) -> str:
 
 @dataclass(frozen=True, slots=True)
 class FrameInput:
-    """Input rows of a job that Spark computes.
-
-    Attributes:
-        columns: The columns, over the flow's result.
-        schema: Their schema, named by position.
-    """
+    """Input rows of a job that Spark computes."""
 
     flow: Flow
     columns: tuple[Expression, ...]
+    """The columns, over the flow's result."""
     schema: pa.Schema
+    """Their schema, named by position."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChannelInput:
-    """Input rows of a job that a node of an earlier job has written.
-
-    Attributes:
-        whole: The schema of the channel.
-        columns: The places of the columns that are read.
-    """
+    """Input rows of a job that a node of an earlier job has written."""
 
     name: str
     whole: pa.Schema
     columns: tuple[int, ...]
+    """The places of the columns that are read."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -58,37 +51,29 @@ class ChannelInput:
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node in a job.
-
-    Attributes:
-        stage: The stage that it computes.
-        feeds: Its inputs: a source from 0 on is an input of the job; −1 is the job's first node, −2 its second.
-        key: The columns of its result that contain the key by which tasks divide its rows; None if some are missing.
-        expiries: Part of its state to the column by which its rows expire, and the bound that passes it.
-    """
+    """A node in a job."""
 
     stage: int
     node: Node
     feeds: tuple[Feed, ...]
+    """Its inputs: a source from 0 on is an input of the job; −1 is the job's first node, −2 its second."""
     key: tuple[int, ...] | None = None
+    """The columns of its result that contain the key by which tasks divide its rows; None if some are missing."""
     expiries: Mapping[str, tuple[ExpiryColumn, Bound]] = field(default_factory=dict)
+    """Part of its state to the column by which its rows expire, and the bound that passes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class ViewJob:
-    """A job of a step.
-
-    Attributes:
-        inputs: The rows that it reads.
-        nodes: Its nodes, each after those that it reads.
-        leaves: The stages whose results it writes for later jobs.
-        result: The columns of the view's result, in the job that emits it; see `PlacedNode.feeds`.
-    """
+    """A job of a step."""
 
     inputs: tuple[FrameInput | ChannelInput, ...]
     nodes: tuple[PlacedNode, ...]
+    """Its nodes, each after those that it reads."""
     leaves: tuple[int, ...] = ()
+    """The stages whose results it writes for later jobs."""
     result: Feed | None = None
+    """The columns of the view's result, in the job that emits it; see `PlacedNode.feeds`."""
 
     @property
     def reads_streams(self) -> bool:

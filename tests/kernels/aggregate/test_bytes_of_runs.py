@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from boatlift.kernels.aggregate import AggregateColumn, Layout
-from boatlift.kernels.aggregate.codec import PartialsCodec
+from boatlift.kernels.aggregate.partials import PartialsCodec
 from boatlift.kernels.step_state import STATE
 from boatlift.state.key_groups import Share
 from boatlift.state.merge import merge_runs

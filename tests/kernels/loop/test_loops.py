@@ -13,12 +13,10 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate import AggregateColumn, AggregateNode, Layout
-from boatlift.kernels.loop.circuit import Apply, Circuit, KeyedOperation, Sum
+from boatlift.kernels.aggregate.node import DistinctNode
 from boatlift.kernels.loop.expressions import Constant, FunctionCall, Place
-from boatlift.kernels.loop.node import LoopNode, Result
-from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JoinNode
-from boatlift.kernels.network.semi import SemiJoinNode
+from boatlift.kernels.loop.node import Apply, Circuit, KeyedOperation, LoopNode, Result, Sum
+from boatlift.kernels.network.join import JoinNode, SemiJoinNode
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from kernels.node_laws import NodeCase, NodeLaws, Rows, Tasks

@@ -1,14 +1,15 @@
-"""Aggregates in the laws of operators: by key, of all rows, over changes."""
+"""Aggregates in the laws of operators: by key, of all rows, over changes, and of each step alone."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 import boatlift as bl
-from operators.laws import OperatorCase, Rows, as_row, changes_of
+from operators.laws import OperatorCase, Rows, Steps, as_row, changes_of
 
 
 def by_key(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
@@ -75,8 +76,33 @@ def deviation(values: list[int]) -> float | None:
     return math.sqrt(float(squares) / (len(values) - 1))
 
 
+def reduced(rows: bl.Stream, _more: bl.Stream) -> bl.Stream:
+    from pyspark.sql import functions as F
+
+    return rows.group_by("k").reduce("reduce", F.count("*").alias("n"), F.sum("v").alias("v"))
+
+
+def added(parts: Sequence[tuple[str, int, int]]) -> Rows:
+    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    for key, count, total in parts:
+        totals[key][0] += count
+        totals[key][1] += total
+    return Counter(as_row({"k": key, "n": n, "v": v}) for key, (n, v) in totals.items())
+
+
+def expected_by_step(rows: list[dict[str, Any]], _more: list[dict[str, Any]]) -> Rows:
+    return added([(row["k"], 1, row["v"]) for row in rows])
+
+
+def result_of_steps(steps: Steps) -> Rows:
+    for step in steps:
+        assert len({row["k"] for row in step}) == len(step), "a step has one row a key"
+    return added([(row["k"], row["n"], row["v"]) for step in steps for row in step])
+
+
 CASES = [
     OperatorCase("aggregate", by_key, expected_by_key, changes_of),
     OperatorCase("aggregate-of-all", of_all_rows, expected_of_all, changes_of),
     OperatorCase("aggregate-over-changes", over_changes, expected_over_changes, changes_of),
+    OperatorCase("reduce", reduced, expected_by_step, result_of_steps),
 ]

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 import boatlift as bl
 from boatlift.errors import DataError
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.operators.custom import group_state
-from boatlift.operators.custom.group_state import DELTAS_KEPT, Entry, GroupState
-from boatlift.operators.custom.kernel import CustomKernel
+from boatlift.operators.custom import kernel as custom_kernel
+from boatlift.operators.custom.kernel import DELTAS_KEPT, CustomKernel, Entry, GroupState
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
@@ -89,9 +88,9 @@ def case(hash_of: Hash) -> KernelCase:
 
 @pytest.fixture(autouse=True, params=["objects kept", "objects loaded"])
 def _keeps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_state, "DELTAS_KEPT", 3)
+    monkeypatch.setattr(custom_kernel, "DELTAS_KEPT", 3)
     if request.param == "objects loaded":
-        monkeypatch.setattr(group_state, "_KEPT_OBJECTS", 0)
+        monkeypatch.setattr(custom_kernel, "_KEPT_OBJECTS", 0)
 
 
 class TestSpread(KernelLaws):
@@ -136,7 +135,7 @@ def test_a_delta_applied_to_the_wrong_base_is_refused() -> None:
 
 
 def test_a_snapshot_takes_the_place_of_deltas(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_state, "DELTAS_KEPT", DELTAS_KEPT)
+    monkeypatch.setattr(custom_kernel, "DELTAS_KEPT", DELTAS_KEPT)
     entries = entries_of(DELTAS_KEPT)
     assert not any(entry.snapshot for entry in entries)
     group = GroupState("c", "i", Sums(), 5, entries)

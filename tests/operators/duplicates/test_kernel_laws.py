@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.operators.duplicates.kernel import DuplicatesKernel
+from boatlift.operators.duplicates import DuplicatesKernel
 from boatlift.state.row_hash import hash_rows
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash

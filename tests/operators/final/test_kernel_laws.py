@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from boatlift.errors import DataError
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.operators.final.kernel import FinalKernel
+from boatlift.operators.final import FinalKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

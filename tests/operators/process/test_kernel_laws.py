@@ -15,10 +15,9 @@ from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.kernels.step_state import NO_WATERMARK, STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey
-from boatlift.operators.process.kernel import ProcessKernel
+from boatlift.operators.process.kernel import KERNEL_TIME, ProcessKernel
 from boatlift.operators.process.operator import TimerTime
-from boatlift.operators.process.timers import time_of
-from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest import NewestCodec
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 
@@ -141,7 +140,7 @@ def case(hash_of: Hash, timers: TimerTime, now: Callable[[int], int] = steadily)
     )
     program = ArrowProgram("p", function, STATE_COLUMNS, OUTPUT, nulls)
     kernel = ProcessKernel(
-        "p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, time_of(timers)
+        "p", KEYS, ROWS, ("v",), OUTPUT, program, {STATE: NewestCodec(KEYS, STATE_COLUMNS)}, KERNEL_TIME[timers]
     )
     steps = st.lists(st.lists(some_row, max_size=10), min_size=1, max_size=5)
     return KernelCase(

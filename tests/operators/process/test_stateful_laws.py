@@ -14,9 +14,9 @@ from pyspark.sql.types import LongType, Row, StringType, StructField, StructType
 from boatlift.kernels.kernel import ROWS_INPUT
 from boatlift.kernels.step_state import KernelTime
 from boatlift.operators.process.kernel import ProcessKernel
+from boatlift.operators.process.stateful.cells import SET_TIMERS, timers_codec
+from boatlift.operators.process.stateful.handle import StateRecorder
 from boatlift.operators.process.stateful.program import StatefulProgram
-from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
-from boatlift.operators.process.stateful.variables import StateRecorder
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from operators.process.test_kernel_laws import KEYS, ROWS, columns_of, some_row
 from support.rows.keyed_state import Hash, batch_maker, crowded_hash, same_hash, spread_hash

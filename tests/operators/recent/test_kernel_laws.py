@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from boatlift.kernels.kernel import ROWS_INPUT
-from boatlift.operators.recent.kernel import RecentKernel
+from boatlift.operators.recent import RecentKernel
 from kernels.kernel_laws import KernelCase, KernelLaws, Step
 from support.rows.keyed_state import Fields, Hash, Row, batch_maker, crowded_hash, same_hash, spread_hash
 

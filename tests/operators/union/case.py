@@ -1,4 +1,4 @@
-"""Unions in the laws of operators."""
+"""Unions and merges in the laws of operators."""
 
 from __future__ import annotations
 
@@ -13,5 +13,12 @@ CASES = [
         lambda rows, more: Counter(map(as_row, [*rows, *more])),
         rows_of,
         chosen=False,
-    )
+    ),
+    OperatorCase(
+        "merge",
+        lambda rows, more: rows.merge("merge", more),
+        lambda rows, more: Counter(map(as_row, [*rows, *more])),
+        rows_of,
+        chosen=True,
+    ),
 ]

@@ -23,7 +23,7 @@ from boatlift.connectors.kit import SourceBase, columns_of, nullable, struct_of
 from boatlift.dataflow.columns import ORDINAL
 from boatlift.dataflow.contracts import FrameOfTask, Json, Upserts
 from boatlift.errors import DataError, InvalidError
-from boatlift.operators.view.upserts import newest_rows
+from boatlift.operators.view.operator import newest_rows
 from boatlift.storage.input_log import InputLog
 from boatlift.storage.records.payloads import INPUT_LOG
 

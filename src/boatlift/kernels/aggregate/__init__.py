@@ -1,7 +1,7 @@
 """Kernels of aggregates: exact sums, stored as runs of the sums that each step added.
 
 The entry points are `AggregateKernel`, `ReduceKernel` and `AggregateNode`. The order of a step is `step_input`,
-`change`, `codec`.
+`results`, `partials`.
 """
 
 from __future__ import annotations

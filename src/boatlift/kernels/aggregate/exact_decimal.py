@@ -13,11 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.kernels.aggregate.exact_sum import Limbs, to_integer
-from boatlift.state.column import DECIMAL, StoredValues
+from boatlift.state.column import DECIMAL, Ints, Mask, StoredValues
 
-Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
-Mask = npt.NDArray[np.bool_]
 
 _MOST_DIGITS = 38
 _MORE_DIGITS_OF_SUM = 10
@@ -56,11 +54,7 @@ def cut_decimals(values: StoredValues) -> dict[int, Ints]:
 
 
 def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[StoredValues, Mask]:
-    """Return sums as the storage of decimals, and which of them overflow.
-
-    Args:
-        limbs: Settled limbs of the sums of unscaled values.
-    """
+    """Return sums, in settled limbs of unscaled values, as the storage of decimals; and which of them overflow."""
     digits = sum_type(kind).precision
     total, misfit = to_integer(limbs, length)
     if not misfit.any():
@@ -72,11 +66,7 @@ def sum_of_decimals(limbs: Limbs, length: int, kind: pa.DataType) -> tuple[Store
 def average_of_decimals(limbs: Limbs, counts: Ints, kind: pa.DataType) -> tuple[StoredValues, Mask]:
     """Return averages as the storage of decimals, rounded once, half away from zero, and which of them overflow.
 
-    As in Spark, an average overflows if its sum does, or if it has too many digits.
-
-    Args:
-        limbs: Settled limbs of the sums of unscaled values.
-        counts: The number of values of each sum; 0 counts as 1.
+    As in Spark, an average overflows if its sum does, or if it has too many digits. A count of 0 counts as 1.
     """
     result, of_sum = average_type(kind), sum_type(kind).precision
     counts = np.maximum(counts, 1)

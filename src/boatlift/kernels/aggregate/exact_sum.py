@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 import numpy.typing as npt
 
-Ints = npt.NDArray[np.int64]
+from boatlift.state.column import Ints, Mask
+
 Floats = npt.NDArray[np.float64]
 Limbs = Mapping[int, Ints]
 """Limb number to one value per sum; all of one length."""
@@ -55,8 +56,7 @@ def limbs_of_integers(values: Ints) -> dict[int, Ints]:
 def settle(limbs: Limbs) -> dict[int, Ints]:
     """Balance limbs by carries, so that equal values have equal limbs; limbs that are zero everywhere are left out.
 
-    Args:
-        limbs: Of magnitude below 2^62 each.
+    Each limb is of a magnitude below 2^62.
     """
     settled: dict[int, Ints] = {}
     carry: Ints | None = None
@@ -111,7 +111,7 @@ def to_double(limbs: Limbs, length: int) -> Floats:
         return _scale(result, _BITS * base)
 
 
-def to_integer(limbs: Limbs, length: int) -> tuple[Ints, npt.NDArray[np.bool_]]:
+def to_integer(limbs: Limbs, length: int) -> tuple[Ints, Mask]:
     """Return settled sums of integers as int64, and which of them do not fit."""
     zero = np.zeros(length, np.int64)
     low, high, carry = limbs.get(0, zero), limbs.get(1, zero), limbs.get(2, zero)

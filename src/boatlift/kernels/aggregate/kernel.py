@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
 from boatlift.errors import InvalidError
-from boatlift.kernels.aggregate.change import Around, Named, change_of, previous_of
-from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.layout import Layout
-from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.kernels.aggregate.results import KeyedOutput, results_of
+from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
+from boatlift.kernels.aggregate.results import Around, KeyedOutput, change_of, previous_of, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, Kernel, KernelInputs, StepOutput
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.codec import KeyedRows
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered
-from boatlift.state.rows import KeyedRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +43,13 @@ class AggregateKernel(LayoutKernel):
     A key exists as long as it has rows. Rows of a weighted input may be retracted; if its last row is retracted, a key
     emits its row with weight −1 and no other. Without keys all rows are one group: its first result follows its first
     input row, as in Spark's streaming aggregations.
-
-    Attributes:
-        key_names: The names of the keys in errors; by default those of the layout.
-        part: The name of its part of the state.
-        window_end: The place of the key with the end of a window, if no row comes for a window that has ended; else
-            None.
     """
 
     key_names: tuple[str, ...] | None = None
+    """The names of the keys in errors; by default those of the layout."""
     part: str = STATE
     window_end: int | None = None
+    """The place of the key with the end of a window, if no row comes for a window that has ended; else None."""
 
     @property
     def time(self) -> KernelTime:
@@ -74,19 +68,7 @@ class AggregateKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.output_schema
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,
-    ) -> StepOutput:
-        """Execute a step in a task; see `Kernel.step`.
-
-        Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; `[NEGATIVE_WEIGHT]` rows are retracted that do not
-                exist; a run is missing, damaged or of another program.
-        """
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
             return StepOutput()
@@ -105,20 +87,13 @@ class AggregateKernel(LayoutKernel):
         upserts: bool = False,
         first_values: Around | None = None,
     ) -> StepOutput:
-        """Add partial aggregates to the state.
-
-        Args:
-            first_values: The minima and maxima that partial aggregates lack, before and after.
-
-        Raises:
-            DataError: as `step`.
-        """
+        """Add partial aggregates to the state, with the minima and maxima that they lack, before and after."""
         if not len(delta):
             return StepOutput()
         names = self.key_names or tuple(name for name, _ in self.layout.keys)
         previous = previous_of(self.layout, delta, state.runs[self.part])
         change = change_of(
-            self.layout, delta, previous, Named(self.processor, names), upserts=upserts, first_values=first_values
+            self.layout, delta, previous, self.processor, names, upserts=upserts, first_values=first_values
         )
         parts = (change.replaced, change.ended, change.after)
         return StepOutput(
@@ -154,18 +129,7 @@ class ReduceKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.result_schema
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,  # noqa: ARG002
-    ) -> StepOutput:
-        """Execute a step in a task, without reading or writing runs.
-
-        Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type.
-        """
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         groups = aggregate(self.layout, inputs[ROWS_INPUT])
         if groups is None:
             return StepOutput()

@@ -51,7 +51,6 @@ class Addend(NamedTuple):
 
     @classmethod
     def parse(cls, field: str) -> Addend:
-        """Return the addend of a column of a run."""
         kind, *rest = field.split(".")
         return cls(kind, *(int(text) for text in rest))
 
@@ -129,7 +128,7 @@ class Layout:
             retracts rows.
         grows: Whether no weight is negative, so that a minimum or maximum is one value per key.
         ordered: Whether other minima and maxima are supported: the first of all values, in a sorted arrangement beside
-            the partial aggregates (`boatlift.kernels.aggregate.first_values`).
+            the partial aggregates (`boatlift.kernels.aggregate.single_values`).
 
     Raises:
         InvalidError: `[UNSUPPORTED_AGGREGATE]` no aggregate, or a minimum or maximum over changes;
@@ -232,7 +231,6 @@ class Layout:
         return self.result_schema.append(pa.field(WEIGHT, pa.int64(), nullable=False))
 
     def number(self, argument: str | None) -> int:
-        """Return an argument's number."""
         return [name for name, _ in self.arguments].index(str(argument))
 
     def by_code(self, number: int) -> bool:

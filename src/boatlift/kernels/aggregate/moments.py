@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from boatlift.kernels.aggregate.exact_sum import LOWEST, Limbs, limbs_of_floats, settle, to_double
+from boatlift.state.column import Ints, Mask
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Pair = tuple[Floats, Floats]
 """Numbers as sums of two doubles, where the second is below half a unit of the first."""
@@ -46,8 +46,6 @@ def variances(values: Limbs, squares: Limbs, counts: Ints, less: int) -> Floats:
     """Return the variance of each key's values: the sum of squared differences, rounded once, then divided.
 
     Args:
-        values: The settled sums of the values.
-        squares: The settled sums of their squares.
         counts: The number of values, at least `less` + 1 each.
         less: The number that is subtracted from the count before the division: 0 or 1.
     """
@@ -66,14 +64,14 @@ def variances(values: Limbs, squares: Limbs, counts: Ints, less: int) -> Floats:
     return result
 
 
-def _are_equal(values: Limbs, squares: Limbs, counts: Ints, mean: Floats) -> npt.NDArray[np.bool_]:
+def _are_equal(values: Limbs, squares: Limbs, counts: Ints, mean: Floats) -> Mask:
     """Return for which keys all n values are equal: the sums are n times the mean, and n times its square."""
     few = np.abs(np.where(np.isfinite(mean), mean, np.inf)) <= LARGEST_ROOT
     one = np.where(few & (counts < 1 << 30), mean, 0.0)
     return few & _is_multiple(values, (one,), counts) & _is_multiple(squares, exact_product(one, one), counts)
 
 
-def _is_multiple(limbs: Limbs, parts: Iterable[Floats], counts: Ints) -> npt.NDArray[np.bool_]:
+def _is_multiple(limbs: Limbs, parts: Iterable[Floats], counts: Ints) -> Mask:
     """Return which sums are a count times a number, which is given as a sum of doubles."""
     rest = dict(limbs)
     for part in parts:

@@ -1,4 +1,4 @@
-"""The node of an aggregate: the aggregate kernel over changes, which may come from other nodes."""
+"""The nodes of aggregates and of DISTINCT, over changes, which may come from other nodes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.kernels.aggregate.codec import PartialsCodec
-from boatlift.kernels.aggregate.distinct_values import (
+from boatlift.kernels.aggregate.kernel import AggregateKernel
+from boatlift.kernels.aggregate.layout import Layout
+from boatlift.kernels.aggregate.partials import PartialsCodec, settle_sums
+from boatlift.kernels.aggregate.single_values import (
     DistinctValues,
+    FirstValues,
     counted_once,
     distinct_codec,
     distinct_part,
+    part_of,
+    values_codec,
 )
-from boatlift.kernels.aggregate.first_values import FirstValues, part_of, values_codec
-from boatlift.kernels.aggregate.kernel import AggregateKernel
-from boatlift.kernels.aggregate.layout import Layout
-from boatlift.kernels.aggregate.partials import settle_sums
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
@@ -29,6 +29,8 @@ from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
+from boatlift.state.column import Ints
+from boatlift.state.segment import matching_rows
 from boatlift.storage.records.records import RunRef
 
 PARTIALS = "partials"
@@ -40,24 +42,21 @@ class AggregateNode:
     """Aggregates of changes by key.
 
     Without keys the result always has one row; for no rows, counts are 0, and sums and averages are NULL.
-
-    Attributes:
-        layout: The keys and functions, weighted.
-        key_names: The query's names for the keys.
-        expiring: The place in the key of the column by which the state expires; None: it never does.
     """
 
     processor: str
     layout: Layout
     key_names: tuple[str, ...]
+    """The query's names for the keys."""
     expiring: int | None = None
+    """The place in the key of the column by which the state expires; None: it never does."""
     inputs = 1
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
         """The partial aggregates of each key; and the values of arguments whose functions need single values."""
         distinct = {distinct_part(number): distinct_codec(self.layout, number) for number in self.layout.distinct}
-        ordered = {part_of(pair): self._values_codec(pair) for pair in self.layout.first_values}
+        ordered = {part_of(pair): values_codec(self.layout, pair, self.expiring) for pair in self.layout.first_values}
         return {PARTIALS: PartialsCodec(self.layout), **distinct, **ordered}
 
     @property
@@ -69,16 +68,10 @@ class AggregateNode:
         return not self.layout.keys
 
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return the columns of the key, which come first."""
         del number
         return tuple(range(len(self.layout.keys)))
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Execute a step in a task; see `Node.step`.
-
-        Raises:
-            DataError: as `AggregateKernel.step`.
-        """
         (change,) = changes
         pieces: list[ZSet] = []
         runs: dict[str, RunRef] = {}
@@ -88,7 +81,10 @@ class AggregateNode:
                 made = self._beside_values(kernel, change, state, runs)
             else:
                 made = kernel.step({ROWS_INPUT: [self._batch(change)]}, state)
-            pieces = [_change_of(batch) for batch in (*made.replaced, *made.batches)]
+            pieces = [
+                ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False))
+                for batch in (*made.replaced, *made.batches)
+            ]
             runs |= made.runs
         if self.whole and state.share.residue == 0:
             pieces += self._no_rows(pieces, first=state.first)
@@ -110,7 +106,7 @@ class AggregateNode:
         state.share.check(delta.hash)
         keys = [change.columns[place] for place in self.keys(0)]
 
-        def values_of(number: int) -> tuple[list[pa.Array], pa.Array, npt.NDArray[np.int64]]:
+        def values_of(number: int) -> tuple[list[pa.Array], pa.Array, Ints]:
             return keys, change.columns[len(keys) + number], change.weights
 
         added: dict[str, Arranged | None] = {}
@@ -122,7 +118,7 @@ class AggregateNode:
             added[part] = values.moved
         first_values = {}
         for pair in layout.first_values:
-            part, codec = part_of(pair), self._values_codec(pair)
+            part, codec = part_of(pair), values_codec(layout, pair, self.expiring)
             first = FirstValues.of(layout, pair, delta, values_of(pair[1]), state.runs[part], self.expiring)
             refuse_negative(first.gone.values.rows, first.left, codec.schema, pair[0], self.processor)
             first_values[pair] = (first.before, first.after)
@@ -141,9 +137,6 @@ class AggregateNode:
         hashes = key_hashes([change.columns[place] for place in self.keys(0)], len(change))
         rows = arranged(ArrangementCodec(schema), change.columns, change.weights, hashes)
         return ZSet(rows.values.rows, rows.values.weights)
-
-    def _values_codec(self, pair: tuple[str, int]) -> ArrangementCodec:
-        return values_codec(self.layout, pair, self.expiring)
 
     def _batch(self, change: ZSet) -> pa.RecordBatch:
         """Return a change as input of the kernel."""
@@ -167,5 +160,48 @@ class AggregateNode:
         return [ZSet(tuple(row), np.array([weight], np.int64))]
 
 
-def _change_of(batch: pa.RecordBatch) -> ZSet:
-    return ZSet(tuple(batch.columns[:-1]), batch.column(WEIGHT).to_numpy(zero_copy_only=False))
+COUNTS = "counts"
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctNode:
+    """Emits the sign of the weight of each row."""
+
+    processor: str
+    place: str
+    rows: pa.Schema
+    inputs = 1
+    whole = False
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]:
+        return (self.rows,)
+
+    @property
+    def parts(self) -> Mapping[str, ArrangementCodec]:
+        return {COUNTS: ArrangementCodec(self.rows)}
+
+    def keys(self, number: int) -> None:
+        del number  # a row is its own key
+
+    def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
+        (change,) = changes
+        if change is None:
+            return NodeOutput()
+        codec = ArrangementCodec(self.rows)
+        hashes = key_hashes(change.columns, len(change))
+        state.share.check(hashes)
+        rows = arranged(codec, change.columns, change.weights, hashes)
+        if not len(rows):
+            return NodeOutput()
+        before = np.zeros(len(rows), np.int64)
+        for run in state.runs[COUNTS]:
+            for segment in run.segments:
+                asked, places = matching_rows(rows, segment)
+                before[asked] += segment.read(codec, places).weights
+        after = before + rows.values.weights
+        refuse_negative(rows.values.rows, after, self.rows, self.place, self.processor)
+        signs = np.sign(after) - np.sign(before)
+        moved = np.flatnonzero(signs)
+        found = ZSet(rows.values.rows, signs).take(moved) if len(moved) else None
+        return NodeOutput((found,), state.written(self.processor, self.parts, {COUNTS: rows}))

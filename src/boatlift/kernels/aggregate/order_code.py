@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from boatlift.state.column import Column, StoredValues, storage_of
+from boatlift.state.column import Column, Ints, Mask, StoredValues, storage_of
 
-Ints = npt.NDArray[np.int64]
 Extreme = Ints | pa.Array
 """A minimum or maximum per key: codes, or an Arrow array (NULL: no value yet)."""
 
@@ -41,7 +39,7 @@ def codes_of(column: Column) -> Ints:
     return bits.astype(np.int64)
 
 
-def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -> Column:
+def from_codes(codes: Ints, present: Mask, kind: pa.DataType) -> Column:
     """Return the values of codes; NULL if none is present."""
     storage = storage_of(kind)
     if storage is None:
@@ -63,12 +61,8 @@ def from_codes(codes: Ints, present: npt.NDArray[np.bool_], kind: pa.DataType) -
     return Column(kind, values, None if known is codes else present)
 
 
-def grouped_extreme(which: str, codes: Ints, absent: npt.NDArray[np.bool_] | None, starts: Ints) -> Ints:
-    """Return the least or greatest code of each group.
-
-    Args:
-        codes: One per row; the rows of a group are consecutive.
-    """
+def grouped_extreme(which: str, codes: Ints, absent: Mask | None, starts: Ints) -> Ints:
+    """Return the least or greatest code of each group; the rows of a group are consecutive."""
     if absent is not None:
         codes = np.where(absent, ABSENT[which], codes)
     if len(starts) == len(codes):

@@ -1,8 +1,8 @@
-"""The result columns of partial aggregates, and output rows with their digest."""
+"""The results of partial aggregates: their columns, output rows with their digest, and the change of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,16 @@ import pyarrow as pa
 from boatlift.errors import DataError
 from boatlift.kernels.aggregate.exact_decimal import average_of_decimals, sum_of_decimals
 from boatlift.kernels.aggregate.exact_sum import to_double, to_integer
-from boatlift.kernels.aggregate.layout import SUMS, VARIANCES, AggregateColumn, Layout
+from boatlift.kernels.aggregate.layout import ROWS, SUMS, VARIANCES, AggregateColumn, Layout
 from boatlift.kernels.aggregate.moments import variances
-from boatlift.kernels.aggregate.order_code import ABSENT, from_codes
-from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.state.column import Column
+from boatlift.kernels.aggregate.order_code import ABSENT, Extreme, from_codes, merge_ranked
+from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec, StoredPartials, settle_sums
+from boatlift.state.codec import KeyedRows
+from boatlift.state.column import Column, Ints, Mask, shown
 from boatlift.state.digest import add_column, add_constant, finish
+from boatlift.state.opened import OpenRun
+from boatlift.state.segment import matching_rows
 
-Mask = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 
 
@@ -163,13 +165,8 @@ class KeyedOutput:
         for place, key in enumerate(self._keys):
             add_column(self._words, place, key)
 
-    def rows(self, results: Sequence[Column], mask: npt.NDArray[np.bool_] | None, *, weight: int | None) -> OutputRows:
-        """Return the rows of some keys.
-
-        Args:
-            mask: The keys; None: all.
-            weight: The weight of all rows; None: the schema has none.
-        """
+    def rows(self, results: Sequence[Column], mask: Mask | None, *, weight: int | None) -> OutputRows:
+        """Return the rows of some keys, or of all without a mask; None as the weight: the schema has none."""
         places = None if mask is None else np.flatnonzero(mask)
         count = self._length if places is None else len(places)
         if not count:
@@ -186,3 +183,184 @@ class KeyedOutput:
             words = add_constant(words, len(columns), weight)
             arrays.append(pa.array(np.full(count, weight, np.int64)))
         return OutputRows((pa.RecordBatch.from_arrays(arrays, schema=self._schema),), finish(words))
+
+
+Around = Mapping[tuple[str, int], tuple[Extreme, Extreme]]
+"""Minima and maxima before and after a step, by (`min` or `max`, argument's number)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step's output, each part in the order of the step's keys."""
+
+    replaced: OutputRows
+    """The rows before, for keys with a row after."""
+    ended: OutputRows
+    """The rows before, for keys whose last row was retracted."""
+    after: OutputRows
+
+
+def change_of(
+    layout: Layout,
+    delta: KeyedRows[PartialAggregates],
+    previous: Previous,
+    processor: str,
+    key_names: Sequence[str],
+    *,
+    upserts: bool = False,
+    first_values: Around | None = None,
+) -> Change:
+    """Return the rows that a step changes; a key whose row stays bitwise equal has none.
+
+    Args:
+        delta: The partial aggregates that the step adds, by key.
+        first_values: The minima and maxima that partial aggregates lack; those before are added to `previous`.
+
+    Raises:
+        DataError: `[OVERFLOW]` a sum of integers is no int64; a sum or average of decimals does not fit its type and
+            must not be NULL. `[NEGATIVE_WEIGHT]` the step retracts rows that do not exist.
+    """
+    total = merged(layout, previous.partials, delta.values)
+    for pair, (before_step, after_step) in (first_values or {}).items():
+        previous.partials.extremes[pair], total.extremes[pair] = before_step, after_step
+    existed = None if previous.everyone else previous.found  # None: all
+    exists: Mask | None = None
+    if layout.weighted:
+        _check_counts(layout, delta.keys, total, processor, key_names)
+        existed, exists = _unless_all(previous.partials.rows > 0), _unless_all(total.rows > 0)
+    after = results_of(layout, total)
+    output = KeyedOutput(layout.output_schema, delta.keys, len(delta))
+    if existed is not None and not existed.any():
+        return Change(OutputRows(), OutputRows(), output.rows(after, exists, weight=1))
+    before = results_of(layout, previous.partials, refuses=False)
+    goes_on = _both(existed, exists)
+    changed = _changed(before, after, goes_on)
+    replaced, ended = OutputRows(), OutputRows()
+    if not upserts:
+        replaced = output.rows(before, _both(goes_on, changed), weight=-1)
+    if exists is not None:
+        ended = output.rows(before, _both(existed, ~exists), weight=-1)
+    return Change(replaced, ended, output.rows(after, _both(exists, changed), weight=1))
+
+
+def merged(layout: Layout, left: PartialAggregates, right: PartialAggregates) -> PartialAggregates:
+    """Return the row-wise sum of partial aggregates of the same keys."""
+    addends = dict(left.addends)
+    for addend, values in right.addends.items():
+        known = addends.get(addend)
+        addends[addend] = values if known is None else known + values
+    total = PartialAggregates(left.length, addends, dict(left.extremes))
+    for (which, argument), extreme in right.extremes.items():
+        known = total.extremes.get((which, argument))
+        if known is None:
+            total.extremes[which, argument] = extreme
+        elif isinstance(extreme, pa.Array):
+            total.extremes[which, argument] = merge_ranked(which, known, extreme)
+        else:
+            total.extremes[which, argument] = (np.minimum if which == "min" else np.maximum)(known, extreme)
+    settle_sums(layout, total)
+    return total
+
+
+def _changed(before: Sequence[Column], after: Sequence[Column], goes_on: Mask | None) -> Mask | None:
+    """Return which keys have another row than before; None: all."""
+    same = np.ones(len(before[0]), np.bool_) if goes_on is None else goes_on
+    for old, new in zip(before, after, strict=True):
+        same = same & ~old.differs(new)
+        if not same.any():
+            return None
+    return ~same
+
+
+def _check_counts(
+    layout: Layout, keys: Sequence[Column], total: PartialAggregates, processor: str, key_names: Sequence[str]
+) -> None:
+    """Refuse counts and sums that are impossible, because rows were retracted that do not exist."""
+    wrong = total.rows < 0
+    for number in range(len(layout.arguments)):
+        counts = total.counts(number)
+        for kind in ("nulls", "nan", "inf", "-inf"):
+            part = total.addend(kind, number)
+            if part is not None:
+                wrong |= part < 0
+                counts = counts if kind == "nulls" else counts - part
+        wrong |= counts < 0
+        for limb in (*total.limbs(number).values(), *total.limbs(number, "square").values()):
+            wrong |= (counts == 0) & (limb != 0)
+    if wrong.any():
+        first = np.flatnonzero(wrong)[:1]
+        row = {name: shown(key.take(first).to_arrow()[0]) for name, key in zip(key_names, keys, strict=True)}
+        of = f" of {row}" if row else ""
+        raise DataError("NEGATIVE_WEIGHT", f"{processor} loses rows{of} more often than they came")
+
+
+def _unless_all(mask: Mask) -> Mask | None:
+    return None if mask.all() else mask
+
+
+def _both(left: Mask | None, right: Mask | None) -> Mask | None:
+    if left is None or right is None:
+        return left if right is None else right
+    return left & right
+
+
+@dataclass(slots=True)
+class Previous:
+    """The state of some keys before a step."""
+
+    found: Mask
+    """Which keys are in a run."""
+    everyone: bool
+    """Whether all are."""
+    partials: PartialAggregates
+    """Their partial aggregates, one row per key; zeros, without extremes, for keys in no run."""
+
+
+def previous_of(
+    layout: Layout, delta: KeyedRows[PartialAggregates], runs: Iterable[OpenRun[StoredPartials]]
+) -> Previous:
+    """Return the sum of what runs have for the keys of a step; they may have other key groups, or only some."""
+    codec = PartialsCodec(layout)
+    length = len(delta)
+    found = np.zeros(length, np.bool_)
+    everyone = False
+    partials = PartialAggregates(length, {}, {})
+    for run in runs:
+        for segment in run.segments:
+            asked, rows = matching_rows(delta, segment)
+            if len(asked):
+                _add(partials, asked, segment.read(codec, rows))
+                if not everyone:
+                    found[asked] = True
+                    everyone = len(asked) == length
+    if ROWS not in partials.addends:
+        partials.addends[ROWS] = np.zeros(length, np.int64)
+    settle_sums(layout, partials)
+    return Previous(found, everyone or bool(found.all()), partials)
+
+
+def _add(partials: PartialAggregates, asked: Ints, hits: PartialAggregates) -> None:
+    everyone = hits.length == partials.length
+    for addend, values in hits.addends.items():
+        before = partials.addends.get(addend)
+        if before is None and everyone:
+            partials.addends[addend] = values
+        elif everyone and before is not None:
+            before += values
+        else:
+            if before is None:
+                before = partials.addends[addend] = np.zeros(partials.length, np.int64)
+            before[asked] += values
+    for (which, argument), extreme in hits.extremes.items():
+        known = partials.extremes.get((which, argument))
+        if isinstance(extreme, pa.Array):
+            places = np.zeros(partials.length, np.int64)
+            places[asked] = np.arange(hits.length)
+            missing = np.ones(partials.length, np.bool_)
+            missing[asked] = False
+            spread = extreme.take(pa.array(places, mask=missing))
+            partials.extremes[which, argument] = spread if known is None else merge_ranked(which, known, spread)
+        else:
+            if known is None:
+                known = partials.extremes[which, argument] = np.full(partials.length, ABSENT[which])
+            known[asked] = (np.minimum if which == "min" else np.maximum)(known[asked], extreme)

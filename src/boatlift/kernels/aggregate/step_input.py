@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH, WEIGHT
@@ -16,12 +15,9 @@ from boatlift.kernels.aggregate.layout import ROWS, Addend, Layout
 from boatlift.kernels.aggregate.moments import LARGEST_ROOT, exact_product
 from boatlift.kernels.aggregate.order_code import codes_of, grouped_extreme, grouped_ranked
 from boatlift.kernels.aggregate.partials import PartialAggregates
-from boatlift.state.column import Column, StoredValues
+from boatlift.state.codec import KeyedRows
+from boatlift.state.column import Column, Ints, Mask
 from boatlift.state.group import Grouping, group, grouped_sum
-from boatlift.state.rows import KeyedRows
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 
 def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[PartialAggregates] | None:
@@ -38,8 +34,19 @@ def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
     if not batches:
         return None
     keys = [Column.from_arrow(_column(batches, name), kind) for name, kind in layout.keys]
-    grouping = _grouping(batches, keys)
-    weights = _weights(layout, batches, grouping)
+    if keys:
+        grouping = group(Column.from_arrow(_column(batches, HASH), pa.int64()).values.view(np.uint64), keys)
+    else:
+        rows = sum(batch.num_rows for batch in batches)
+        grouping = Grouping(np.arange(rows), np.zeros(1, np.int64), np.zeros(1, np.uint64), collides=False)
+    weights: Weights
+    if layout.weighted:
+        column = Column.from_arrow(_column(batches, WEIGHT), pa.int64())
+        if column.valid is not None:
+            raise InvalidError("SCHEMA_MISMATCH", f"a row of changes has no {WEIGHT}")
+        weights = Weighted(column.values[grouping.order], grouping.starts)
+    else:
+        weights = Unweighted(grouping.starts, len(grouping.order))
     partials = PartialAggregates(len(grouping.starts), {ROWS: weights.rows}, {})
     for number, (name, _) in enumerate(layout.arguments):
         if number in layout.distinct:
@@ -47,23 +54,6 @@ def aggregate(layout: Layout, batches: Sequence[pa.RecordBatch]) -> KeyedRows[Pa
         _aggregate_argument(layout, number, _column(batches, name), grouping, weights, partials)
     firsts = grouping.order[grouping.starts]
     return KeyedRows(grouping.hash, [column.take(firsts) for column in keys], partials, grouping.collides)
-
-
-def _grouping(batches: Sequence[pa.RecordBatch], keys: Sequence[Column]) -> Grouping:
-    if keys:
-        hashes = Column.from_arrow(_column(batches, HASH), pa.int64()).values.view(np.uint64)
-        return group(hashes, keys)
-    rows = sum(batch.num_rows for batch in batches)
-    return Grouping(np.arange(rows), np.zeros(1, np.int64), np.zeros(1, np.uint64), collides=False)
-
-
-def _weights(layout: Layout, batches: Sequence[pa.RecordBatch], grouping: Grouping) -> Weights:
-    if not layout.weighted:
-        return Unweighted(grouping.starts, len(grouping.order))
-    column = Column.from_arrow(_column(batches, WEIGHT), pa.int64())
-    if column.valid is not None:
-        raise InvalidError("SCHEMA_MISMATCH", f"a row of changes has no {WEIGHT}")
-    return Weighted(column.values[grouping.order], grouping.starts)
 
 
 def _aggregate_argument(
@@ -101,22 +91,18 @@ def _sum(number: int, column: Column, weights: Weights, partials: PartialAggrega
     if pa.types.is_floating(column.type):
         with np.errstate(invalid="ignore"):  # signalling NaNs
             values = column.values.view(f"<f{column.values.itemsize}").astype(np.float64)
-        return _sum_floats(number, values, weights, partials)
-    if pa.types.is_decimal(column.type):
-        return _sum_decimals(column.values, weights)
-    return _sum_integers(column.values.astype(np.int64), weights)
-
-
-def _sum_floats(
-    number: int, values: npt.NDArray[np.float64], weights: Weights, partials: PartialAggregates
-) -> dict[int, Ints]:
-    finite = np.isfinite(values)
-    if not finite.all():
-        for kind, here in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
-            if here.any():
-                partials.addends[Addend(kind, number)] = weights.count(here)
-        values = np.where(finite, values, 0.0)
-    return weights.sum_limbs((limb, whole.astype(np.int64)) for limb, whole in limbs_of_floats(values))
+        finite = np.isfinite(values)
+        if not finite.all():
+            for kind, here in (("nan", np.isnan(values)), ("inf", values == np.inf), ("-inf", values == -np.inf)):
+                if here.any():
+                    partials.addends[Addend(kind, number)] = weights.count(here)
+            values = np.where(finite, values, 0.0)
+        return weights.sum_limbs((limb, whole.astype(np.int64)) for limb, whole in limbs_of_floats(values))
+    if not pa.types.is_decimal(column.type):
+        return _sum_integers(column.values.astype(np.int64), weights)
+    if fit_integers(column.values):
+        return _sum_integers(np.ascontiguousarray(column.values["low"]).view(np.int64), weights)
+    return weights.sum_limbs(cut_decimals(column.values).items())
 
 
 def _sum_of_squares(number: int, column: Column, weights: Weights, partials: PartialAggregates) -> dict[int, Ints]:
@@ -144,12 +130,6 @@ def _sum_integers(values: Ints, weights: Weights) -> dict[int, Ints]:
     return weights.sum_limbs([(0, values & np.int64(0xFFFFFFFF)), (1, values >> 32)])
 
 
-def _sum_decimals(values: StoredValues, weights: Weights) -> dict[int, Ints]:
-    if fit_integers(values):
-        return _sum_integers(np.ascontiguousarray(values["low"]).view(np.int64), weights)
-    return weights.sum_limbs(cut_decimals(values).items())
-
-
 def _column(batches: Sequence[pa.RecordBatch], name: str) -> pa.Array:
     if name not in batches[0].schema.names:
         raise InvalidError("SCHEMA_MISMATCH", f"input rows have no column {name}, only {batches[0].schema.names}")
@@ -165,11 +145,7 @@ _ROOM = 1 << 62  # sums of magnitude below this can be settled (`exact_sum.settl
 
 
 class Unweighted:
-    """Rows of an append-only input: every row counts once, without multiplications.
-
-    Args:
-        starts: The begin of each group; the rows of a group are consecutive.
-    """
+    """Rows of an append-only input: each counts once, without multiplications. The rows of a group are consecutive."""
 
     def __init__(self, starts: Ints, length: int) -> None:
         self._starts = starts
@@ -181,19 +157,11 @@ class Unweighted:
         return grouped_sum(where.astype(np.int64), self._starts)
 
     def sum_small(self, values: Ints, largest: int) -> Ints | None:
-        """Return the sum of each group's values; None if it may not fit into 62 bits.
-
-        Args:
-            largest: The largest magnitude of a value.
-        """
+        """Return the sum of each group's values; None if it may not fit into 62 bits."""
         return grouped_sum(values, self._starts) if largest * self._most < _ROOM else None
 
     def sum_limbs(self, limbs: Iterable[tuple[int, Ints]]) -> dict[int, Ints]:
-        """Return the settled limbs of the sum of each group's values.
-
-        Args:
-            limbs: Limb number, and that limb of each row's value: whole numbers of magnitude below 2^32.
-        """
+        """Return the settled limbs of each group's sum, given numbered limbs: whole numbers of magnitude below 2^32."""
         return settle({limb: grouped_sum(values, self._starts) for limb, values in limbs})
 
 
@@ -213,11 +181,7 @@ class Weighted:
         self.rows = self._total(weights)
 
     def count(self, where: Mask) -> Ints:
-        """Return the sum of the weights of each group's rows in a mask.
-
-        Raises:
-            DataError: `[OVERFLOW]` as above.
-        """
+        """Return the sum of the weights of each group's rows in a mask."""
         return self._total(np.where(where, self._weights, 0))
 
     def sum_small(self, values: Ints, largest: int) -> Ints | None:

@@ -1,5 +1,5 @@
 """Loops: operators on changes inside a fixed point, iteration by iteration.
 
-Read `node` (the loop), `circuit` and `expressions` (its body), `iterations` (an operator inside a loop and the formula
-of its changes), then `by_iteration`, `in_order` and `changes` (the state and the changes of such an operator).
+Read `node` (the loop) and `expressions` (its body), `iterations` (an operator inside a loop and the formula of its
+changes), then `by_iteration` (the state and the changes of such an operator).
 """

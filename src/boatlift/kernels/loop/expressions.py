@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.errors import DataError
 from boatlift.state.arrangement.ordered import Order, order_codes
-from boatlift.state.column import canonical_bits
+from boatlift.state.column import Ints, Mask, canonical_bits
 
-Ints = npt.NDArray[np.int64]
 Columns = Sequence[pa.Array]
 
 
@@ -70,7 +68,10 @@ class FunctionCall:
     def of(self, columns: Columns, rows: int) -> pa.Array:
         values = [each.of(columns, rows) for each in self.arguments]
         try:
-            made = FUNCTIONS[self.function](*values) if self.function != "cast" else _cast(values[0], self.type)
+            if self.function == "cast":
+                made = values[0].cast(self.type, safe=not pa.types.is_floating(self.type))
+            else:
+                made = FUNCTIONS[self.function](*values)
         except pa.ArrowInvalid as error:
             raise DataError("OVERFLOW", f"{self.function} within a loop does not fit {self.type}: {error}") from error
         return _canonical(made.cast(self.type) if made.type != self.type else made)
@@ -95,14 +96,11 @@ class Both:
 
 @dataclass(frozen=True, slots=True)
 class FirstTrue:
-    """CASE WHEN: the first value whose condition is true.
-
-    Attributes:
-        otherwise: The value if no condition is true; None: NULL.
-    """
+    """CASE WHEN: the first value whose condition is true."""
 
     branches: tuple[tuple[InTask, InTask], ...]
     otherwise: InTask | None
+    """The value if no condition is true; None: NULL."""
     type: pa.DataType
 
     def of(self, columns: Columns, rows: int) -> pa.Array:
@@ -155,10 +153,6 @@ def _canonical(values: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(values.type, len(values), [valid, pa.py_buffer(own)])
 
 
-def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    return values.cast(kind, safe=not pa.types.is_floating(kind))
-
-
 def _compared(compare: Callable[[Any, Any], pa.Array]) -> Callable[[pa.Array, pa.Array], pa.Array]:
     """Return a comparison in which NaN equals NaN and exceeds all numbers, and texts are compared by bytes."""
 
@@ -205,7 +199,7 @@ def _lengths(lists: pa.Array) -> Ints:
     return lengths
 
 
-def _lists(lengths: Ints, elements: pa.Array, null: npt.NDArray[np.bool_] | None) -> pa.Array:
+def _lists(lengths: Ints, elements: pa.Array, null: Mask | None) -> pa.Array:
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
     return pa.ListArray.from_arrays(offsets, elements, mask=None if null is None else pa.array(null))
 

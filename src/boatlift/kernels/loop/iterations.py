@@ -13,69 +13,44 @@ retractions: the old result at a later iteration depends on rows that the step h
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from boatlift.errors import InternalError
-from boatlift.kernels.aggregate.codec import PartialsCodec
-from boatlift.kernels.aggregate.node import AggregateNode
-from boatlift.kernels.aggregate.partials import PartialAggregates, settle_sums
-from boatlift.kernels.loop.by_iteration import HeldRows, IterationCodec, as_run, at_iteration
-from boatlift.kernels.loop.changes import KeyedSum, StepChanges, negated
-from boatlift.kernels.loop.in_order import RowsInOrder
-from boatlift.kernels.network.distinct import DistinctNode
-from boatlift.kernels.network.join import JOIN_PARTS, JoinNode
+from boatlift.kernels.aggregate.node import AggregateNode, DistinctNode
+from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec, settle_sums
+from boatlift.kernels.loop.by_iteration import (
+    HeldRows,
+    IterationCodec,
+    KeyedSum,
+    RowsInOrder,
+    StepChanges,
+    as_run,
+    at_iteration,
+    negated,
+)
+from boatlift.kernels.network.join import JOIN_PARTS, JoinNode, arranged_side, by_nullity
 from boatlift.kernels.network.node import Node, ZSet, concat, consolidated
-from boatlift.kernels.network.sides import arranged_side, by_nullity
 from boatlift.kernels.step_state import NamedRows, Runs, SavedIterations, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import Arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import join_change
-from boatlift.state.codec import ValueCodec
+from boatlift.state.codec import KeyedRows, ValueCodec
+from boatlift.state.column import Hashes
 from boatlift.state.group import each_once
 from boatlift.state.key_groups import ALL_KEY_GROUPS, Share
 from boatlift.state.merge import merge_rows
-from boatlift.state.opened import OpenRun
-from boatlift.state.rows import KeyedRows
 from boatlift.storage.records.records import RunRef
-
-Hashes = npt.NDArray[np.uint64]
 
 _NO_HASHES = np.zeros(0, np.uint64)
 
-
-class Iterations(Protocol):
-    """An operator within the iterations of a step."""
-
-    @property
-    def last(self) -> int:
-        """The last iteration at which the state has rows of the touched keys; -1 if it has none."""
-
-    @property
-    def added(self) -> Mapping[str, Sequence[KeyedRows[Any]]]:
-        """Part to the rows that the step adds to it, by iteration."""
-
-    def kept(self) -> NamedRows:
-        """Return the rows that a loop checkpoint needs."""
-
-    def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
-        """Continue from a loop checkpoint.
-
-        Args:
-            name: The name of the operator in it.
-        """
-
-    def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
-        """Return the change of the result at an iteration; iterations come in order, from 0.
-
-        Args:
-            changes: The change of each input at the iteration.
-        """
+_Held = HeldRows[Any] | RowsInOrder
+"""The rows of touched keys in a part of the state before the step, by iteration."""
 
 
 def iteration_parts(node: Node) -> Mapping[str, IterationCodec[Any, Any]]:
@@ -84,45 +59,15 @@ def iteration_parts(node: Node) -> Mapping[str, IterationCodec[Any, Any]]:
 
 
 def iterations_of(node: Node, runs: Mapping[str, Runs]) -> Iterations:
-    """Return the iterations of a node.
-
-    Args:
-        node: A node whose state is a sum over its inputs, with the keys of the inputs in each part.
-        runs: Part to its runs before the step.
-    """
+    """Return the iterations of a node whose state is a sum over its inputs, each part with the keys of its inputs."""
     parts = iteration_parts(node)
     if isinstance(node, JoinNode):
         return _JoinIterations(node, {part: HeldRows(codec, runs[part]) for part, codec in parts.items()})
-    return _KeyedIterations(node, {part: _held(codec, runs[part]) for part, codec in parts.items()})
-
-
-class _Held(Protocol):
-    """The rows of touched keys in a part of the state before the step, by iteration."""
-
-    codec: IterationCodec[Any, Any]
-    last: int
-
-    def read(self, wanted: Hashes) -> None:
-        """Read the rows of more keys.
-
-        Args:
-            wanted: The hashes of keys that were not touched yet, ascending, each once.
-        """
-
-    def hashes_at(self, number: int) -> list[Hashes]:
-        """Return the hashes of the keys whose rows at an iteration may change a result, in unsorted arrays.
-
-        Args:
-            number: The iteration; calls come in order of iterations.
-        """
-
-    def runs_until(self, keys: Hashes, number: int) -> list[OpenRun[Any]]:
-        """Return the rows of some touched keys up to an iteration, as runs."""
-
-
-def _held(codec: IterationCodec[Any, Any], runs: Runs) -> _Held:
-    inner = codec.inner
-    return RowsInOrder(codec, runs) if isinstance(inner, ArrangementCodec) and inner.ordered else HeldRows(codec, runs)
+    held: dict[str, _Held] = {}
+    for part, codec in parts.items():
+        ordered = isinstance(codec.inner, ArrangementCodec) and codec.inner.ordered
+        held[part] = (RowsInOrder if ordered else HeldRows)(codec, runs[part])
+    return _KeyedIterations(node, held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,12 +93,7 @@ def _in_memory(_part: str) -> Path:
 
 @dataclass(slots=True)
 class _Touched:
-    """The keys that a step has touched, and their rows in the state.
-
-    Attributes:
-        held: The parts of the state.
-        seen: The hashes of the keys, ascending.
-    """
+    """The keys that a step has touched, and their rows in the state."""
 
     held: Mapping[str, _Held]
     seen: Hashes = field(default_factory=lambda: _NO_HASHES)
@@ -173,11 +113,14 @@ class _Touched:
         return touched
 
 
-class _OperatorIterations:
-    """The common part of all operators' iterations: the changes so far, and the state of the touched keys.
+class Iterations(ABC):
+    """An operator within the iterations of a step: the changes so far, and the state of the touched keys.
 
     Args:
         touched: For each input the keys that its changes touch, with the parts that are read for these.
+
+    Attributes:
+        added: Part to the rows that the step adds to it, by iteration.
     """
 
     def __init__(self, node: Node, held: Mapping[str, _Held], touched: Sequence[_Touched]) -> None:
@@ -188,9 +131,15 @@ class _OperatorIterations:
 
     @property
     def last(self) -> int:
+        """The last iteration at which the state has rows of the touched keys; -1 if it has none."""
         return max(each.last for each in self._touched)
 
+    @abstractmethod
+    def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
+        """Return the change of the result at an iteration; iterations come in order, from 0."""
+
     def kept(self) -> NamedRows:
+        """Return the rows that a loop checkpoint needs."""
         changes = {f"changes.{place}": each.sum for place, each in enumerate(self._changes)}
         added = {
             f"added.{part}": (held.codec, merge_rows(held.codec, self.added[part]))
@@ -202,6 +151,7 @@ class _OperatorIterations:
         }
 
     def restore(self, saved: SavedIterations, name: str, share: Share) -> None:
+        """Continue from a loop checkpoint, where the operator has a name."""
         for place, changes in enumerate(self._changes):
             found = _saved_rows(saved, f"{name}/changes.{place}", share)
             if found is not None:
@@ -223,10 +173,8 @@ class _OperatorIterations:
 class _Sums:
     """The iterations so far by key: the change of the result, and the step's additions to the state.
 
-    These sums stay the same for a key that does not change at an iteration, so they are not computed again.
-
-    Args:
-        node: A node whose result has the key columns at the same places as its input.
+    These sums stay the same for a key that does not change at an iteration, so they are not computed again. The result
+    of the node has the key columns at the same places as its input.
     """
 
     def __init__(self, node: AggregateNode | DistinctNode) -> None:
@@ -234,12 +182,7 @@ class _Sums:
         self._added = {part: KeyedSum(codec) for part, codec in node.parts.items()}
 
     def add(self, made: ZSet | None, hashes: Hashes | None, added: Mapping[str, KeyedRows[Any]]) -> None:
-        """Add the result of an iteration.
-
-        Args:
-            hashes: The key hash of each row.
-            added: Part to the rows that the step adds to it at the iteration.
-        """
+        """Add the result of an iteration, and the rows that the step adds to each part at it."""
         self._made.begin(made, _NO_HASHES if hashes is None else hashes)
         for part, rows in added.items():
             self._added[part].add(rows)
@@ -250,7 +193,7 @@ class _Sums:
         return self._made.now(keys), {part: rows for part, rows in sums.items() if rows is not None}
 
 
-class _KeyedIterations(_OperatorIterations):
+class _KeyedIterations(Iterations):
     """The iterations of a node whose result for a key is a function of the rows of that key."""
 
     def __init__(self, node: Node, held: Mapping[str, _Held]) -> None:
@@ -302,11 +245,7 @@ class _KeyedIterations(_OperatorIterations):
     def _until(
         self, keys: Hashes, number: int, changes: Sequence[ZSet | None]
     ) -> tuple[ZSet | None, Mapping[str, KeyedRows[Any]]]:
-        """Return the change of the result up to an iteration, and the additions to the state for it.
-
-        Args:
-            changes: The changes of the inputs up to the iteration, for these keys.
-        """
+        """Return the change of the result up to an iteration, and the additions to the state for it."""
         if all(change is None for change in changes):
             return None, {}
         runs = {part: held.runs_until(keys, number) for part, held in self._parts.items()}
@@ -315,15 +254,14 @@ class _KeyedIterations(_OperatorIterations):
         return (made.changes[0] if made.changes else None), state.added
 
 
-class _JoinIterations(_OperatorIterations):
+class _JoinIterations(Iterations):
     """The iterations of an inner join, which is bilinear: rows of an iteration join the other side's rows up to it."""
 
     def __init__(self, node: JoinNode, held: Mapping[str, HeldRows[Any]]) -> None:
         left, right = JOIN_PARTS  # rows of one side are read for changes of the other
         touched = [_Touched({right: held[right]}), _Touched({left: held[left]})]
         super().__init__(node, held, touched)
-        self._held = held
-        self._sides = (node.left, node.right)
+        self._held, self._sides = held, (node.left, node.right)
 
     def round(self, number: int, changes: Sequence[ZSet | None]) -> ZSet | None:
         hashes: list[Hashes] = [_NO_HASHES, _NO_HASHES]
@@ -344,10 +282,8 @@ class _JoinIterations(_OperatorIterations):
     def _meet(self, number: int, place: int, fresh: Hashes) -> list[ZSet]:
         """Return the pairs of one side's rows at an iteration with the other side's rows up to it.
 
-        Pairs of two rows of the iteration are among those of the left side.
-
-        Args:
-            fresh: The hashes of the keys that the step changes on this side at the iteration.
+        Pairs of two rows of the iteration are among those of the left side. The fresh keys are those that the step
+        changes on this side at the iteration.
         """
         keys = self._at(number, [JOIN_PARTS[place]], fresh)
         if not len(keys):
@@ -357,7 +293,7 @@ class _JoinIterations(_OperatorIterations):
         for each, side in enumerate(self._sides):
             held, own = self._held[JOIN_PARTS[each]], self._changes[each]
             if each == place:
-                change, rows = own.newest(keys), held.exactly(keys, number)
+                change, rows = own.newest(keys), held.until(keys, number, exactly=True)
             elif place == 0:
                 change, rows = own.now(keys), held.until(keys, number)
             else:

@@ -1,4 +1,4 @@
-"""The node of a loop: a circuit of operators that iterates until nothing changes."""
+"""The node of a loop: its body, a circuit of operators, iterates until nothing changes."""
 
 from __future__ import annotations
 
@@ -11,17 +11,99 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.errors import DataError
-from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration
-from boatlift.kernels.loop.changes import negated
-from boatlift.kernels.loop.circuit import Circuit, KeyedOperation
+from boatlift.kernels.loop.by_iteration import IterationCodec, at_iteration, negated
+from boatlift.kernels.loop.expressions import InTask, true_of
 from boatlift.kernels.loop.iterations import Iterations, iteration_parts, iterations_of
-from boatlift.kernels.network.node import NodeOutput, ZSet, concat, consolidated
-from boatlift.kernels.step_state import StepState, rows_of_share
+from boatlift.kernels.network.node import Node, NodeOutput, ZSet, concat, consolidated
+from boatlift.kernels.step_state import ALONE, Exchange, StepState, rows_of_share
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import shown
 from boatlift.state.merge import merge_rows
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    """Computes columns of each row that fulfils a condition."""
+
+    source: int
+    columns: tuple[InTask, ...]
+    condition: InTask | None = None
+
+    def of(self, change: ZSet) -> ZSet | None:
+        """Return the change of the result; the operator is linear."""
+        if self.condition is not None:
+            change = change.take(true_of(self.condition, change.columns, len(change)))
+        if not len(change):
+            return None
+        return ZSet(tuple(each.of(change.columns, len(change)) for each in self.columns), change.weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Sum:
+    """The union of the rows of places with the same columns."""
+
+    sources: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedOperation:
+    """An operator with state."""
+
+    name: str
+    node: Node
+    """The operator, with one result."""
+    sources: tuple[int, ...]
+
+
+Operation = Apply | Sum | KeyedOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Circuit:
+    """The body of a loop.
+
+    Places are numbered: first the inputs, then the loop's rows, then the results of the operations.
+    """
+
+    inputs: tuple[pa.Schema, ...]
+    """The columns of each input, which is the same in each iteration."""
+    once: frozenset[int]
+    """The inputs that only iteration 0 has."""
+    variable: pa.Schema
+    """The columns of the loop's rows."""
+    operations: tuple[Operation, ...]
+    """The operations, each after those that it reads."""
+    result: int
+    """The place of the loop's rows of the next iteration."""
+
+    @property
+    def keyed(self) -> tuple[KeyedOperation, ...]:
+        return tuple(each for each in self.operations if isinstance(each, KeyedOperation))
+
+    def round(
+        self,
+        number: int,
+        inputs: Sequence[ZSet | None],
+        looped: ZSet | None,
+        iterations: Mapping[str, Iterations],
+        exchange: Exchange = ALONE,
+    ) -> ZSet | None:
+        """Return the change of the next iteration's loop rows, from those of inputs and loop rows at an iteration."""
+        places: list[ZSet | None] = [*inputs, looped]
+        for operation in self.operations:
+            match operation:
+                case Apply(source):
+                    change = places[source]
+                    places.append(None if change is None else operation.of(change))
+                case Sum(sources):
+                    places.append(concat([change for each in sources if (change := places[each]) is not None]))
+                case KeyedOperation(name, node, sources):
+                    taken = [exchange.divided(places[each], node.keys(place)) for place, each in enumerate(sources)]
+                    places.append(iterations[name].round(number, taken))
+        return places[self.result]
+
 
 _MOVED = "moved"
 """The name of the changes of the loop's rows in a loop checkpoint."""
@@ -44,12 +126,6 @@ class LoopNode:
         - After each step the state is that of a loop over the sums of the inputs, whatever the steps were: its rows at
           an iteration are the difference between that iteration and the one before.
         - The cost of a step is that of the rows that it changes, over all iterations, and of the rows of their keys.
-
-    Attributes:
-        place: The place in the query, for errors.
-        result: The kind of the result.
-        most_iterations: A step with more iterations fails.
-        keep_every: The seconds between the begin of the step or a loop checkpoint and the next loop checkpoint.
     """
 
     processor: str
@@ -57,7 +133,9 @@ class LoopNode:
     circuit: Circuit
     result: Result
     most_iterations: int
+    """A step with more iterations fails."""
     keep_every: float = 10.0
+    """The seconds between the begin of the step or a loop checkpoint and the next loop checkpoint."""
     whole = False
 
     @property
@@ -77,15 +155,9 @@ class LoopNode:
         return (self.circuit.variable,)
 
     def keys(self, number: int) -> None:
-        """Return None: rows are divided by all columns, and then among operators by their keys."""
-        del number
+        del number  # rows are divided by all columns, and then among operators by their keys
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Execute a step with all its iterations; see `Node.step`.
-
-        Raises:
-            DataError: `[LOOP_TOO_LONG]`; as the operators of the circuit.
-        """
         (begins,) = state.exchange.greatest([any(change is not None for change in changes)])
         if not begins:
             return NodeOutput()
@@ -191,16 +263,16 @@ class LoopNode:
         return consolidated(concat(there), self.circuit.variable)
 
     def _too_long(self, coming: ZSet | None, state: StepState) -> DataError:
-        """Return the error of a task; the first task with an example fails first.
-
-        Args:
-            coming: The rows of this task that still change.
-        """
+        """Return the error of a task with the rows that still change; the first task with an example fails first."""
         own = state.share.residue
         first, *_ = state.exchange.greatest([-own if coming is not None else -state.share.modulus])
         if -first != own:
             state.exchange.greatest([])  # wait until that task has ended
-        example = "" if coming is None else f", such as {_first_row(coming, self.circuit.variable)}"
+        example = ""
+        if coming is not None:
+            columns = zip(self.circuit.variable, coming.columns, strict=True)
+            row = {field.name: shown(column[0]) for field, column in columns}
+            example = f", such as {row}"
         return DataError(
             "LOOP_TOO_LONG",
             f"{self.place} of {self.processor} still changes rows after {self.most_iterations} iterations{example}",
@@ -209,7 +281,3 @@ class LoopNode:
 
 def _part(operator: KeyedOperation, part: str) -> str:
     return f"{operator.name}/{part}"
-
-
-def _first_row(change: ZSet, schema: pa.Schema) -> dict[str, Any]:
-    return {field.name: shown(column[0]) for field, column in zip(schema, change.columns, strict=True)}

@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.dataflow.columns import WEIGHT
-from boatlift.kernels.kernel import Kernel, StepOutput
+from boatlift.kernels.kernel import Kernel, KernelInputs, StepOutput
 from boatlift.kernels.network.node import Node, ZSet, concat
 from boatlift.kernels.step_state import ALONE, StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
-from boatlift.state.column import Column, as_declared
+from boatlift.state.column import Column, Ints, as_declared
 from boatlift.state.digest import add_column, finish
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.storage.records.records import RunRef
@@ -29,18 +28,14 @@ _WEIGHT = pa.field(WEIGHT, pa.int64(), nullable=False)
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Passes columns of one place of a network to another.
-
-    Attributes:
-        source: The place of origin: an input of the network, or after the inputs a result of a node.
-        columns: The places of the columns that are passed on, in order.
-    """
+    """Passes columns of one place of a network to another."""
 
     source: int
+    """The place of origin: an input of the network, or after the inputs a result of a node."""
     columns: tuple[int, ...]
+    """The places of the columns that are passed on, in order."""
 
     def of(self, change: ZSet | None) -> ZSet | None:
-        """Return the change that is passed on."""
         if change is None:
             return None
         return ZSet(tuple(change.columns[place] for place in self.columns), change.weights)
@@ -51,13 +46,10 @@ class OutputCollector:
     """Collects a step's output: adds up the weights of equal rows.
 
     A row of weight n is emitted n times with weight 1, or −1, because readers of changes know no other weights.
-
-    Attributes:
-        feeds: The places whose changes add up to the result.
-        schema: The columns of the rows.
     """
 
     feeds: tuple[Feed, ...]
+    """The places whose changes add up to the result."""
     schema: pa.Schema
 
     def of(self, changes: Sequence[ZSet | None]) -> StepOutput:
@@ -75,9 +67,7 @@ class OutputCollector:
         count = int(np.abs(weights).sum())
         return StepOutput(batches=rows, replaced=replaced, rows=count, digest=finish(words))
 
-    def _repeated(
-        self, columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], sign: int
-    ) -> tuple[pa.RecordBatch, ...]:
+    def _repeated(self, columns: Sequence[pa.Array], weights: Ints, sign: int) -> tuple[pa.RecordBatch, ...]:
         """Return the rows with a positive or negative weight, repeated by their weight."""
         chosen = np.flatnonzero(weights * sign > 0)
         if not len(chosen):
@@ -91,20 +81,15 @@ class OutputCollector:
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """Rows that a step leaves for later jobs.
-
-    Attributes:
-        name: Its name within the view.
-        place: The place in the network of the node with these rows.
-        schema: The columns, with `_weight`.
-    """
+    """Rows that a step leaves for later jobs."""
 
     name: str
     place: int
+    """The place in the network of the node with these rows."""
     schema: pa.Schema
+    """The columns, with `_weight`."""
 
     def of(self, changes: Sequence[ZSet | None]) -> dict[str, pa.RecordBatch]:
-        """Return the rows of a step, by the channel's name; empty without rows."""
         change = changes[self.place]
         if change is None:
             return {}
@@ -114,25 +99,22 @@ class Channel:
 
 @dataclass(frozen=True, slots=True)
 class Network(Kernel):
-    """Nodes in topological order, over inputs of changes.
-
-    Attributes:
-        columns: The columns of each input; its batches have `_weight` as the last column.
-        names: The names of the nodes, which prefix the parts of their states.
-        feeds: For each node the feeds into it, one for each of its inputs.
-        expiring: Part of the state to the column by which its rows expire.
-        channels: The rows for later jobs of the step.
-        output: Collects the output of the step; None in a job that is not the step's last.
-    """
+    """Nodes in topological order, over inputs of changes."""
 
     processor: str
     columns: tuple[pa.Schema, ...]
+    """The columns of each input; its batches have `_weight` as the last column."""
     names: tuple[str, ...]
+    """The names of the nodes, which prefix the parts of their states."""
     nodes: tuple[Node, ...]
     feeds: tuple[tuple[Feed, ...], ...]
+    """For each node the feeds into it, one for each of its inputs."""
     expiring: Mapping[str, ExpiryColumn]
+    """Part of the state to the column by which its rows expire."""
     channels: tuple[Channel, ...]
+    """The rows for later jobs of the step."""
     output: OutputCollector | None
+    """Collects the output of the step; None in a job that is not the step's last."""
 
     @property
     def parts(self) -> Mapping[str, ValueCodec[Any, Any]]:
@@ -155,13 +137,7 @@ class Network(Kernel):
         """The columns of the result, with `_weight`; of a job that is not the last, no columns."""
         return pa.schema([]) if self.output is None else self.output.schema.append(_WEIGHT)
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,
-    ) -> StepOutput:
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         """Execute a step of all nodes in a task; see `Kernel.step`.
 
         With several nodes the task has all key groups, because nodes have other keys.

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.errors import DataError
@@ -15,22 +14,17 @@ from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import arranged, key_hashes
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.codec import ValueCodec
-from boatlift.state.column import shown
+from boatlift.state.column import Ints, shown
 from boatlift.storage.records.records import RunRef
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
 class ZSet:
-    """Rows with weights: a Z-set, which may have a row several times.
-
-    Attributes:
-        weights: The weights; weights of 0 are left out where that is cheap.
-    """
+    """Rows with weights: a Z-set, which may have a row several times."""
 
     columns: tuple[pa.Array, ...]
     weights: Ints
+    """The weights; weights of 0 are left out where that is cheap."""
 
     def __len__(self) -> int:
         return len(self.weights)
@@ -60,19 +54,16 @@ def consolidated(change: ZSet | None, schema: pa.Schema) -> ZSet | None:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutput:
-    """The result of a step of a node in a task.
-
-    Attributes:
-        changes: The change of each result; None: no change. Empty: no change at all.
-        runs: Part to the run that the step adds; unchanged parts are absent.
-    """
+    """The result of a step of a node in a task."""
 
     changes: tuple[ZSet | None, ...] = ()
+    """The change of each result; None: no change. Empty: no change at all."""
     runs: Mapping[str, RunRef] = field(default_factory=dict)
+    """Part to the run that the step adds; unchanged parts are absent."""
 
 
 class Node(Protocol):
-    """An operator on changes. Immutable, and pickled into tasks.
+    """An operator on changes, of a view (`processor`), at a place in its query. Immutable, and pickled into tasks.
 
     Laws, where the state of a stream is the sum of its changes:
         - After each step the sum of all output changes is the node's function of the sums of its inputs. (A node that
@@ -113,13 +104,11 @@ class Node(Protocol):
             changes: The change of each input; None: no change.
 
         Raises:
-            DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]`.
+            DataError: a run is missing or damaged; `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
         """
 
 
-def refuse_negative(
-    columns: Sequence[pa.Array], weights: npt.NDArray[np.int64], schema: pa.Schema, place: str, processor: str
-) -> None:
+def refuse_negative(columns: Sequence[pa.Array], weights: Ints, schema: pa.Schema, place: str, processor: str) -> None:
     """Refuse rows that would have a negative weight after a step.
 
     Args:

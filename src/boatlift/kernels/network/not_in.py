@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.kernels.network.join import Presence, arranged_side, by_partner, held_rows
 from boatlift.kernels.network.node import NodeOutput, ZSet, concat, refuse_negative
-from boatlift.kernels.network.sides import Presence, arranged_side, by_partner, held_rows
 from boatlift.kernels.step_state import StepState
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
 from boatlift.state.arrangement.join import Side
+from boatlift.state.column import Mask
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.opened import OpenRun
 
@@ -23,8 +23,6 @@ ROWS, VALUES, KINDS = "left", "right_keys", "right_kinds"
 _KINDS = pa.schema([("kind", pa.int8())])
 _VALUE, _NULL = 0, 1
 _BOTH_KINDS = (pa.array([_VALUE, _NULL], pa.int8()),)
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +33,14 @@ class NotInNode:
     value is not NULL and not among the right input's values. One task has all rows, because a single NULL affects all.
     A step costs its changed rows; but if the right input gets its first row or NULL, or loses its last one, the step
     reads all rows of the left input.
-
-    Attributes:
-        place: The place in the query, for errors.
-        left: The left side; its key is the value.
-        values: The column of the right input.
     """
 
     processor: str
     place: str
     left: Side
+    """The left side; its key is the value."""
     values: pa.Schema
+    """The column of the right input."""
     inputs = 2
     whole = False
 
@@ -59,16 +54,10 @@ class NotInNode:
         return (pa.schema([(f"c{number}", kind) for number, kind in enumerate(self.left.kept_types)]),)
 
     def keys(self, number: int) -> tuple[int, ...]:
-        """Return no columns: one task has all rows."""
         del number
-        return ()
+        return ()  # one task has all rows
 
     def step(self, changes: Sequence[ZSet | None], state: StepState) -> NodeOutput:
-        """Execute a step in a task; see `Node.step`.
-
-        Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is retracted that does not exist.
-        """
         if changes[0] is None and changes[1] is None:
             return NodeOutput()
         left = None if changes[0] is None else arranged_side(self.left, changes[0], state.share, one_group=True)
@@ -86,7 +75,7 @@ class NotInNode:
         elif not after[_VALUE]:
             pieces = [] if left is None else [self._kept(left, np.ones(len(left), np.bool_), 1)]
         else:
-            known = None if left is None else filtered(self.left.codec, left, _has_value(self.left, left))
+            known = None if left is None else filtered(self.left.codec, left, self._has_value(left))
             _, pieces = by_partner(self.left, known, values, held)
         added = {ROWS: left, VALUES: values.change, KINDS: kinds.change}
         return NodeOutput((concat(pieces),), state.written(self.processor, self.parts, added))
@@ -123,8 +112,12 @@ class NotInNode:
         if kinds[_NULL]:
             return np.zeros(len(rows), np.bool_)
         values = [rows.values.rows[place] for place in self.left.keys]
-        found: Mask = _has_value(self.left, rows) & ~present(values, len(rows))
+        found: Mask = self._has_value(rows) & ~present(values, len(rows))
         return found
+
+    def _has_value(self, rows: Arranged) -> Mask:
+        known: Mask = rows.values.rows[self.left.keys[0]].is_valid().to_numpy(zero_copy_only=False)
+        return known
 
     def _kept(self, rows: Arranged, which: Mask, sign: int) -> ZSet:
         columns = self.left.kept_of(rows.values.rows)
@@ -137,8 +130,3 @@ def _kinds_of(change: ZSet | None) -> ZSet | None:
         return None
     null = change.columns[0].is_null().to_numpy(zero_copy_only=False)
     return ZSet((pa.array(np.where(null, _NULL, _VALUE).astype(np.int8)),), change.weights)
-
-
-def _has_value(side: Side, rows: Arranged) -> Mask:
-    known: Mask = rows.values.rows[side.keys[0]].is_valid().to_numpy(zero_copy_only=False)
-    return known

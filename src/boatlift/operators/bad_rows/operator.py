@@ -14,11 +14,7 @@ BAD = "bad"
 
 
 class BadRowsStatus(OperatorStatus, frozen=True):
-    """The dead letters of a source.
-
-    Attributes:
-        rows: The number of bad rows so far.
-    """
+    """The dead letters of a source."""
 
     rows: int
 
@@ -36,13 +32,9 @@ class ValidRows(Operator):
     Laws:
         * A row of a step of the source is either a valid row of the same step, or a dead letter of the same step.
         * The row alone decides: a replay divides the rows of a step as before.
-
-    Attributes:
-        source: The source, which sorts out bad rows.
     """
 
     kind = "bad_rows"
-
     source: SortsOutBadRows
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
@@ -57,17 +49,13 @@ class ValidRows(Operator):
 class DeadLetters(Operator):
     """Emits a dead letter for each row of a source that does not fit its columns, and counts them as state.
 
-        rows.bad_rows("bad").sink("bad_out", bl.parquet("bad"))
-
-    Attributes:
-        source: The source, which sorts out bad rows.
+    rows.bad_rows("bad").sink("bad_out", bl.parquet("bad"))
     """
 
     kind = "bad_rows"
     keeps_state = True
     ends_job = True
     status_key = "bad_rows"
-
     source: SortsOutBadRows
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:

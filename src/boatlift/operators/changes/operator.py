@@ -25,7 +25,6 @@ class Changes(Operator):
 
     kind = "changes"
     options = ("weight",)
-
     weight: str
 
     @property

@@ -30,16 +30,11 @@ _SHOWN = 500
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledChanges(Compiled):
-    """A changes operator, compiled.
-
-    Attributes:
-        weight: The weight of a row, in SQL.
-    """
+    """A changes operator, compiled."""
 
     weight: str
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return each row as often as its weight says, with the weight's sign."""
         del clock, state
         (rows,) = inputs
         assert rows is not None

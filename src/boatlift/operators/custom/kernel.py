@@ -1,26 +1,132 @@
-"""The kernel of custom operators: the rows of each key group go to a user's object."""
+"""The kernel of custom operators: the rows of each key group go to a user's object.
+
+The state of a key group is a snapshot and deltas, each with the digest of its base.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import copy
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
-from boatlift.dataflow.columns import HASH
-from boatlift.errors import BoatliftError, UserCodeError
-from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
+from boatlift.errors import RESTORE, BoatliftError, DataError, UserCodeError
+from boatlift.kernels.kernel import (
+    ROWS_INPUT,
+    KernelInputs,
+    RowsKernel,
+    StepOutput,
+    output_of,
+    rows_and_hashes,
+    rows_in_order,
+)
 from boatlift.kernels.step_state import STATE, StepState
-from boatlift.operators.custom.contract import StatefulOperator
-from boatlift.operators.custom.group_state import Entry, GroupState
+from boatlift.operators.custom.operator import StatefulOperator
 from boatlift.spark.tasks.parameters import UserRaised
-from boatlift.state.column import Column
-from boatlift.state.newest.codec import NewestCodec, NewestRows
-from boatlift.state.newest.held import Cells, TouchedKeys, held_rows, written_rows
-from boatlift.state.rows import KeyedRows
-from boatlift.state.rows_in_order import rows_and_hashes, rows_in_order
+from boatlift.state.codec import KeyedRows
+from boatlift.state.column import Column, Ints
+from boatlift.state.newest import Cells, NewestCodec, NewestRows, TouchedKeys, held_rows, written_rows
+
+DELTAS_KEPT = 16
+"""The number of deltas after which a snapshot replaces them."""
+
+_KEPT_OBJECTS = 4096
+_kept: OrderedDict[tuple[str, int, bytes], StatefulOperator] = OrderedDict()
+"""The objects of earlier steps, by the operator's identity, the group and the digest of their state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A snapshot or a delta, as the state stores it."""
+
+    sequence: int
+    snapshot: bool
+    base: bytes
+    """The digest of the state that it builds on; empty for the first."""
+    content: bytes
+    """The bytes of the user's operator."""
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of the resulting state: of the base and of the entry."""
+        kind = b"s" if self.snapshot else b"d"
+        return xxhash.xxh3_128_digest(self.base + kind + self.content)
+
+
+class GroupState:
+    """One key group at a step.
+
+    Args:
+        identity: Identifies the operator among those whose objects a worker may keep.
+        prototype: The object that a group begins with.
+
+    Raises:
+        DataError: `[CORRUPT]` an entry builds on another state than that before it.
+        UserRaised: The operator raised an error.
+    """
+
+    def __init__(
+        self, processor: str, identity: str, prototype: StatefulOperator, group: int, entries: Sequence[Entry]
+    ) -> None:
+        self._processor, self._identity, self._group = processor, identity, group
+        self.entries = list(entries)
+        for number, entry in enumerate(self.entries):
+            if number:
+                before = self.entries[number - 1]
+                fits = entry.base == before.digest and entry.sequence == before.sequence + 1
+            else:
+                fits = entry.snapshot or entry.base == b""
+            if not fits:
+                raise DataError(
+                    "CORRUPT",
+                    f"delta {entry.sequence} of key group {group} of {processor} builds on another state than that "
+                    f"before it: {RESTORE}",
+                )
+        kept = _kept.pop((identity, group, self._digest), None)
+        self.operator = self._loaded(prototype) if kept is None else kept
+
+    def written(self) -> Entry:
+        """Return the entry of a step: a delta, or a snapshot that replaces all entries before it.
+
+        Raises:
+            UserRaised: The operator raised an error.
+            UserCodeError: `[USER_CODE]` it gave something else than bytes.
+        """
+        sequence = self.entries[-1].sequence + 1 if self.entries else 0
+        snapshot = len(self.entries) >= DELTAS_KEPT
+        try:
+            content: object = self.operator.get_state() if snapshot else self.operator.get_delta()
+        except Exception as error:
+            raise UserRaised(error) from error
+        if not isinstance(content, bytes):
+            call = "get_state" if snapshot else "get_delta"
+            fault = f"{call} of the operator of {self._processor} gave {type(content).__name__} in place of bytes"
+            raise UserCodeError("USER_CODE", fault, lasting=True)
+        return Entry(sequence, snapshot, self._digest, content)
+
+    def keep(self, entry: Entry) -> None:
+        """Keep the object, whose state an entry has completed, for the next step."""
+        _kept[self._identity, self._group, entry.digest] = self.operator
+        while len(_kept) > _KEPT_OBJECTS:
+            _kept.popitem(last=False)
+
+    @property
+    def _digest(self) -> bytes:
+        return self.entries[-1].digest if self.entries else b""
+
+    def _loaded(self, prototype: StatefulOperator) -> StatefulOperator:
+        try:
+            operator = copy.deepcopy(prototype)
+            for entry in self.entries:
+                (operator.set_state if entry.snapshot else operator.apply_delta)(entry.content)
+        except Exception as error:
+            raise UserRaised(error) from error
+        return operator
+
 
 _GROUP_BITS = np.uint64(52)
 """The bits of a key's hash below its key group."""
@@ -31,48 +137,27 @@ _CODEC = NewestCodec((("group", pa.int64()), _SEQUENCE), _ENTRY)
 
 
 @dataclass(frozen=True, slots=True)
-class CustomKernel(Kernel):
-    """A user's operator.
+class CustomKernel(RowsKernel):
+    """A user's operator."""
 
-    Attributes:
-        processor: The processor's name.
-        keys: Name and type of each key column.
-        columns: The columns of the rows, the keys among them.
-        order_by: The columns by which the rows of a key are sorted.
-        output: The columns of new rows.
-        operator: The object that a key group begins with.
-        identity: Identifies the operator among those whose objects a worker may keep.
-    """
-
-    processor: str
-    keys: tuple[tuple[str, pa.DataType], ...]
-    columns: pa.Schema
     order_by: tuple[str, ...]
+    """The columns by which the rows of a key are sorted."""
     output: pa.Schema
     operator: StatefulOperator
+    """The object that a key group begins with."""
     identity: str
+    """Identifies the operator among those whose objects a worker may keep."""
 
     @property
     def parts(self) -> Mapping[str, NewestCodec]:
         return {STATE: _CODEC}
 
     @property
-    def inputs(self) -> Mapping[str, tuple[str, ...]]:
-        return {ROWS_INPUT: (*self.columns.names, HASH)}
-
-    @property
     def output_schema(self) -> pa.Schema:
         return self.output
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,  # noqa: ARG002
-    ) -> StepOutput:
-        """Take a task's part of a step; see `Kernel.step`."""
-        hashes, rows = rows_and_hashes([batch for batch in inputs[ROWS_INPUT] if batch.num_rows], self.columns)
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
+        hashes, rows = rows_and_hashes(inputs[ROWS_INPUT], self.columns)
         if not len(hashes):
             return StepOutput()
         state.share.check(hashes)
@@ -95,7 +180,6 @@ class CustomKernel(Kernel):
         return output_of(pa.concat_tables(given) if given else None, runs)
 
     def _processed(self, operator: StatefulOperator, rows: pa.Table) -> pa.Table | None:
-        """Return the operator's rows, in the columns of the output."""
         try:
             made: object = operator.process(rows)
         except BoatliftError:
@@ -131,13 +215,13 @@ def _written(
     """Return the rows of a step: new entries, and the ends of those that a snapshot replaces."""
     every = [*added, *over]
 
-    def columns() -> Iterator[pa.Array]:
-        blank = [None] * len(over)
-        yield pa.array([entry.snapshot for _, entry in added] + blank, pa.bool_())
-        yield pa.array([entry.base for _, entry in added] + blank, pa.binary())
-        yield pa.array([entry.content for _, entry in added] + blank, pa.binary())
-
-    keys: npt.NDArray[np.int64] = np.array([place for place, _ in every], np.int64)
+    blank = [None] * len(over)
+    columns = (
+        pa.array([entry.snapshot for _, entry in added] + blank, pa.bool_()),
+        pa.array([entry.base for _, entry in added] + blank, pa.binary()),
+        pa.array([entry.content for _, entry in added] + blank, pa.binary()),
+    )
+    keys: Ints = np.array([place for place, _ in every], np.int64)
     sequences = Column(pa.int64(), np.array([entry.sequence for _, entry in every], np.int64))
     present = np.arange(len(every)) < len(added)
-    return written_rows(touched, Cells(keys, (sequences,), tuple(columns())), present, time)
+    return written_rows(touched, Cells(keys, (sequences,), columns), present, time)

@@ -17,11 +17,7 @@ from boatlift.spark.plans.function_code import code_hash, libraries_of
 
 
 def compile_custom(operator: Custom, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-    """Compile a custom operator.
-
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
-    """
+    """Compile a custom operator: a kernel around the user's object."""
     (takes,) = inputs
     name, users = operator.name, operator.operator
     require_columns(name, operator.order_by, takes)

@@ -18,7 +18,6 @@ class Table:
     Attributes:
         name: The lookup's own name for the table, and the prefix of its columns.
         upstream: The stream: changes with one row a key, or a recomputation's.
-        keys: The columns by which its rows are found.
     """
 
     name: str
@@ -39,7 +38,6 @@ class Lookup(Operator):
     kind = "lookup"
     timing = Timing.ARRIVAL
     keeps_state = True
-
     tables: tuple[Table, ...]
 
     @property

@@ -30,31 +30,19 @@ _NO_KEYS = ArrayType | StructType | MapType | FloatType | DoubleType
 
 @dataclass(frozen=True, kw_only=True)
 class CompiledLookup(Compiled, HasSteps):
-    """A lookup, compiled.
-
-    Attributes:
-        lookup: The lookup.
-        takes: The columns of the rows that it looks up for.
-        arrow: The same in tasks.
-        task: Looks up.
-    """
+    """A lookup, compiled."""
 
     opaque: ClassVar[bool] = True
-
     lookup: Lookup
     takes: Columns
+    """The columns of the rows that it looks up for."""
     arrow: pa.Schema
+    """The same in tasks."""
     task: LookupTask
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the rows with the columns of the tables; see `Compiled.frame`.
-
-        Args:
-            inputs: The rows, without the tables.
-            clock, state: Not used.
-        """
         del clock, state
-        rows = inputs[0]
+        rows = inputs[0]  # the tables are no frames
         assert rows is not None
         return map_in_arrow(rows, self.takes.names, self.task, self.columns.schema)
 

@@ -33,8 +33,6 @@ def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *,
 
     Args:
         messages: The rows of each message, in order of arrival; all rows of a message without `_weight` hold.
-        keys: The columns by which rows are found.
-        what: The table, for messages.
         all_known: Whether no message came before these, so that deletions are not needed.
 
     Returns:
@@ -64,14 +62,7 @@ def newest_rows(messages: Sequence[pa.Table], keys: Sequence[str], what: str, *,
 
 
 def looked_up(rows: pa.Table, table: pa.Table, keys: Sequence[str], prefix: str) -> pa.Table:
-    """Return rows with the columns of the table's row of the same key, or NULLs. NULL equals no key.
-
-    Args:
-        rows: Some rows.
-        table: At most one row a key.
-        keys: The key columns, in both.
-        prefix: The prefix of the new columns.
-    """
+    """Return rows with the columns of the table's only row of the same key, or NULLs. NULL equals no key."""
     wanted = rows.select(keys).append_column("_row", pa.array(np.arange(rows.num_rows)))
     there = table.select(keys).append_column("_at", pa.array(np.arange(table.num_rows)))
     found = wanted.join(there, keys=list(keys), join_type="left outer").sort_by("_row").column("_at")
@@ -96,17 +87,13 @@ TABLES_KEPT = 16
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """A table, whose messages the job's input file names.
-
-    Attributes:
-        name: The lookup's name for the table, and the prefix of its columns in the result.
-        keys: The columns by which rows are found.
-        columns: The table's columns, the keys among them.
-    """
+    """A table, whose messages the job's input file names."""
 
     name: str
+    """The lookup's name for the table, and the prefix of its columns in the result."""
     keys: tuple[str, ...]
     columns: pa.Schema
+    """The table's columns, the keys among them."""
 
     def newest(self, channels: Mapping[str, Sequence[str]]) -> pa.Table:
         """Return the rows that hold at the arrival of the step's message."""
@@ -128,7 +115,6 @@ class LookupTask:
     tables: tuple[LookupTable, ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return a partition's rows with the columns of the tables."""
         yield from guarded(self.processor, lambda: self.run(batches))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -169,17 +155,12 @@ def put_together(
     """Write the rows of several messages that still hold as one run.
 
     Args:
-        messages: The messages, in order of arrival.
-        path: Returns the path of a run.
-        table: The table that the messages are for.
-        folder: The folder of the new run.
-        token: The owner's.
         first: Whether the table has no earlier message.
 
     Raises:
         UnavailableError: `[STORE_FAILED]` scratch cannot be written.
     """
-    rows = [_message([str(path(run)) for run in message]) for message in messages]
+    rows = [pa.concat_tables(_read(str(path(run))) for run in message) for message in messages]
     newest = newest_rows(rows, table.keys, table.name, all_known=first)
     name = fresh_run(token)
     place = folder / name
@@ -193,10 +174,6 @@ def put_together(
     return RunRef(f"runs/{name}", first_time, last_time, 0, 0, newest.num_rows, size, digest)
 
 
-def _message(files: Sequence[str]) -> pa.Table:
-    return pa.concat_tables(map(_read, files))
-
-
 def _read(place: str) -> pa.Table:
     try:
         with pa.memory_map(place) as source:
@@ -208,4 +185,4 @@ def _read(place: str) -> pa.Table:
 @lru_cache(maxsize=TABLES_KEPT)
 def _newest_of(messages: Messages, keys: tuple[str, ...], name: str) -> pa.Table:
     # Run names are never used twice, so the merged rows of some runs stay the same.
-    return newest_rows([_message(files) for files in messages], keys, name, all_known=True)
+    return newest_rows([pa.concat_tables(map(_read, files)) for files in messages], keys, name, all_known=True)

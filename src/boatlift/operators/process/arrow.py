@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -14,29 +13,23 @@ from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.batch import KeyedBatch, Made, Processed, Timers, Touched
 from boatlift.spark.tasks.parameters import UserRaised
-from boatlift.state.newest.held import Cells
+from boatlift.state.column import Mask
+from boatlift.state.newest import Cells
 
 
 @dataclass(frozen=True, slots=True)
 class ArrowProgram:
-    """Calls a user's function with a batch of keys; each key has one row of state.
-
-    Attributes:
-        processor: The processor, for errors.
-        function: The function.
-        state: The columns of the state; none: the processor keeps none.
-        output: The columns of new rows.
-        initial: The first value of each column of the state.
-    """
+    """Calls a user's function with a batch of keys; each key has one row of state."""
 
     processor: str
     function: Callable[[KeyedBatch], Processed | None]
     state: pa.Schema
+    """The columns of the state; none: the processor keeps none."""
     output: pa.Schema
     initial: tuple[pa.Scalar, ...]
+    """The first value of each column of the state."""
 
     def run(self, touched: Touched) -> Made:
-        """Take the touched keys of a task's part of a step."""
         batch = self._batch(touched)
         try:
             made = self.function(batch)
@@ -48,7 +41,8 @@ class ArrowProgram:
         if not isinstance(made, Processed):
             raise self._refused(f"gave {type(made).__name__} in place of bl.Processed(…)")
         timers, set_ = self._timers(made, len(batch.keys))
-        return Made(self._rows(made), self._parts(batch, made), timers, set_)
+        rows = None if made.rows is None else self._fitting(made.rows, self.output, "rows")
+        return Made(rows, self._parts(batch, made), timers, set_)
 
     def _batch(self, touched: Touched) -> KeyedBatch:
         count = len(touched.keys)
@@ -77,10 +71,7 @@ class ArrowProgram:
             touched.ask,
         )
 
-    def _rows(self, made: Processed) -> pa.Table | None:
-        return None if made.rows is None else self._fitting(made.rows, self.output, "rows")
-
-    def _parts(self, batch: KeyedBatch, made: Processed) -> dict[str, tuple[Cells, npt.NDArray[np.bool_]]]:
+    def _parts(self, batch: KeyedBatch, made: Processed) -> dict[str, tuple[Cells, Mask]]:
         """Return the state of the keys whose state changes, or may change."""
         if made.state is None or not len(self.state):
             if made.state is not None:
@@ -102,7 +93,7 @@ class ArrowProgram:
         taken = (pc.if_else(none, pa.scalar(None, column.type), column.take(at)) for column in columns)
         return {STATE: (Cells(written, (), tuple(taken)), keep[written])}
 
-    def _timers(self, made: Processed, count: int) -> tuple[Timers, npt.NDArray[np.bool_]]:
+    def _timers(self, made: Processed, count: int) -> tuple[Timers, Mask]:
         """Return the timers that are set and cleared, each once; setting counts."""
         keys = np.concatenate([made.timers.key, made.cleared.key]).astype(np.int64)
         at = np.concatenate([made.timers.at, made.cleared.at]).astype(np.int64)
@@ -116,7 +107,6 @@ class ArrowProgram:
         return Timers(keys[chosen], at[chosen]), set_[chosen]
 
     def _fitting(self, table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
-        """Return a table with declared columns."""
         if isinstance(table, pa.RecordBatch):
             table = pa.Table.from_batches([table])
         if not isinstance(table, pa.Table) or table.schema.names != schema.names:
@@ -131,10 +121,9 @@ class ArrowProgram:
         return UserCodeError("USER_CODE", f"the function of {self.processor} {fault}", lasting=True)
 
 
-def _differs(column: pa.Array, first: pa.Scalar) -> npt.NDArray[np.bool_]:
-    """Return which values differ from the first one."""
+def _differs(column: pa.Array, first: pa.Scalar) -> Mask:
     if pa.types.is_nested(first.type) and first.is_valid:
         return np.array([value != first for value in column], np.bool_)
     same = pc.fill_null(pc.equal(column, first), False) if first.is_valid else pc.is_null(column)
-    differs: npt.NDArray[np.bool_] = ~same.to_numpy(zero_copy_only=False)
+    differs: Mask = ~same.to_numpy(zero_copy_only=False)
     return differs

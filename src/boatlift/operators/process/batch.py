@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.state.newest.held import Cells, TouchedKeys
+from boatlift.state.newest import Cells, TouchedKeys
 
 Ints = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -95,8 +95,7 @@ class Touched:
 
     Attributes:
         numbered: The keys, with their hashes.
-        keys, rows, offsets, due, now, passed, seed: As in `KeyedBatch`.
-        ask: As in `KeyedBatch`.
+        keys, rows, offsets, due, now, passed, seed, ask: As in `KeyedBatch`.
         begin, begin_offsets: The rows of an initial state, as `rows` and `offsets` have those of the step.
         held: Returns the rows that a part of the state holds of the keys.
     """
@@ -120,7 +119,6 @@ class Made:
     """The result of a batch of keys, as the kernel writes it.
 
     Attributes:
-        rows: New rows.
         parts: Part of the state to rows of it, and whether each row holds; the others end.
         timers: Timers, each of another time of a key.
         set_: Whether each timer is set; the others are cleared.

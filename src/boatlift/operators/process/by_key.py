@@ -40,16 +40,13 @@ class KeyState:
 
 @dataclass(slots=True)
 class Context:
-    """The time, the timers, the random numbers and the recorded answers of a call; a replay sees the same.
-
-    Attributes:
-        timer: The timer that the function is called for; None if it is called for rows.
-    """
+    """The time, the timers, the random numbers and the recorded answers of a call; a replay sees the same."""
 
     _now: int
     _bound: int
     _seed: int
     timer: datetime | None = None
+    """The timer that the function is called for; None if it is called for rows."""
     _timers: dict[int, bool] = field(default_factory=dict)
     _random: random.Random | None = None
     _ask: Callable[[Callable[[], Any]], Any] | None = None
@@ -117,8 +114,6 @@ class ByKey:
     Timers come first, in order of time, then of key; then the rows of each key.
 
     Attributes:
-        processor: The processor, for errors.
-        function: The function.
         columns, key, state, output: Spark's schemas of rows, keys, state and new rows.
         by_watermark: Whether timers go by event time.
         initial: The first value of each column of the state.
@@ -134,7 +129,6 @@ class ByKey:
     initial: tuple[pa.Scalar, ...]
 
     def __call__(self, batch: KeyedBatch) -> Processed:
-        """Call the function for each timer, then for each key with rows."""
         keys = rows_of(batch.keys, self.key, self.processor)
         rows = rows_of(batch.rows, self.columns, self.processor)
         contexts: dict[int, Context] = {}
@@ -197,7 +191,6 @@ class _States:
         self._states: dict[int, KeyState] = {}
 
     def of(self, number: int) -> KeyState:
-        """Return the state of a key; changes of it are kept."""
         state = self._states.get(number)
         if state is None:
             state = self._states[number] = self._kind()

@@ -49,18 +49,15 @@ class Process(KeyedOperator):
     A second input is the stream of ticks, if timers fire at its steps too.
 
     Attributes:
-        keys: The columns that it groups by.
         function: The function, or the `StatefulProcessor`.
         state, output: The columns of the state and of new rows.
         order_by: The columns by which the rows of a key are sorted.
-        form: The form of the function.
         timers: The time by which timers are due.
         defaults: The first values of columns of the state; other columns begin with NULL.
         initial_state: A DataFrame of rows that a `StatefulProcessor` takes before those of the first step, if any.
     """
 
     kind = "process"
-
     keys: tuple[str, ...]
     function: Any
     state: str | StructType

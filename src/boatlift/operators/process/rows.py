@@ -41,11 +41,6 @@ _LONGEST = 100
 def rows_of(table: pa.Table, schema: StructType, processor: str) -> list[Row]:
     """Return rows as Python has them.
 
-    Args:
-        table: The rows.
-        schema: Their columns in Spark's types.
-        processor: The processor, for errors.
-
     Raises:
         DataError: `[BAD_ROW]` a date or a time lies beyond the years that Python has.
     """
@@ -110,11 +105,7 @@ def in_utc(at: datetime) -> datetime:
 
 
 def moment(milliseconds: int) -> datetime:
-    """Return a time as a user's function has it; the last that Python has for all later ones.
-
-    Args:
-        milliseconds: Since 1970, no earlier than the year 1.
-    """
+    """Return a time, from the year 1 on, as a user's function has it; the last that Python has for all later ones."""
     try:
         return _EPOCH + timedelta(milliseconds=milliseconds)
     except OverflowError:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
@@ -14,11 +17,10 @@ from boatlift.errors import InvalidError
 from boatlift.kernels.step_state import STATE
 from boatlift.operators.process.arrow import ArrowProgram
 from boatlift.operators.process.by_key import ByKey, KeyState
-from boatlift.operators.process.defaults import described, initial_values
-from boatlift.operators.process.kernel import ProcessKernel
+from boatlift.operators.process.kernel import KERNEL_TIME, ProcessKernel
 from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
-from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, stateful_program
-from boatlift.operators.process.timers import time_of
+from boatlift.operators.process.rows import table_of
+from boatlift.operators.process.stateful.compiled import Shapes, UsersPart, described, stateful_program
 from boatlift.spark.compile.keyed import (
     CompiledKeyed,
     RowsByKey,
@@ -31,15 +33,11 @@ from boatlift.spark.compile.operator import Columns, Kit, no_watermark
 from boatlift.spark.plans.column_rules import refuse_types
 from boatlift.spark.plans.fingerprint import content_of, fingerprint
 from boatlift.spark.plans.function_code import code_hash, libraries_of
-from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest import NewestCodec
 
 
 def compile_process(operator: Process, inputs: Sequence[Columns], kit: Kit) -> CompiledKeyed:
-    """Compile a processor.
-
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`, `[BAD_PROCESSOR]`, `[TYPE_REFUSED]`.
-    """
+    """Compile a processor: a kernel around the user's function."""
     takes = inputs[0]
     name = operator.name
     require_columns(name, operator.order_by, takes)
@@ -67,7 +65,7 @@ def compile_process(operator: Process, inputs: Sequence[Columns], kit: Kit) -> C
         output=kit.arrow_of(output),
         program=user.program,
         codecs=user.codecs,
-        time=time_of(operator.timers),
+        time=KERNEL_TIME[operator.timers],
         ticks=("number",) if ticks else None,
         initial=None if begin is None else begin.arrow,
         records_answers=operator.records_answers,
@@ -91,7 +89,7 @@ def compile_process(operator: Process, inputs: Sequence[Columns], kit: Kit) -> C
 def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit) -> UsersPart:
     """Return the program of a function, whose keys have one row of state each."""
     name, function = operator.name, operator.function
-    initial = initial_values(name, operator.defaults, state, kit)
+    initial = _initial_values(name, operator.defaults, state, kit)
     if operator.form is ProcessForm.BY_KEY:
         by_watermark = operator.timers is TimerTime.EVENT
         function = ByKey(name, function, shapes.rows, shapes.key, state, shapes.output, by_watermark, initial)
@@ -100,13 +98,28 @@ def _of_function(operator: Process, state: StructType, shapes: Shapes, kit: Kit)
     return UsersPart(program, codecs, {STATE: described(state, initial)} if len(state) else {})
 
 
-def _initial_state(operator: Process, table: DataFrame, rows: RowsByKey, kit: Kit) -> RowsByKey:
-    """Return the rows of an initial state by key, which the session keeps.
+def _initial_values(
+    name: str, defaults: Sequence[tuple[str, Any]], state: StructType, kit: Kit
+) -> tuple[pa.Scalar, ...]:
+    """Return the first value of each column of a state; a column without a default begins with NULL."""
+    unknown = [column for column, _ in defaults if column not in state.names]
+    if unknown:
+        known = ", ".join(state.names) or "none"
+        raise InvalidError("BAD_PROCESSOR", f"{name}: defaults has {unknown[0]!r}, and the state has {known}")
+    if not len(state):
+        return ()
+    values = dict(defaults)
+    row = tuple(values.get(column) for column in state.names)
+    try:
+        table = table_of([row], state).cast(kit.arrow_of(state))
+    except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        message = f"{name}: the defaults {values!r} do not fit {state.simpleString()}: {error}"
+        raise InvalidError("BAD_PROCESSOR", message) from error
+    return tuple(column[0] for column in table.columns)
 
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]` they have not the columns of the key; `[TYPE_REFUSED]`; `[BAD_PROCESSOR]` they
-            are of another session.
-    """
+
+def _initial_state(operator: Process, table: DataFrame, rows: RowsByKey, kit: Kit) -> RowsByKey:
+    """Return the rows of an initial state by key, which the session keeps."""
     name = operator.name
     if table.sparkSession is not kit.spark:
         raise InvalidError("BAD_PROCESSOR", f"the initial state of {name} is of another session: make it anew")

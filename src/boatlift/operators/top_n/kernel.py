@@ -10,44 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from boatlift.dataflow.columns import HASH, WEIGHT
-from boatlift.kernels.kernel import ROWS_INPUT, Kernel, StepOutput, output_of
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, RowsKernel, StepOutput, output_of, rows_and_hashes
 from boatlift.kernels.network.node import refuse_negative
 from boatlift.kernels.step_state import STATE, StepState
 from boatlift.operators.top_n.operator import PUSHED_OUT
 from boatlift.state.arrangement.arranged import Arranged, arranged, key_words
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, order_codes, weights_held
-from boatlift.state.column import fits_codes
+from boatlift.state.arrangement.ordered import FirstRows, KeyWords, Order, any_order_codes, order_codes, weights_held
 from boatlift.state.merge import filtered, merge_rows
-from boatlift.state.rows_in_order import rows_and_hashes
-
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class TopNKernel(Kernel):
-    """The first rows of each key.
+class TopNKernel(RowsKernel):
+    """The first rows of each key."""
 
-    Attributes:
-        processor: The processor's name.
-        keys: Name and type of each key column.
-        columns: The columns of the rows, the keys among them.
-        count: The number of rows of each key.
-        order: The columns of the order, each with whether it descends.
-        weighted: Whether the input is changes.
-    """
-
-    processor: str
-    keys: tuple[tuple[str, pa.DataType], ...]
-    columns: pa.Schema
     count: int
     order: tuple[tuple[str, bool], ...]
+    """The columns of the order, each with whether it descends."""
     weighted: bool
+    """Whether the input is changes."""
 
     @property
     def parts(self) -> Mapping[str, ArrangementCodec]:
@@ -61,19 +45,7 @@ class TopNKernel(Kernel):
     def output_schema(self) -> pa.Schema:
         return self.columns.append(pa.field(WEIGHT, pa.int64(), nullable=False))
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,  # noqa: ARG002
-    ) -> StepOutput:
-        """Take a task's part of a step; see `Kernel.step`.
-
-        Raises:
-            DataError: `[NEGATIVE_WEIGHT]` a row is retracted more often than it came; a run is missing, damaged or of
-                another program.
-        """
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         codec = self.parts[STATE]
         moved = self._moved(codec, [batch for batch in inputs[ROWS_INPUT] if batch.num_rows], state)
         if moved is None or not len(moved):
@@ -106,7 +78,7 @@ class TopNKernel(Kernel):
             weights = pa.Table.from_batches(batches).column(WEIGHT).to_numpy()
         columns = {name: rows.column(name).combine_chunks() for name in self.columns.names}
         first, descending = self.order[0]
-        place = order_codes(columns[first], Order(descending, nulls_first=not descending))
+        place = order_codes(columns[first], _order(descending=descending))
         words = key_words([columns[key] for key, _ in self.keys], rows.num_rows)
         return arranged(codec, list(columns.values()), weights, hashes, (words, place))
 
@@ -114,7 +86,10 @@ class TopNKernel(Kernel):
         """Return the first rows of each key, of rows of which some of each key are beyond the first."""
         numbers, weights = keys.numbers(rows), rows.values.weights
         content = [column.values for column in rows.keys[2:]]
-        codes = [self._codes(rows, name, descending) for name, descending in self.order]
+        codes = [
+            any_order_codes(rows.values.rows[self.columns.get_field_index(name)], _order(descending=descending))
+            for name, descending in self.order
+        ]
         order = np.lexsort((*reversed(content), *reversed(codes), numbers))
         total = np.cumsum(weights[order])
         starts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
@@ -124,21 +99,16 @@ class TopNKernel(Kernel):
         taken[order] = np.clip(self.count - ahead, 0, weights[order])
         return filtered(codec, replace(rows, values=ArrangedRows(taken, rows.values.rows)), taken > 0)
 
-    def _codes(self, rows: Arranged, name: str, descending: bool) -> Ints:
-        """Return numbers in the order of a column's values."""
-        column = rows.values.rows[self.columns.get_field_index(name)]
-        if fits_codes(column.type):
-            return order_codes(column, Order(descending, nulls_first=not descending))
-        ranks = np.asarray(pc.rank(column, sort_keys="ascending", tiebreaker="dense")).astype(np.int64)
-        ranks = np.where(np.asarray(column.is_null()), 0, ranks)
-        return -ranks if descending else ranks
-
     def _repeated(self, change: Arranged) -> pa.Table:
         """Return each row as often as its weight says, with its sign."""
         weights = change.values.weights
         places = np.repeat(np.arange(len(weights)), np.abs(weights))
         columns = [column.take(pa.array(places)) for column in change.values.rows]
         return pa.Table.from_arrays([*columns, pa.array(np.sign(weights)[places])], schema=self.output_schema)
+
+
+def _order(*, descending: bool) -> Order:
+    return Order(descending, nulls_first=not descending)
 
 
 def _negated(rows: Arranged) -> Arranged:

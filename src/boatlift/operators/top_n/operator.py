@@ -40,8 +40,6 @@ class TopN(KeyedOperator):
         * With the same division of the input into steps, which is recorded, the same number of rows is pushed out.
 
     Attributes:
-        keys: The columns that it groups by.
-        count: The number of rows of each key.
         order_by: The columns of the order, each with `ASC` or `DESC` behind it or neither. As in Spark, NULL comes
             first in ascending order, and last in descending order.
     """
@@ -49,7 +47,6 @@ class TopN(KeyedOperator):
     kind = "top_n"
     options = ("keys", "count", "order_by")
     status_key = "top_n"
-
     keys: tuple[str, ...]
     count: int
     order_by: tuple[str, ...]

@@ -26,7 +26,6 @@ class Transform(Operator):
     """
 
     kind = "transform"
-
     function: Callable[[DataFrame], DataFrame]
     vouched: bool = False
 

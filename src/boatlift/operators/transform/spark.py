@@ -28,12 +28,10 @@ class CompiledTransform(Compiled):
     """A transform, compiled."""
 
     row_wise: ClassVar[bool] = True
-
     transform: Transform
     takes: Columns
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
-        """Return the result of the user's function."""
         del state
         (rows,) = inputs
         assert rows is not None

@@ -23,17 +23,12 @@ from boatlift.spark.plans.catalyst import jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
 from boatlift.views.catalyst_plan import CatalystPlan, Node, items
 from boatlift.views.deterministic import temporal_condition
-from boatlift.views.lowered import lowered
+from boatlift.views.never_fails import lowered
 
 
 @dataclass(frozen=True, slots=True)
 class WatermarkCut:
-    """`withWatermark`.
-
-    Attributes:
-        column: The column with the time of a row.
-        milliseconds: The allowed lateness.
-    """
+    """`withWatermark`."""
 
     column: str
     milliseconds: int
@@ -41,12 +36,7 @@ class WatermarkCut:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """`dropDuplicatesWithinWatermark`.
-
-    Attributes:
-        keys: The columns in which duplicates are equal.
-        milliseconds: The allowed lateness.
-    """
+    """`dropDuplicatesWithinWatermark`."""
 
     keys: tuple[str, ...]
     milliseconds: int
@@ -54,16 +44,11 @@ class Within:
 
 @dataclass(frozen=True, slots=True)
 class TemporalFilter:
-    """A condition such as `at > now() - INTERVAL 1 HOUR`.
-
-    Attributes:
-        column: The column with the time of a row.
-        period: The age, in milliseconds, at which a row leaves.
-        inclusive: Whether a row of exactly that age still holds.
-    """
+    """A condition such as `at > now() - INTERVAL 1 HOUR`."""
 
     column: str
     period: int
+    """The age, in milliseconds, at which a row leaves."""
     inclusive: bool
 
 
@@ -73,26 +58,21 @@ Does = WatermarkCut | Within | TemporalFilter
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A cut of a query.
-
-    Attributes:
-        does: The operator's work on the rows below.
-        reads: The streams of the rows below; an earlier cut is named by its number, as `#0`.
-        bare: Whether the rows below are exactly those of one stream.
-        row_wise: Whether each row below is made of one row of the one stream.
-    """
+    """A cut of a query."""
 
     does: Does
     reads: tuple[str, ...]
+    """The streams of the rows below; an earlier cut is named by its number, as `#0`."""
     bare: bool
+    """Whether the rows below are exactly those of one stream."""
     row_wise: bool
+    """Whether each row below is made of one row of the one stream."""
 
 
 class CutsFound(OtherOperators):
     """Raised for a view whose query is to be cut: several operators are compiled in its place.
 
     Attributes:
-        view: The view.
         cuts: The cuts, each after those below it.
         rest: The streams and cuts that the query reads above all cuts.
         query: The query, as a function of the rows below a cut or above all cuts.
@@ -105,32 +85,22 @@ class CutsFound(OtherOperators):
 
 @dataclass(frozen=True)
 class CutQuery:
-    """A query with cuts, as the function of the rows below one of them, or above all.
-
-    Attributes:
-        view: The view, for errors.
-        query: The whole query.
-        schemas: The streams that it reads, and their schemas.
-        reads: The streams and cuts whose frames the function takes, in order.
-        stop: The number of the cut below which the function returns rows; None: above all cuts.
-    """
+    """A query with cuts, as the function of the rows below one of them, or above all."""
 
     view: str
     query: str | Callable[..., DataFrame]
     schemas: Mapping[str, StructType]
+    """The streams that it reads, and their schemas."""
     reads: tuple[str, ...] = ()
+    """The streams and cuts whose frames the function takes, in order."""
     stop: int | None = None
+    """The number of the cut below which the function returns rows; None: above all cuts."""
 
     def __call__(self, *frames: DataFrame) -> DataFrame:
         return self.cut(dict(zip(self.reads, frames, strict=True)), CatalystPlan(frames[0].sparkSession))[0]
 
     def cut(self, given: Mapping[str, DataFrame], nodes: CatalystPlan) -> tuple[DataFrame, list[Cut], tuple[str, ...]]:
-        """Return the rows, the cuts, and the streams and cuts that the rows come from.
-
-        Args:
-            given: The frames of streams and of cuts; missing ones are empty.
-            nodes: Makes Catalyst nodes.
-        """
+        """Return the rows, the cuts, and the streams and cuts that the rows come from; missing frames are empty."""
         frames = {name: given.get(name) or nodes.empty(schema) for name, schema in self.schemas.items()}
         cutting = _CutsOfQuery(self.view, nodes, given, self.stop)
         for name, frame in frames.items():
@@ -167,15 +137,7 @@ _ROW_WISE = frozenset({"Project", "Filter", "Generate", "LogicalRDD"}) | _NAMES_
 
 @dataclass
 class _CutsOfQuery:
-    """The cutting of a query while it is called.
-
-    Attributes:
-        view: The view, for errors.
-        nodes: Makes Catalyst nodes.
-        given: The frames of streams and cuts.
-        stop: As in `CutQuery`.
-        cuts: The cuts so far.
-    """
+    """The cutting of a query while it is called."""
 
     view: str
     nodes: CatalystPlan
@@ -260,14 +222,14 @@ class _CutsOfQuery:
         """Return the frame of the rows above a cut: columns have the same ids as below it.
 
         Args:
-            frame: The rows below.
             does: Returns the operator's work, from the unique names of the columns.
         """
         number, plan = len(self.cuts), self.nodes.analysed(frame)
         names = _without_doubles(frame.columns)
         if self.stop == number:
             raise _Wanted(frame if names == frame.columns else frame.toDF(*names))
-        schema = StructType([_renamed(each, name) for each, name in zip(frame.schema.fields, names, strict=True)])
+        fields = zip(names, frame.schema.fields, strict=True)
+        schema = StructType([StructField(name, each.dataType) for name, each in fields])  # may be NULL; no metadata
         leaf = self.given.get(f"#{number}") or self.nodes.empty(schema)
         reads = self.reads(plan)
         if not reads and self.stop is None:  # the frames of a step have other leaves
@@ -301,11 +263,6 @@ class _CutsOfQuery:
         return places == own and [each.name() for each in output] == self._columns[int(leaf.rdd().id())]
 
 
-def _renamed(column: StructField, name: str) -> StructField:
-    """Return a column under another name, which may be NULL and has no metadata."""
-    return StructField(name, column.dataType)
-
-
 def _watermark_of(eventTime: str, delayThreshold: str) -> tuple[str, str]:  # noqa: N803 - as PySpark names them
     return eventTime, delayThreshold
 
@@ -328,11 +285,7 @@ def _without_doubles(names: Sequence[str]) -> list[str]:
 
 
 def _milliseconds(period: str, what: str) -> int:
-    """Return the length of a period in Spark's notation.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` the text is no period, or has months.
-    """
+    """Return the length of a period in Spark's notation; `[BAD_OPTION]`: the text is no period, or has months."""
     java = jvm()
     intervals = java.org.apache.spark.sql.catalyst.util.IntervalUtils
     try:

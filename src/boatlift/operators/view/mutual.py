@@ -32,16 +32,7 @@ def rows_of(combined: DataFrame, stream: str) -> DataFrame:
 
 
 def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructType) -> None:
-    """Refuse the body of a loop whose rows have other columns than the loop.
-
-    Args:
-        what: The loop, for the error.
-        declared: The names and types of the columns.
-        made: The schema of the body's rows.
-
-    Raises:
-        InvalidError: `[SCHEMA_MISMATCH]`.
-    """
+    """Refuse the body of a loop whose rows have other columns than the loop (`[SCHEMA_MISMATCH]`)."""
     given = [(field.name, field.dataType.simpleString()) for field in made.fields]
     if [(name.lower(), kind) for name, kind in declared] != [(name.lower(), kind) for name, kind in given]:
         wanted, found = (", ".join(map(" ".join, columns)) for columns in (declared, given))
@@ -53,20 +44,15 @@ def check_columns(what: str, declared: Sequence[tuple[str, str]], made: StructTy
 
 @dataclass(frozen=True)
 class MutualBodies:
-    """The bodies of several streams, as the body of one loop.
-
-    Attributes:
-        bodies: Stream to its body.
-        reads: Stream to the parameters of its body: names of these streams, and of other streams.
-        streams: The other streams, in the order of the loop's inputs.
-    """
+    """The bodies of several streams, as the body of one loop."""
 
     bodies: Mapping[str, Callable[..., DataFrame]]
     reads: Mapping[str, tuple[str, ...]]
+    """Stream to the parameters of its body: names of these streams, and of other streams."""
     streams: tuple[str, ...]
+    """The other streams, in the order of the loop's inputs."""
 
     def __call__(self, combined: DataFrame, *outside: DataFrame) -> DataFrame:
-        """Return the rows of the next iteration of all streams."""
         frames: dict[str, Any] = dict(zip(self.streams, outside, strict=True))
         frames |= {name: rows_of(combined, name) for name in self.bodies}
         made = [
@@ -77,11 +63,7 @@ class MutualBodies:
 
     @staticmethod
     def _combined(stream: str, rows: DataFrame, schema: StructType) -> DataFrame:
-        """Return a stream's rows with the columns of all streams.
-
-        Raises:
-            InvalidError: `[SCHEMA_MISMATCH]` the rows have other columns than the stream.
-        """
+        """Return a stream's rows with the columns of all streams."""
         declared = [
             (field.name.partition(".")[2], field.dataType.simpleString())
             for field in schema.fields

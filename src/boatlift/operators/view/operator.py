@@ -1,4 +1,4 @@
-"""The view: the result of a query, as changes."""
+"""The view: the result of a query, as changes; and the query of upserts."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ class View(KeyedOperator):
     """
 
     kind = "view"
-
     query: str | Callable[..., DataFrame]
     deterministic_code: bool | None = None
     loop: LoopRows | None = None
@@ -88,3 +87,34 @@ class View(KeyedOperator):
         if self.loop is None:
             return written
         return {**written, "loop": dict(self.loop.outputs)}  # more iterations give the same rows
+
+
+_PLACE = "_place"
+
+
+def newest_rows(key: tuple[str, ...], order: str, deletes: str | None) -> Callable[[DataFrame], DataFrame]:
+    """Return a query of the latest row of each key, unless that row deletes the key.
+
+    Args:
+        order: The order, in SQL; a row without a place in it (NULL) comes first.
+        deletes: In SQL, whether a row deletes its key; None: no row does.
+    """
+
+    def newest(rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.window import Window
+
+        from boatlift.dataflow.columns import quoted
+
+        columns = [F.col(quoted(column)) for column in key]
+        place = F.row_number().over(Window.partitionBy(*columns).orderBy(F.expr(order).desc_nulls_last()))
+        last = rows.withColumn(_PLACE, place).where(f"{_PLACE} = 1").drop(_PLACE)
+        return last if deletes is None else last.where(~F.coalesce(F.expr(deletes), F.lit(False)))
+
+    return newest
+
+
+def held_rows(key: tuple[str, ...], order: str, deletes: str) -> Callable[[DataFrame], DataFrame]:
+    """Return a query of the rows that hold, without the columns of order and deletion."""
+    newest = newest_rows(key, order, deletes)
+    return lambda rows: newest(rows).drop(order, deletes)

@@ -22,10 +22,7 @@ def queried(
     """Return the frame of a query, in which a text without a date is no timestamp.
 
     Args:
-        name: The view, for errors.
         query: SQL over streams as tables; or a function of the frames, in their order.
-        frames: Stream to its frame.
-        nodes: Reads plans.
 
     Raises:
         InvalidError: `[BAD_VIEW]` Spark does not understand the query; `[NOT_ON_A_STREAM]` it says WATERMARK.
@@ -52,10 +49,6 @@ def queried(
         except AnalysisException as error:  # ParseException is one of these
             missing = "TABLE_OR_VIEW_NOT_FOUND" in str(error.getCondition())
             hint = f" (the streams that it was found to read: {', '.join(frames)})" if missing else ""
-            raise InvalidError("BAD_VIEW", f"{name}: {_first_lines(error)}{hint}") from error
-
-
-def _first_lines(error: AnalysisException) -> str:
-    """Return Spark's message about a query, without the plan."""
-    said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()
-    return said.partition("\n")[0] if "TABLE_OR_VIEW_NOT_FOUND" in said else said
+            said = str(error).split("\n\nJVM stacktrace")[0].partition(";\n")[0].strip()  # without the plan
+            said = said.partition("\n")[0] if "TABLE_OR_VIEW_NOT_FOUND" in said else said
+            raise InvalidError("BAD_VIEW", f"{name}: {said}{hint}") from error

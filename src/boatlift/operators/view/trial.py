@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT
@@ -25,11 +24,7 @@ from boatlift.views.view_job import FrameInput, ViewJob, channel_name, in_words
 
 @contextmanager
 def refused_by_spark(what: str) -> Iterator[None]:
-    """Raise an error of Spark's as a fault of Boatlift's plan.
-
-    Raises:
-        InternalError: `[PLAN_REFUSED]`.
-    """
+    """Raise an error of Spark's as a fault of Boatlift's plan (`[PLAN_REFUSED]`)."""
     try:
         yield
     except BoatliftError:
@@ -42,33 +37,20 @@ def refused_by_spark(what: str) -> Iterator[None]:
 def try_stages(
     query: Query, jobs: Sequence[ViewJob], streams: Mapping[str, StructType], nodes: CatalystPlan, view: str
 ) -> None:
-    """Let Spark plan the stages of a view.
-
-    Args:
-        query: The stages.
-        jobs: The jobs of a step.
-        streams: The columns of each stream.
-        nodes: Makes nodes.
-        view: The view, for errors.
-
-    Raises:
-        InternalError: `[PLAN_REFUSED]` Spark refuses one of them.
-    """
+    """Let Spark plan the stages of a view, and raise `[PLAN_REFUSED]` if it refuses one of them."""
     placed = [each for job in jobs for each in job.nodes]
     general = frozenset(each.stage for each in placed if len(each.node.schemas) > 1)
     results = (2 * len(each.inputs) if each.number in general else 1 for each in query.stages)
     channels = frozenset(channel_name(stage, place) for stage, count in enumerate(results) for place in range(count))
     rows = {name: nodes.empty(_weighted(schema)) for name, schema in streams.items()}
 
-    def channel(name: str, columns: StructType) -> DataFrame:
-        del name
-        return nodes.empty(_weighted(columns))
-
     static = any(stage.whole for stage in query.stages) or any(
         isinstance(given, FrameInput) and _is_static(given.flow) for job in jobs for given in job.inputs
     )
     for first in (False, True) if static else (False,):
-        frames = StepFrames(query, general, nodes, rows, channels, channel, first)
+        frames = StepFrames(
+            query, general, nodes, rows, channels, lambda _, columns: nodes.empty(_weighted(columns)), first
+        )
         for job in jobs:
             with refused_by_spark(f"the part of {view} that is to {in_words(job, query)}"):
                 for given in job.inputs:

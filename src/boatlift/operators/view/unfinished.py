@@ -22,7 +22,6 @@ def history_of(take: StepInput, before: str | None, streams: Iterable[str], prog
     """Return a hash of all that a step's state and rows depend on: the program, and the inputs up to this step.
 
     Args:
-        take: The step.
         before: The hash of the step before; None before the first.
         streams: The streams with rows: a step that is skipped has none.
         program: Identifies the view, and the versions that execute it.
@@ -49,11 +48,6 @@ class UnfinishedIterations:
     """The folders with the loop checkpoints of a unit's unfinished steps: `STEP-HISTORY/OWNER`.
 
     Nothing of a newer owner is removed: a process that seemed dead may still run.
-
-    Args:
-        scratch: The scratch of the owner.
-        unit: The unit.
-        token: The owner's.
     """
 
     def __init__(self, scratch: Path, unit: str, token: int) -> None:

@@ -20,7 +20,6 @@ class EventTimeStatus(OperatorStatus, frozen=True):
 
     Attributes:
         bound: The watermark, in milliseconds since 1970; None before the first row with a time.
-        late: The number of late rows so far.
     """
 
     bound: int | None
@@ -47,15 +46,12 @@ class _ByWatermark(KeyedOperator):
         * With the same division of the input into steps, which is recorded, the same rows are late.
 
     Attributes:
-        column: The column with the time of a row.
-        lateness_ms: The allowed lateness, in milliseconds.
         emits_late: Whether the operator emits the late rows, or the others.
     """
 
     kind = "lateness"
     status_key = "event_times"
     emits_late: ClassVar[bool]
-
     column: str
     lateness_ms: int
 

@@ -28,13 +28,7 @@ from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of
 
 
 class WatermarkSteps(JobSteps):
-    """Steps with the watermark, and the number of late rows, as state.
-
-    Args:
-        unit: The unit.
-        jobs: The dataflow's jobs.
-        operator: The operator.
-    """
+    """Steps with the watermark, and the number of late rows, as state."""
 
     reads_runs: ClassVar[bool] = True
 
@@ -69,7 +63,6 @@ class CompiledWatermark(Compiled, HasSteps):
     """A watermark or late rows, compiled."""
 
     selects: ClassVar[bool] = True
-
     operator: Watermark | LateRows
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
@@ -110,11 +103,7 @@ def compile_late_rows(operator: LateRows | Watermark, inputs: Sequence[Columns],
 
 
 def compile_watermark(operator: Watermark, inputs: Sequence[Columns], kit: Kit) -> CompiledWatermark:
-    """Compile a watermark.
-
-    Raises:
-        InvalidError: as `compile_late_rows`.
-    """
+    """Compile a watermark, as late rows."""
     (takes,) = inputs
     made = compile_late_rows(operator, inputs, kit)
     keys = () if takes.changes else takes.keys  # a late change leaves the row that it replaces

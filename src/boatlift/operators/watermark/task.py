@@ -6,14 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.spark.tasks.kernel_task import task_input
 from boatlift.spark.tasks.parameters import guarded, job_parameters, partition
 from boatlift.spark.tasks.stage import Report, StageTask, TaskReceipt, packed
+from boatlift.state.column import Ints, Mask
 
 LATE = "late"
 """The number of late rows: in a receipt those of a task, in a state those so far."""
@@ -27,17 +26,12 @@ MICROSECONDS = 1000
 
 @dataclass(frozen=True, slots=True)
 class WatermarkTask:
-    """Judges the rows of a partition by the watermark after the step before.
-
-    Attributes:
-        stage: Stages the rows that are emitted.
-        column: The column with the time of a row.
-        emits_late: Whether the late rows are emitted, or the others.
-    """
+    """Judges the rows of a partition by the watermark after the step before."""
 
     stage: StageTask
     column: str
     emits_late: bool
+    """Whether the late rows are emitted, or the others."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         step = job_parameters()
@@ -46,14 +40,7 @@ class WatermarkTask:
         yield packed(Report(step, [made]))
 
     def run(self, time: int, number: int, batches: Iterator[pa.RecordBatch], watermark: int) -> TaskReceipt:
-        """Judge a partition's rows.
-
-        Args:
-            time: The step's time.
-            number: The partition's number.
-            batches: Its rows, with `_row_hash`.
-            watermark: The watermark after the step before, in milliseconds since 1970.
-        """
+        """Judge a partition's rows, which have `_row_hash`."""
         handed, latest, late_rows, emitted = 0, None, 0, []
         for batch in batches:
             handed += batch.num_rows
@@ -71,18 +58,12 @@ class WatermarkTask:
 
 
 def watermark_after(before: int, receipts: Iterable[TaskReceipt], lateness: int) -> int:
-    """Return the watermark after a step, in milliseconds since 1970; it never goes back.
-
-    Args:
-        before: The watermark after the step before.
-        receipts: The receipts of the step's tasks.
-        lateness: The allowed lateness, in milliseconds.
-    """
+    """Return the watermark after a step, in milliseconds since 1970; it never goes back."""
     latest: list[int | None] = [receipt.report[LATEST] for receipt in receipts]
     return max([before, *(each - lateness for each in latest if each is not None)])
 
 
-def _times(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+def _times(column: pa.Array) -> tuple[Ints, Mask]:
     """Return times in microseconds since 1970, and which rows have one."""
     known = pc.is_valid(column).to_numpy(zero_copy_only=False)
     whole = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from boatlift.kernels.aggregate.codec import PartialsCodec
 from boatlift.kernels.aggregate.kernel import LayoutKernel
-from boatlift.kernels.aggregate.partials import PartialAggregates
+from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
 from boatlift.kernels.aggregate.results import KeyedOutput, results_of
 from boatlift.kernels.aggregate.step_input import aggregate
-from boatlift.kernels.kernel import ROWS_INPUT, StepOutput
+from boatlift.kernels.kernel import ROWS_INPUT, KernelInputs, StepOutput
+from boatlift.kernels.rows_until import rows_between
 from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.state.codec import KeyedRows
 from boatlift.state.expiry import ExpiryColumn
 from boatlift.state.merge import filtered, merge_rows
-from boatlift.state.rows import KeyedRows
 
 _LATEST = (1 << 63) - 1
 
@@ -30,25 +28,18 @@ class FinalWindowKernel(LayoutKernel):
     A step adds a run and looks nothing up. Runs are read only when the watermark reaches the end of a window: then the
     partial aggregates of the windows that have ended are merged. A run expires with the last of its windows
     (`RunRef.expires`).
-
-    Attributes:
-        window_end: The place of the key with the end of a window.
-        slide_us: The time between the ends of two windows, in microseconds.
-        length_us: The length of a window, in microseconds: windows end that long after whole multiples of the slide.
     """
 
+    time = KernelTime.WATERMARK
     window_end: int
+    """The place of the key with the end of a window."""
     slide_us: int
     length_us: int
+    """The length of a window, in microseconds: windows end that long after whole multiples of the slide."""
 
     @property
     def parts(self) -> Mapping[str, PartialsCodec]:
         return {STATE: PartialsCodec(self.layout)}
-
-    @property
-    def time(self) -> KernelTime:
-        """The bound of event time, with the step's own rows."""
-        return KernelTime.WATERMARK
 
     @property
     def expiries(self) -> Mapping[str, ExpiryColumn]:
@@ -58,29 +49,18 @@ class FinalWindowKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.result_schema
 
-    def step(
-        self,
-        inputs: Mapping[str, Sequence[pa.RecordBatch]],
-        state: StepState,
-        *,
-        upserts: bool = False,  # noqa: ARG002
-    ) -> StepOutput:
-        """Take a task's part of a step; see `Kernel.step`.
-
-        Raises:
-            DataError: `[OVERFLOW]` a result does not fit its type; a run is missing, damaged or of another program.
-        """
+    def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:  # noqa: ARG002
         codec = self.parts[STATE]
         before, now = (_microseconds(each) for each in (state.clock.before, state.clock.now))
         added = aggregate(self.layout, inputs[ROWS_INPUT])
         pieces: list[KeyedRows[PartialAggregates]] = []
         if added is not None:
             state.share.check(added.hash)
-            open_ = self._ends(added) > now
+            open_ = added.keys[self.window_end].values > now
             pieces.append(filtered(codec, added, ~open_))
             added = filtered(codec, added, open_)
         if (now - self.length_us) // self.slide_us > (before - self.length_us) // self.slide_us:
-            pieces += self._ended(codec, state, before, now)
+            pieces += rows_between(codec, state, self.window_end, before, now)
         runs = state.written(self.processor, self.parts, {STATE: added})
         pieces = [piece for piece in pieces if len(piece)]
         if not pieces:
@@ -89,20 +69,6 @@ class FinalWindowKernel(LayoutKernel):
         made = KeyedOutput(self.output_schema, ended.keys, len(ended))
         rows = made.rows(results_of(self.layout, ended.values), None, weight=None)
         return StepOutput(runs, rows.batches, (), len(ended), rows.digest)
-
-    def _ended(
-        self, codec: PartialsCodec, state: StepState, before: int, now: int
-    ) -> Iterator[KeyedRows[PartialAggregates]]:
-        """Yield the rows of the state whose windows end after one time, up to another."""
-        for segment in (segment for run in state.runs[STATE] for segment in run.segments):
-            ends = segment.key(self.window_end).values
-            places = np.flatnonzero((ends > before) & (ends <= now) & state.share.holds(segment.hash))
-            if len(places):
-                yield segment.take(codec, places)
-
-    def _ends(self, rows: KeyedRows[PartialAggregates]) -> npt.NDArray[np.int64]:
-        ends: npt.NDArray[np.int64] = rows.keys[self.window_end].values
-        return ends
 
 
 def _microseconds(milliseconds: int) -> int:

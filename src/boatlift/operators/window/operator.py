@@ -23,7 +23,6 @@ class Window:
     """Windows of one length, like those of Spark's `window`: a row is in the windows that contain its time.
 
     Attributes:
-        column: The column with the time of a row.
         length: The length of a window, as in `"10 minutes"`.
         slide: The time between the begins of two windows; the length, if windows do not overlap.
     """
@@ -31,16 +30,6 @@ class Window:
     column: str
     length: str
     slide: str
-
-    @property
-    def slide_us(self) -> int:
-        """The slide in microseconds."""
-        return microseconds_in(self.slide)
-
-    @property
-    def length_us(self) -> int:
-        """The length in microseconds."""
-        return microseconds_in(self.length)
 
 
 def window(column: str, length: str, slide: str | None = None) -> Window:
@@ -86,14 +75,12 @@ class WindowAggregate(KeyedOperator):
         * Where the input has a watermark, the state of windows that have ended expires.
 
     Attributes:
-        window: The windows.
         keys: The columns that it groups by, beside the window.
         columns: Spark's aggregates, each with its result's name.
         final: Whether each row comes once, when its window has ended.
     """
 
     kind = "window"
-
     window: Window
     keys: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from boatlift.dataflow.columns import quoted
+from boatlift.dataflow.period import microseconds_in
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.operators.window.kernel import FinalWindowKernel
@@ -58,8 +59,8 @@ def compile_windows(operator: WindowAggregate, inputs: Sequence[Columns], kit: K
             FinalWindowKernel,
             processor=name,
             window_end=_END,
-            slide_us=each.slide_us,
-            length_us=each.length_us,
+            slide_us=microseconds_in(each.slide),
+            length_us=microseconds_in(each.length),
         )
     else:
         kernel = partial(AggregateKernel, processor=name, window_end=_END if ends else None)

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.column import Column
+from boatlift.state.codec import KeyedRows
+from boatlift.state.column import Column, Hashes, Ints
 from boatlift.state.group import group, ranges
 from boatlift.state.merge import filtered
 from boatlift.state.row_hash import hash_rows
-from boatlift.state.rows import KeyedRows
 from boatlift.state.segment import Segment
 
 Arranged = KeyedRows[ArrangedRows]
 
-Hashes = npt.NDArray[np.uint64]
-Ints = npt.NDArray[np.int64]
 
 _WITHOUT_GROUP = np.uint64((1 << 52) - 1)
 
@@ -32,8 +29,7 @@ _WORD_SEED = 3
 def key_hashes(columns: Sequence[pa.Array], rows: int, *, one_group: bool = False) -> Hashes:
     """Return the hash of each row's key, by which an arrangement is sorted; without columns all rows have one key.
 
-    Args:
-        one_group: Whether all rows are in key group 0, so that one task has them all.
+    With `one_group` all rows are in key group 0, so that one task has them all.
     """
     if not columns:
         return np.zeros(rows, np.uint64)

@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
+from boatlift.state.column import Ints, Mask
 from boatlift.state.group import grouped_sum
-
-Ints = npt.NDArray[np.int64]
 
 IDENTITY = ("_row1", "_row2")
 """The columns of a row's identity: two hashes of all its columns. Rows with equal identities are the same row."""
@@ -25,14 +23,10 @@ _WEIGHT = "weight"
 
 @dataclass(frozen=True, slots=True)
 class ArrangedRows:
-    """Rows with weights.
-
-    Attributes:
-        weights: One per row; negative or 0 in a part of a sum. In a run they have the file's width.
-        rows: The columns.
-    """
+    """Rows with weights."""
 
     weights: Ints
+    """One per row; negative or 0 in a part of a sum. In a run they have the file's width."""
     rows: tuple[pa.Array, ...]
 
 
@@ -41,19 +35,16 @@ class ArrangementCodec:
     """The codec of an arrangement. The keys of its runs are the rows' identities.
 
     A run is sorted by the hash of the arrangement's key, then by identity, so that the rows of a key are neighbours.
-
-    Attributes:
-        schema: The columns of the rows; their names are for errors.
-        ordered: Whether the rows of a key are sorted, so that the first of them can be read alone.
     """
 
     schema: pa.Schema
+    """The columns of the rows; their names are for errors."""
     ordered: bool = False
+    """Whether the rows of a key are sorted, so that the first of them can be read alone."""
     kind = "arrangement"
 
     @property
     def keys(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """The identity of a row, with its place if rows have an order."""
         return tuple((name, pa.int64()) for name in (ORDERED if self.ordered else IDENTITY))
 
     @property
@@ -63,8 +54,7 @@ class ArrangementCodec:
         return {"columns": columns} | ({"ordered": True} if self.ordered else {})
 
     def of_older(self, description: Mapping[str, Any]) -> None:
-        """Return None, because rows have only one form."""
-        del description
+        del description  # rows have only one form
 
     def fields_of(self, values: ArrangedRows) -> list[pa.Field]:
         """Return the columns; weights are mostly 1 and then have one byte."""
@@ -103,24 +93,16 @@ class ArrangementCodec:
         columns = (pa.concat_arrays([piece.rows[n] for piece in pieces]) for n in range(len(self.schema)))
         return ArrangedRows(grouped_sum(weights[order], starts), tuple(_taken(column, firsts) for column in columns))
 
-    def is_zero(self, values: ArrangedRows, *, oldest: bool = False) -> npt.NDArray[np.bool_]:
+    def is_zero(self, values: ArrangedRows, *, oldest: bool = False) -> Mask:
         del oldest
-        nothing: npt.NDArray[np.bool_] = values.weights == 0
+        nothing: Mask = values.weights == 0
         return nothing
 
 
+_WHOLE = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 _NUMBERS = {
     kind.id: np.dtype(f"<i{kind.bit_width // 8}")
-    for kind in (
-        pa.int8(),
-        pa.int16(),
-        pa.int32(),
-        pa.int64(),
-        pa.float32(),
-        pa.float64(),
-        pa.date32(),
-        pa.timestamp("us"),
-    )
+    for kind in (*_WHOLE, pa.float32(), pa.float64(), pa.date32(), pa.timestamp("us"))
 }
 """The number types, by id, each with a NumPy type of the same width."""
 

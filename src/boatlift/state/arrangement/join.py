@@ -10,18 +10,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.column import Column, is_supported, unequal_rows
+from boatlift.state.column import Column, Ints, Mask, is_supported, unequal_rows
 from boatlift.state.group import ranges
 from boatlift.state.opened import OpenRun
 from boatlift.state.row_hash import hash_rows
 from boatlift.state.segment import Segment
-
-Ints = npt.NDArray[np.int64]
 
 PAIRS_AT_ONCE = 1 << 20
 """The number of pairs that are made at a time, because a hot key may have many partners."""
@@ -29,23 +26,19 @@ PAIRS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One side of a join.
-
-    Attributes:
-        keys: The places of the key columns among its columns, in the same order on both sides.
-        kept: The places of the columns in the result.
-    """
+    """One side of a join."""
 
     codec: ArrangementCodec
     keys: tuple[int, ...]
+    """The places of the key columns among its columns, in the same order on both sides."""
     kept: tuple[int, ...]
+    """The places of the columns in the result."""
 
     @property
     def kept_types(self) -> list[pa.DataType]:
         return [self.codec.schema.field(place).type for place in self.kept]
 
     def kept_of(self, columns: Sequence[pa.Array]) -> tuple[pa.Array, ...]:
-        """Return the columns of the result, given all columns of the side."""
         return tuple(columns[place] for place in self.kept)
 
 
@@ -130,9 +123,9 @@ def _cuts(counts: Ints) -> Iterator[tuple[int, int]]:
         begin = end
 
 
-def without_null_keys(side: Side, columns: Sequence[pa.Array]) -> npt.NDArray[np.bool_] | None:
+def without_null_keys(side: Side, columns: Sequence[pa.Array]) -> Mask | None:
     """Return which rows have a key without NULL, None if all have: the others have no partner."""
-    known: npt.NDArray[np.bool_] | None = None
+    known: Mask | None = None
     for place in side.keys:
         if columns[place].null_count:
             valid = columns[place].is_valid().to_numpy(zero_copy_only=False)

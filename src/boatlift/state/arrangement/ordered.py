@@ -10,19 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from boatlift.state.arrangement.arranged import Arranged
 from boatlift.state.arrangement.codec import ArrangedRows, ArrangementCodec
-from boatlift.state.column import Column, canonical_bits, fits_codes
+from boatlift.state.column import Column, Hashes, Ints, Mask, canonical_bits, fits_codes, text_bytes
 from boatlift.state.group import grouped_sum, ranges, search_stretches
 from boatlift.state.merge import filtered, merge_rows
 from boatlift.state.segment import Segment
-
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 _BYTES = np.arange(8)
@@ -37,11 +33,7 @@ class Order:
 
 
 def order_codes(column: pa.Array, order: Order) -> Ints:
-    """Return a code for each value that keeps the order; NaN follows all other numbers, as in Spark.
-
-    Args:
-        column: Values of fixed width, text or binary.
-    """
+    """Return a code for each value of fixed width, text or binary that keeps the order; NaN comes last, as in Spark."""
     codes = _ascending(column)
     if order.descending:
         codes = ~codes
@@ -51,15 +43,19 @@ def order_codes(column: pa.Array, order: Order) -> Ints:
     return codes
 
 
+def any_order_codes(column: pa.Array, order: Order) -> Ints:
+    """Return such codes for values of any supported type: codes, or ranks among the values of the column."""
+    if fits_codes(column.type):
+        return order_codes(column, order)
+    ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
+    ranks = np.where(column.is_null().to_numpy(zero_copy_only=False), 0, ranks)
+    return -ranks if order.descending else ranks
+
+
 def exact_codes(column: pa.Array, order: Order) -> list[Ints]:
     """Return two codes for each value, which together keep the order and distinguish different values of the column."""
     null = column.is_null().to_numpy(zero_copy_only=False)
-    if fits_codes(column.type):
-        codes = order_codes(column, order)
-    else:
-        ranks = pc.rank(column, sort_keys="ascending", tiebreaker="dense").to_numpy().astype(np.int64)
-        codes = np.where(null, 0, -ranks if order.descending else ranks)
-    return [np.where(null, -1 if order.nulls_first else 1, 0), codes]
+    return [np.where(null, -1 if order.nulls_first else 1, 0), any_order_codes(column, order)]
 
 
 def _ascending(column: pa.Array) -> Ints:
@@ -81,11 +77,7 @@ def _ascending(column: pa.Array) -> Ints:
 
 def _first_bytes(column: pa.Array) -> Ints:
     """Return the first eight bytes of each text as a number, which keeps the order."""
-    wide = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-    _, raw_offsets, raw_data = column.buffers()
-    places = np.frombuffer(raw_offsets or bytes(8), np.int64 if wide else np.int32)
-    offsets = places[column.offset : column.offset + len(column) + 1].astype(np.int64)
-    data = np.frombuffer(raw_data or b"", np.uint8)
+    offsets, data = text_bytes(column)
     padded = np.concatenate([data[: int(offsets[-1]) if len(column) else 0], np.zeros(8, np.uint8)])
     heads = padded[np.minimum(offsets[:-1], len(padded) - 8)[:, None] + _BYTES]
     heads[(offsets[1:] - offsets[:-1])[:, None] <= _BYTES] = 0
@@ -93,7 +85,6 @@ def _first_bytes(column: pa.Array) -> Ints:
     return (words ^ np.uint64(1 << 63)).view(np.int64)
 
 
-_LAST = np.iinfo(np.int64).max
 _KEY, _PLACE = 0, 1
 """The columns of an ordered arrangement's identity: the second hash of the key, and the code of the row's place."""
 
@@ -102,12 +93,11 @@ _KEY, _PLACE = 0, 1
 class KeyWords:
     """Keys, each as two hashes: ascending, without duplicates."""
 
-    hash: npt.NDArray[np.uint64]
+    hash: Hashes
     word: Ints
 
     @classmethod
     def of(cls, rows: Arranged) -> KeyWords:
-        """Return the keys of rows."""
         hashes, words = rows.hash, rows.keys[_KEY].values
         begins = np.ones(len(rows), np.bool_)
         begins[1:] = (hashes[1:] != hashes[:-1]) | (words[1:] != words[:-1])
@@ -136,26 +126,19 @@ class KeyWords:
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The rows of a key up to a row in their order, and all that have the same place as that row.
-
-    Attributes:
-        count: The number of rows, counted with their weights.
-        different: Whether `count` counts distinct places instead.
-        ahead: The number of further rows to read at once; if they are too few, four times as many are read.
-    """
+    """The rows of a key up to a row in their order, and all that have the same place as that row."""
 
     count: int
+    """The number of rows, counted with their weights."""
     different: bool = False
+    """Whether `count` counts distinct places instead."""
     ahead: int = 4
+    """The number of further rows to read at once; if they are too few, four times as many are read."""
 
     def around(
         self, codec: ArrangementCodec, keys: KeyWords, segments: Sequence[Segment[ArrangedRows]], change: Arranged
     ) -> Iterator[tuple[Arranged, Arranged]]:
-        """Return the first rows of keys before a change and after it, in portions of keys.
-
-        Args:
-            change: A change with rows of these keys only.
-        """
+        """Return the first rows of keys before a change of these keys and after it, in portions of keys."""
         stretches = [keys.stretches(segment) for segment in segments]
         pending = np.arange(len(keys))
         changed = keys.numbers(change)
@@ -193,7 +176,7 @@ class FirstRows:
         before = np.zeros(keys, np.int64)
         before[numbers[starts]] = total[starts] - counts[starts]
         reached = np.flatnonzero(total - before[numbers] >= self.count)
-        cuts = np.full(keys, _LAST)
+        cuts = np.full(keys, _MOST)
         cuts[numbers[reached][::-1]] = places[reached][::-1]  # the first place of each key is written last
         return cuts
 
@@ -228,7 +211,7 @@ def _read(
         The rows; for each key the place of the first unread row; and whether all rows are read.
     """
     held = []
-    known = np.full(keys, _LAST)
+    known = np.full(keys, _MOST)
     complete = np.ones(keys, np.bool_)
     for segment, (first, last) in zip(segments, stretches, strict=True):
         begin, whole = first[pending], last[pending]

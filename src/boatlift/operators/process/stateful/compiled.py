@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -14,16 +14,15 @@ from pyspark.sql.types import StructType, _parse_datatype_string
 
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.operators.process.batch import KeyedProgram
-from boatlift.operators.process.defaults import described
+from boatlift.operators.process.kernel import KERNEL_TIME
 from boatlift.operators.process.operator import Process, ProcessForm, TimerTime
+from boatlift.operators.process.stateful.cells import SET_TIMERS, Variable, timers_codec
+from boatlift.operators.process.stateful.handle import StateRecorder
 from boatlift.operators.process.stateful.program import StatefulProgram
-from boatlift.operators.process.stateful.timers import SET_TIMERS, timers_codec
-from boatlift.operators.process.stateful.variables import StateRecorder, Variable
-from boatlift.operators.process.timers import time_of
 from boatlift.spark.compile.operator import Kit
 from boatlift.spark.plans.tracebacks import own_frames, place
 from boatlift.state.column import is_supported
-from boatlift.state.newest.codec import NewestCodec
+from boatlift.state.newest import NewestCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,6 @@ class Shapes:
 
     Attributes:
         rows, key, output: Those of its rows, of its key, and of new rows.
-        keys: Name and type of each key column in tasks.
         initial: Those of the rows of an initial state; none: there is no such state.
     """
 
@@ -45,17 +43,23 @@ class Shapes:
 
 @dataclass(frozen=True, slots=True)
 class UsersPart:
-    """The user's part of a processor, compiled.
-
-    Attributes:
-        program: The code of tasks.
-        codecs: Part of the state to the form of its rows.
-        described: Part of the state to its columns, as part of the program's identity.
-    """
+    """The user's part of a processor, compiled."""
 
     program: KeyedProgram
     codecs: Mapping[str, NewestCodec]
+    """Part of the state to the form of its rows."""
     described: dict[str, dict[str, str]]
+    """Part of the state to its columns, as part of the program's identity."""
+
+
+def described(columns: StructType, initial: Sequence[pa.Scalar] = ()) -> dict[str, str]:
+    """Return columns with their types and first values, as a store records them."""
+    kinds = {field.name: field.dataType.simpleString() for field in columns.fields}
+    first = dict(zip(columns.names, initial, strict=True)) if initial else {}
+    return {
+        name: kind if name not in first or not first[name].is_valid else f"{kind} = {first[name]}"
+        for name, kind in kinds.items()
+    }
 
 
 def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
@@ -81,7 +85,7 @@ def stateful_program(operator: Process, shapes: Shapes, kit: Kit) -> UsersPart:
         output=shapes.output,
         arrow=kit.arrow_of(shapes.output),
         pandas=operator.form is ProcessForm.PANDAS,
-        time=time_of(operator.timers),
+        time=KERNEL_TIME[operator.timers],
         zone=str(kit.spark.conf.get("spark.sql.session.timeZone")),
         initial=shapes.initial,
     )

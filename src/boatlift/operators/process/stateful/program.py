@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.conversion import ArrowBatchTransformer, PandasToArrowConversion
@@ -17,14 +16,13 @@ from pyspark.sql.types import StructType
 
 from boatlift.errors import BoatliftError, UserCodeError
 from boatlift.kernels.step_state import KernelTime
-from boatlift.operators.process.batch import Made, Timers, Touched
+from boatlift.operators.process.batch import NO_TIMERS, Made, Touched
 from boatlift.operators.process.rows import rows_of, table_of
-from boatlift.operators.process.stateful.cells import VariableCells
+from boatlift.operators.process.stateful.cells import SET_TIMERS, KeyTimers, Variable, VariableCells
 from boatlift.operators.process.stateful.handle import Handle
-from boatlift.operators.process.stateful.timers import SET_TIMERS, KeyTimers
-from boatlift.operators.process.stateful.variables import Variable
 from boatlift.spark.tasks.parameters import UserRaised
-from boatlift.state.newest.held import Cells
+from boatlift.state.column import Mask
+from boatlift.state.newest import Cells
 
 FRAME_ROWS = 10_000
 """The most rows of one pandas frame: the default of spark.sql.execution.arrow.maxRecordsPerBatch."""
@@ -35,15 +33,11 @@ class StatefulProgram:
     """A `StatefulProcessor`: rows of all keys first, then the timers that are due, then `close`.
 
     Attributes:
-        processor: The processor, for errors.
         program: The user's processor; each task's part of a step has a copy of it.
-        variables: Its state variables.
         fields: For each variable the Arrow columns of its further key, and of its values.
         columns, key, output: Spark's schemas of rows, keys and new rows.
         arrow: The Arrow columns of new rows.
         pandas: Whether its rows are pandas frames, not Rows.
-        time: The time by which its timers are due.
-        zone: The session's time zone.
         initial: Spark's schema of the rows of an initial state.
     """
 
@@ -61,7 +55,6 @@ class StatefulProgram:
     initial: StructType = field(default_factory=StructType)
 
     def run(self, touched: Touched) -> Made:
-        """Take the touched keys of a task's part of a step."""
         variables = {
             each.name: VariableCells(each, touched, fields, self.processor)
             for each, fields in zip(self.variables, self.fields, strict=True)
@@ -73,13 +66,13 @@ class StatefulProgram:
             raise
         except Exception as error:
             raise UserRaised(error) from error
-        parts: dict[str, tuple[Cells, npt.NDArray[np.bool_]]] = {}
+        parts: dict[str, tuple[Cells, Mask]] = {}
         for each in variables.values():
             written = self._fitting(each)
             if written is not None:
                 parts[each.variable.part] = written
         if timers is None:
-            return Made(made, parts, Timers(np.zeros(0, np.int64), np.zeros(0, np.int64)), np.zeros(0, np.bool_))
+            return Made(made, parts, NO_TIMERS, np.zeros(0, np.bool_))
         changed, on, rows = timers.written()
         if rows is not None:
             parts[SET_TIMERS] = rows
@@ -90,7 +83,10 @@ class StatefulProgram:
         program: Any = copy.deepcopy(self.program)
         program.init(handle)
         keys = rows_of(touched.keys, self.key, self.processor)
-        now = self._timer_values(touched)
+        now = TimerValues(-1, -1)
+        if self.time is not KernelTime.NONE:
+            bound = max(0, touched.passed) if self.time is KernelTime.WATERMARK_BEFORE else -1
+            now = TimerValues(touched.now, bound)
         given: list[Any] = []
         offsets, taken = touched.offsets.tolist(), self._taken(touched.rows, self.columns)
         begins, begin_of = touched.begin_offsets.tolist(), self._taken(touched.begin, self.initial)
@@ -105,20 +101,15 @@ class StatefulProgram:
                 given += program.handleInputRows(tuple(keys[number]), rows, now)
         for at, number in [] if timers is None else timers.due():
             assert timers is not None
-            if not timers.is_set(number, at):
+            if timers.is_cleared(number, at):
                 continue
             handle.number = number
             info = ExpiredTimerInfo(at)
             given += program.handleExpiredTimer(key=keys[number], timerValues=now, expiredTimerInfo=info)
-            timers.delete(number, at)
+            timers.change(number, at, on=False)
         handle.number = -1
         program.close()
         return self._table(given) if given else None
-
-    def _timer_values(self, touched: Touched) -> TimerValues:
-        if self.time is KernelTime.NONE:
-            return TimerValues(-1, -1)
-        return TimerValues(touched.now, max(0, touched.passed) if self.time is KernelTime.WATERMARK_BEFORE else -1)
 
     def _taken(self, rows: pa.Table, columns: StructType) -> Callable[[int, int], Iterator[Any]]:
         """Return a function of two places that returns the rows between them in the form of the processor."""
@@ -143,7 +134,6 @@ class StatefulProgram:
         return frame
 
     def _table(self, given: Iterable[Any]) -> pa.Table | None:
-        """Return the processor's rows as one table."""
         try:
             if not self.pandas:
                 return table_of(list(given), self.output).cast(self.arrow)
@@ -156,7 +146,7 @@ class StatefulProgram:
         except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError, KeyError) as error:
             raise self._refused(f"gave rows that do not fit {self.output.simpleString()}: {error}") from error
 
-    def _fitting(self, cells: VariableCells) -> tuple[Cells, npt.NDArray[np.bool_]] | None:
+    def _fitting(self, cells: VariableCells) -> tuple[Cells, Mask] | None:
         try:
             return cells.written()
         except (PySparkException, pa.ArrowException, TypeError, ValueError, OverflowError) as error:

@@ -1,1 +1,0 @@
-"""Keyed aggregates."""

@@ -1,1 +1,0 @@
-"""Duplicates: of rows with one key the first."""

@@ -1,1 +1,0 @@
-"""Final rows: the rows of changes that can change no more, each once."""

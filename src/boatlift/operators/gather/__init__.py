@@ -1,1 +1,0 @@
-"""The gather operator: the rows of several steps as one."""

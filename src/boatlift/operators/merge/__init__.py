@@ -1,1 +1,0 @@
-"""The merge operator: the rows of several streams, in arrival order."""

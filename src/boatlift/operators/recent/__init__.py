@@ -1,1 +1,0 @@
-"""Recent rows, which leave as time passes."""

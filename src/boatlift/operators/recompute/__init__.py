@@ -1,1 +1,0 @@
-"""The recompute operator: a table computed anew in epochs of its own."""

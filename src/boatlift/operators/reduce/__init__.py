@@ -1,1 +1,0 @@
-"""Reductions: the aggregates of one step's rows."""

@@ -1,1 +1,0 @@
-"""The union operator: the rows of several streams, time by time."""

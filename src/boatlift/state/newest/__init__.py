@@ -1,1 +1,0 @@
-"""Newest rows: the last written row of each key; a tombstone marks a key without a row."""
