@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from boatlift.dataflow.columns import quoted
-from boatlift.dataflow.period import microseconds_in
+from boatlift.dataflow.policies import microseconds_in
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import AggregateKernel
 from boatlift.operators.window.kernel import FinalWindowKernel
