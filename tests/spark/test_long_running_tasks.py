@@ -242,8 +242,9 @@ def test_rows_of_another_round_are_an_error(monkeypatch: pytest.MonkeyPatch) -> 
 def test_a_struct_and_a_null_are_put_together() -> None:
     inner = pa.struct([pa.field("a", pa.int64(), nullable=False), pa.field("b", pa.string())])
     schema = pa.schema([pa.field("n", pa.int32()), pa.field("s", inner), pa.field("z", pa.struct([("c", pa.int8())]))])
-    slots = pa.record_batch({"x": pa.array([7, 8]), "y": pa.array(["p", None]), "n": pa.array([1, 2], pa.int32())})
-    made = BranchRows(0, (2, (0, 1), None), schema).of(slots)
+    numbers = pa.array([1, 0, 2], pa.int32())
+    slots = pa.record_batch({"x": pa.array([7, 0, 8]), "y": pa.array(["p", "other", None]), "n": numbers})
+    made = BranchRows(0, (2, (0, 1), None), schema).of(slots, pa.array([0, 2]))
     assert made.schema == schema
     assert made.to_pylist() == [
         {"n": 1, "s": {"a": 7, "b": "p"}, "z": None},

@@ -12,7 +12,8 @@ from pyspark.sql.types import StructType
 
 import boatlift as bl
 from boatlift.spark.jobs import planner
-from boatlift.views.catalyst_plan import CatalystPlan, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.never_fails import never_fails
 from views.judge import RaisedError, compare, judge, run_case, write
 from views.random_queries import Generated, Table

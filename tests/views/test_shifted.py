@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType, TimestampType
 
-from boatlift.views.catalyst_plan import CatalystPlan, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan
 from boatlift.views.shifted import Shifted, shifted
 
 HOUR = 3600 * 10**6

@@ -35,4 +35,4 @@ from boatlift.dataflow.plan import Graph, Plan, plan
 from boatlift.dataflow.policies import Batch, Eager, Ephemeral, History, Lazy, Policy, batch_of
 from boatlift.dataflow.processors import SinkSpec
 from boatlift.dataflow.rows import RowKind, Rows
-from boatlift.dataflow.units import Part, Unit
+from boatlift.dataflow.units import OperatorTree, Unit

@@ -16,22 +16,22 @@ from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class OperatorTree:
     """An operator in a unit, with the operators below it."""
 
     operator: Operator
-    inputs: tuple[Part | str, ...]  # for each of its reads the tree below, or the name of a source or unit
+    inputs: tuple[OperatorTree | str, ...]  # for each of its reads the tree below, or the name of a source or unit
 
     def operators(self) -> Iterator[Operator]:
         for tree in self.inputs:
-            if isinstance(tree, Part):
+            if isinstance(tree, OperatorTree):
                 yield from tree.operators()
         yield self.operator
 
     def leaves(self) -> Iterator[str]:
         """Yield the sources and units read, the main input's first."""
         for tree in self.inputs:
-            if isinstance(tree, Part):
+            if isinstance(tree, OperatorTree):
                 yield from tree.leaves()
             else:
                 yield tree
@@ -42,18 +42,18 @@ class Unit:
     """Operators executed as one Spark job for each step; before a large step another job divides the rows."""
 
     name: str  # the name of its top operator; `NAME:rows` for a source that is staged unchanged
-    body: Part | str  # its operators; the name of a source that is staged unchanged
+    body: OperatorTree | str  # its operators; the name of a source that is staged unchanged
     sinks: tuple[SinkSpec, ...]
     materialised: bool  # whether other units read its output
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        return tuple(self.body.operators()) if isinstance(self.body, Part) else ()
+        return tuple(self.body.operators()) if isinstance(self.body, OperatorTree) else ()
 
     @property
     def reads(self) -> tuple[str, ...]:
         """The sources and units that it reads, the main input's first."""
-        return tuple(self.body.leaves()) if isinstance(self.body, Part) else (self.body,)
+        return tuple(self.body.leaves()) if isinstance(self.body, OperatorTree) else (self.body,)
 
     @property
     def keeper(self) -> Operator | None:
@@ -115,9 +115,9 @@ def _read_twice(unit: Unit) -> str | None:
     """
     seen: set[str] = set()
 
-    def within(tree: Part) -> str | None:
+    def within(tree: OperatorTree) -> str | None:
         for each in tree.inputs:
-            if isinstance(each, Part):
+            if isinstance(each, OperatorTree):
                 if not seen.isdisjoint(each.leaves()):
                     return each.operator.name
                 if (found := within(each)) is not None:
@@ -126,7 +126,7 @@ def _read_twice(unit: Unit) -> str | None:
                 seen.add(each)
         return None
 
-    if not isinstance(unit.body, Part) or len(set(unit.reads)) == len(unit.reads):
+    if not isinstance(unit.body, OperatorTree) or len(set(unit.reads)) == len(unit.reads):
         return None
     # Leaves that the top reads itself come first, so that the operator beside them is found.
     seen |= {each for each in unit.body.inputs if isinstance(each, str)}
@@ -138,7 +138,7 @@ def _units_of(processors: Mapping[str, Processor], apart: Collection[str]) -> di
     for processor in processors.values():
         for read in processor.reads:
             readers[read].append(processor)
-    trees: dict[str, Part] = {}
+    trees: dict[str, OperatorTree] = {}
     units: dict[str, Unit] = {}
     for name, processor in processors.items():
         sinks = tuple(each for each in readers[name] if isinstance(each, SinkSpec))
@@ -155,8 +155,8 @@ def _units_of(processors: Mapping[str, Processor], apart: Collection[str]) -> di
     return units
 
 
-def _tree(operator: Operator, trees: Mapping[str, Part], units: Mapping[str, Unit]) -> Part:
-    inputs: list[Part | str] = []
+def _tree(operator: Operator, trees: Mapping[str, OperatorTree], units: Mapping[str, Unit]) -> OperatorTree:
+    inputs: list[OperatorTree | str] = []
     for read in operator.reads:
         if read not in trees:
             inputs.append(read)
@@ -164,19 +164,19 @@ def _tree(operator: Operator, trees: Mapping[str, Part], units: Mapping[str, Uni
             inputs.append(_down_to_source(trees[read], trees))
         else:
             inputs.append(read if read in units else trees[read])
-    return Part(operator, tuple(inputs))
+    return OperatorTree(operator, tuple(inputs))
 
 
-def _down_to_source(tree: Part, trees: Mapping[str, Part]) -> Part:
+def _down_to_source(tree: OperatorTree, trees: Mapping[str, OperatorTree]) -> OperatorTree:
     """Extend a tree down to its source, through operators that are units of their own."""
     inputs = [
         _down_to_source(trees[read], trees) if read in trees else read
         for read in (each if isinstance(each, str) else each.operator.name for each in tree.inputs)
     ]
-    return Part(tree.operator, tuple(inputs))
+    return OperatorTree(tree.operator, tuple(inputs))
 
 
-def goes_into(tree: Part, reader: Operator) -> bool:
+def goes_into(tree: OperatorTree, reader: Operator) -> bool:
     """Return whether a tree of operators may be executed in the job of its one reader.
 
     Laws:

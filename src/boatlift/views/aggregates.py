@@ -15,7 +15,8 @@ from pyspark.sql.types import DoubleType
 
 from boatlift.kernels.aggregate.exact_sum import limbs_of_floats, settle, to_double
 from boatlift.kernels.aggregate.layout import Function, Layout
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
 
 @dataclass(frozen=True, slots=True)

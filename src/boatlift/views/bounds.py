@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.shifted import ColumnPlace, shifted
 
 _PASSING = frozenset({

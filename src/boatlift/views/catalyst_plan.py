@@ -16,7 +16,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
-from boatlift.spark.plans.catalyst import empty_frame
+from boatlift.spark.plans.catalyst import Package, empty_frame, items
 from boatlift.state.arrangement.ordered import Order
 
 _WITH_PLACE = re.compile(
@@ -40,11 +40,6 @@ Expression = Any
 """An expression of Catalyst."""
 
 
-def items(sequence: Any) -> list[Any]:
-    """Return the items of a Scala sequence."""
-    return [sequence.apply(index) for index in range(sequence.size())]
-
-
 def plans_within(expression: Any) -> list[Any]:
     """Return the expressions with plans within an expression, including itself."""
     own = [expression] if holds_plan(expression) else []
@@ -56,26 +51,14 @@ def holds_plan(expression: Any) -> bool:
     return str(expression.getClass().getSuperclass().getSimpleName()).endswith("SubqueryExpression")
 
 
-class _Package:
-    """A package of the JVM that caches its classes, because each look-up is a call."""
-
-    def __init__(self, package: Any) -> None:
-        self._package = package
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._package, name)
-        setattr(self, name, found)
-        return found
-
-
 class CatalystPlan:
     """Reads and makes the nodes of one session."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self._jvm: Any = cast("Any", spark)._jvm
-        self._expressions = _Package(self._jvm.org.apache.spark.sql.catalyst.expressions)
-        self._logical = _Package(self._jvm.org.apache.spark.sql.catalyst.plans.logical)
+        self._expressions = Package(self._jvm.org.apache.spark.sql.catalyst.expressions)
+        self._logical = Package(self._jvm.org.apache.spark.sql.catalyst.plans.logical)
         self._modules: dict[str, Any] = {}
         self._some = self._jvm.scala.Some
         self._none = getattr(getattr(self._jvm, "scala.None$"), "MODULE$")

@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame
 
 from boatlift.errors import InvalidError
 from boatlift.spark.plans.allowed import NONDETERMINISTIC, USER_FUNCTIONS
-from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.clock import unseen
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.shifted import has_calendar_days, interval_in
 
 _INSTEAD = "add a column in a transform of a stream before the view"

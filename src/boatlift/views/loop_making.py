@@ -23,10 +23,11 @@ from boatlift.kernels.loop.expressions import Both, Constant, FirstTrue, Functio
 from boatlift.kernels.loop.node import Apply, Circuit, KeyedOperation, Operation, Result, Sum
 from boatlift.kernels.network.join import JoinNode, OuterJoinNode, SemiJoinNode
 from boatlift.kernels.network.node import Node as KeyedNode
+from boatlift.spark.plans.catalyst import items
 from boatlift.state.arrangement.codec import ArrangementCodec
 from boatlift.state.arrangement.join import Side
 from boatlift.views.aggregates import LayoutOf, aggregate_parts
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.flows import Flow, Form, SchemaOf, named_schema
 from boatlift.views.joins import JOIN_GIVES, SIDES_ALONE, JoinForm, collated, join_form
 

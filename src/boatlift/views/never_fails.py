@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 
 _NEVER = frozenset(
     {

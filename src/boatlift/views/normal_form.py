@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from boatlift.errors import InvalidError
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_plan, items, plans_within
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, holds_plan, plans_within
 from boatlift.views.unique_keys import unique_ids
 
 

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate import Layout
 from boatlift.kernels.network.rows_of_keys import Numbering
+from boatlift.spark.plans.catalyst import items
 from boatlift.state.arrangement.ordered import FirstRows, Order
 from boatlift.views.aggregates import AggregateParts, KeptAggregates, LayoutOf, aggregate_parts, with_exact_sums
 from boatlift.views.bounds import Bounds, Expires
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.flows import Flow, Form, Leaf, Linear, SchemaOf, StageResult
 from boatlift.views.joins import collated, join_form, words
 from boatlift.views.loop_making import LoopBody, LoopKit, loop_body, recursion_body

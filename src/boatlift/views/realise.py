@@ -11,7 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import DataType, DoubleType, FloatType, StructField, StructType
 
 from boatlift.dataflow.columns import WEIGHT, quoted
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.flows import Flow, Leaf, Linear, StageResult
 from boatlift.views.query import Query, Stage
 from boatlift.views.view_job import ChannelInput, FrameInput, channel_name
@@ -54,8 +55,8 @@ class StepFrames:
                 return None
             kept = from_arrow_schema(given.whole).fields
             columns = [StructField(f"c{place}", field.dataType) for place, field in enumerate(kept)]
-            chosen = [F.col(f"c{column}").alias(f"c{place}") for place, column in enumerate(given.columns)]
-            return self.channel(given.name, StructType(columns)).select(*chosen, WEIGHT)
+            chosen = (f"c{column} AS c{place}" for place, column in enumerate(given.columns))
+            return self.channel(given.name, StructType(columns)).selectExpr(*chosen, WEIGHT)
         change = self._flow(given.flow)
         if change is None:
             return None

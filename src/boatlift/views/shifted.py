@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression
 
 SECOND, DAY = 10**6, 86_400 * 10**6
 _ZONE_SHIFT = 2 * 3600 * SECOND

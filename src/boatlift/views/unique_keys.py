@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count, islice, product
 
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.spark.plans.catalyst import items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.joins import collated
 from boatlift.views.shifted import ColumnPlace
 

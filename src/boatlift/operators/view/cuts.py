@@ -19,9 +19,9 @@ from pyspark.sql.types import StructField, StructType
 from boatlift.errors import InvalidError
 from boatlift.operators.view.queried import queried
 from boatlift.spark.compile.operator import OtherOperators
-from boatlift.spark.plans.catalyst import jvm
+from boatlift.spark.plans.catalyst import items, jvm
 from boatlift.spark.plans.watermarks import taking_watermarks
-from boatlift.views.catalyst_plan import CatalystPlan, Node, items
+from boatlift.views.catalyst_plan import CatalystPlan, Node
 from boatlift.views.deterministic import temporal_condition
 from boatlift.views.never_fails import lowered
 

@@ -150,7 +150,7 @@ class ViewFrames:
             return step.frame_of(ChannelTask(self._unit.name, name, None), with_weight(columns))
 
         there = self._channels if step.channels is None else step.channels
-        streams = self.weighted(step.rows, StepClock(0, 0))
+        streams = self.weighted(job, step.rows, StepClock(0, 0))
         frame = self.of(job, streams, there, read, first=False, divided=False, net=False)
         if frame is None and step.channels is None:
             raise NotRowByRowError("its rows come in its first step alone")
@@ -166,13 +166,17 @@ class ViewFrames:
             frame = frame.coalesce(1)
         return map_in_arrow(frame, frame.columns, NetTask(self._unit.name), frame.schema)
 
-    def weighted(self, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
-        """Return the rows of each stream with their weights, from those of the sources and units below."""
+    def weighted(self, job: ViewJob, rows: Mapping[str, DataFrame], clock: StepClock) -> dict[str, DataFrame]:
+        """Return the rows of each stream with their weights, if a job reads streams.
+
+        Args:
+            rows: The rows of the sources and units below.
+        """
         streams = {}
-        for name, frame in self._unit.taken(rows, clock).items():
+        for name, frame in self._unit.taken(rows, clock).items() if job.reads_streams else ():
             columns = self._streams[name]
-            weight = F.col(WEIGHT) if columns.changes else F.lit(1).cast("long").alias(WEIGHT)
-            streams[name] = frame.select(*(F.col(quoted(column)) for column in columns.names), weight)
+            weight = WEIGHT if columns.changes else f"CAST(1 AS BIGINT) AS {WEIGHT}"
+            streams[name] = frame.selectExpr(*map(quoted, columns.names), weight)
         return streams
 
 

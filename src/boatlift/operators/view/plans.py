@@ -136,7 +136,7 @@ class ViewPlans:
     def tried(self, job: ViewJob, step: ViewStep) -> TriedInputs:
         """Return the inputs of a job that failed, with columns that are NULL where they fail; as `of` takes them."""
         rows = step.rows(f"{self._unit.name}:tried")  # this reads some rows of sources, apart from the step's job
-        streams, read = self._frames.weighted(rows, step.clock), partial(self._channel, step.channels)
+        streams, read = self._frames.weighted(job, rows, step.clock), partial(self._channel, step.channels)
         return self._frames.tried(job, streams, step.there, read, step.held, first=step.first)
 
     def forget(self) -> None:
@@ -157,7 +157,7 @@ class ViewPlans:
         planner = self._jobs.planner
         divided = step.divided and not is_one_task(job)
         told = None if step.named is None or self._cache is None else self._cache.frames(step.named)
-        streams = self._frames.weighted(step.rows(None) if told is None else told, step.clock)
+        streams = self._frames.weighted(job, step.rows(None) if told is None else told, step.clock)
         # The one task of a small step has one partition: several, one after the other, hold memory until its end.
         read = partial(self._channel, step.channels) if divided else self._channel_of_parameters
         frame = self._frames.of(job, streams, step.there, read, first=step.first, divided=divided, net=net, tried=tried)

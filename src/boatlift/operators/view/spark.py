@@ -28,12 +28,12 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.branches import NotRowByRowError
-from boatlift.spark.plans.catalyst import analysed
+from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.column_rules import holds, in_sql, is_refused, type_refused
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
-from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node, items
+from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
 from boatlift.views.deterministic import check_deterministic
 from boatlift.views.job_making import jobs_of, layout_of
 from boatlift.views.joins import words

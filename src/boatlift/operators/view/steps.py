@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from boatlift.dataflow import Part
+from boatlift.dataflow import OperatorTree
 from boatlift.kernels.loop.node import LoopNode
 from boatlift.kernels.network.network import part_name
 from boatlift.operators.view.frames import TriedInputs
@@ -52,10 +52,10 @@ class ViewTimes:
         self.columns: dict[str, ExpiryColumn] = {part: column for part, (column, _) in expiries.items()}
         self._bounds = {part: bound for part, (_, bound) in expiries.items()}
         body = unit.unit.body
-        assert isinstance(body, Part)
+        assert isinstance(body, OperatorTree)
         self._units = {
-            each.operator.name if isinstance(each, Part) else each: (
-                tuple(each.leaves()) if isinstance(each, Part) else (each,)
+            each.operator.name if isinstance(each, OperatorTree) else each: (
+                tuple(each.leaves()) if isinstance(each, OperatorTree) else (each,)
             )
             for each in body.inputs
         }

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from boatlift.dataflow import Part, Timing, Unit
+from boatlift.dataflow import OperatorTree, Timing, Unit
 from boatlift.dataflow.columns import POSITION, WEIGHT
 from boatlift.errors import InvalidError
 from boatlift.spark.compile.operator import Columns, Compiled, Kit, without_position
@@ -94,7 +94,7 @@ class CompiledUnit:
     @property
     def top(self) -> Compiled | None:
         """The operator with the unit's name; None of a source that is staged as it is."""
-        return self.operators[self.unit.body.operator.name] if isinstance(self.unit.body, Part) else None
+        return self.operators[self.unit.body.operator.name] if isinstance(self.unit.body, OperatorTree) else None
 
     @property
     def decisive(self) -> Compiled | None:
@@ -119,7 +119,7 @@ class CompiledUnit:
     @property
     def inputs(self) -> dict[str, Columns]:
         """The columns of each input of the unit's top operator, by name."""
-        assert isinstance(self.unit.body, Part)
+        assert isinstance(self.unit.body, OperatorTree)
         return {
             each if isinstance(each, str) else each.operator.name: _columns(each, self.leaves, self.operators)
             for each in self.unit.body.inputs
@@ -130,8 +130,8 @@ class CompiledUnit:
         keeper, compiled = self.unit.keeper, self.decisive
         assert keeper is not None
         assert compiled is not None
-        part = next(each for each in _parts(self.unit.body) if each.operator.name == keeper.name)
-        frame = self._input(part.inputs[0], compiled, rows, clock, None, {})
+        tree = next(each for each in _trees(self.unit.body) if each.operator.name == keeper.name)
+        frame = self._input(tree.inputs[0], compiled, rows, clock, None, {})
         assert frame is not None
         return frame
 
@@ -140,7 +140,7 @@ class CompiledUnit:
 
         Arguments as for `frame`.
         """
-        assert isinstance(self.unit.body, Part)
+        assert isinstance(self.unit.body, OperatorTree)
         assert self.top is not None
         frames = [self._input(each, self.top, rows, clock, None, {}) for each in self.unit.body.inputs]
         return {name: frame for name, frame in zip(self.inputs, frames, strict=True) if frame is not None}
@@ -153,22 +153,27 @@ class CompiledUnit:
         return frame.drop(POSITION) if _columns(self.unit.body, self.leaves, self.operators).positioned else frame
 
     def _rows(
-        self, part: Part | str, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
+        self,
+        tree: OperatorTree | str,
+        rows: Mapping[str, DataFrame],
+        clock: StepClock,
+        state: Any,
+        shapes: dict[str, str],
     ) -> DataFrame | None:
-        """Return the rows of a part; None if it has no message at the step."""
-        if isinstance(part, str):
-            return rows.get(part)
-        if part.operator.name in rows:
-            return rows[part.operator.name]
-        compiled = self.operators[part.operator.name]
+        """Return the rows of a tree; None if it has no message at the step."""
+        if isinstance(tree, str):
+            return rows.get(tree)
+        if tree.operator.name in rows:
+            return rows[tree.operator.name]
+        compiled = self.operators[tree.operator.name]
         if compiled.row_wise:
-            return self._run(part, rows, clock, state, shapes)
-        inputs = [self._input(each, compiled, rows, clock, state, shapes) for each in part.inputs]
+            return self._run(tree, rows, clock, state, shapes)
+        inputs = [self._input(each, compiled, rows, clock, state, shapes) for each in tree.inputs]
         return None if all(each is None for each in inputs) else compiled.frame(inputs, clock, state)
 
     def _input(
         self,
-        part: Part | str,
+        tree: OperatorTree | str,
         reader: Compiled,
         rows: Mapping[str, DataFrame],
         clock: StepClock,
@@ -176,21 +181,21 @@ class CompiledUnit:
         shapes: dict[str, str],
     ) -> DataFrame | None:
         """Return the rows of an input of an operator that is not row-wise."""
-        frame = self._rows(part, rows, clock, state, shapes)
+        frame = self._rows(tree, rows, clock, state, shapes)
         if frame is None:
             return None
-        if not reader.opaque and (isinstance(part, str) or not self.operators[part.operator.name].row_wise):
+        if not reader.opaque and (isinstance(tree, str) or not self.operators[tree.operator.name].row_wise):
             frame = frame.alias(INPUT)
-        positioned = _columns(part, self.leaves, self.operators).positioned
+        positioned = _columns(tree, self.leaves, self.operators).positioned
         return frame.drop(POSITION) if positioned and not reader.selects else frame
 
     def _run(
-        self, part: Part, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
+        self, tree: OperatorTree, rows: Mapping[str, DataFrame], clock: StepClock, state: Any, shapes: dict[str, str]
     ) -> DataFrame | None:
         """Return the rows of a row-wise operator, applied together with the row-wise operators before it."""
         run: list[Compiled] = []
-        below: Part | str = part
-        while isinstance(below, Part) and self.operators[below.operator.name].row_wise:
+        below: OperatorTree | str = tree
+        while isinstance(below, OperatorTree) and self.operators[below.operator.name].row_wise:
             run.insert(0, self.operators[below.operator.name])
             (below,) = below.inputs
         begin = self._rows(below, rows, clock, state, shapes)
@@ -202,7 +207,7 @@ class CompiledUnit:
         else:
             frame = _applied(run, begin, clock)
         if self.unit.deterministic and self.unit.timing is not Timing.BATCH:
-            self._check_shape(part.operator.name, run, frame, shapes)
+            self._check_shape(tree.operator.name, run, frame, shapes)
         return frame
 
     def _check_shape(self, name: str, run: Sequence[Compiled], frame: DataFrame, shapes: dict[str, str]) -> None:
@@ -215,15 +220,15 @@ class CompiledUnit:
             )
 
 
-def _parts(body: Part | str) -> Iterator[Part]:
-    if isinstance(body, Part):
+def _trees(body: OperatorTree | str) -> Iterator[OperatorTree]:
+    if isinstance(body, OperatorTree):
         yield body
         for each in body.inputs:
-            yield from _parts(each)
+            yield from _trees(each)
 
 
-def _columns(part: Part | str, leaves: Mapping[str, Columns], operators: Mapping[str, Compiled]) -> Columns:
-    return leaves[part] if isinstance(part, str) else operators[part.operator.name].columns
+def _columns(tree: OperatorTree | str, leaves: Mapping[str, Columns], operators: Mapping[str, Compiled]) -> Columns:
+    return leaves[tree] if isinstance(tree, str) else operators[tree.operator.name].columns
 
 
 def _applied(run: Sequence[Compiled], rows: DataFrame, clock: StepClock) -> DataFrame:

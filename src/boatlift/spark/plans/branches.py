@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Protocol
 
 from py4j.protocol import Py4JJavaError
@@ -21,7 +22,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType, _parse_datatype_json_string
 
 from boatlift.dataflow.columns import BRANCH, MARK
-from boatlift.spark.plans.catalyst import analysed, frame_of, items, jvm, plan_of
+from boatlift.spark.plans.catalyst import Package, analysed, frame_of, items, jvm, plan_of
 from boatlift.spark.tasks.inputs import INPUT
 from boatlift.spark.tasks.long_running import BranchRows, SlotPlace
 
@@ -200,10 +201,11 @@ class _Common:
 
     def __init__(self, rows: DataFrame, slots: Sequence[DataType]) -> None:
         java = jvm()
-        self.expressions = java.org.apache.spark.sql.catalyst.expressions
-        self.logical = java.org.apache.spark.sql.catalyst.plans.logical
+        self.expressions = Package(java.org.apache.spark.sql.catalyst.expressions)
+        self.logical = Package(java.org.apache.spark.sql.catalyst.plans.logical)
         self._alias = self.expressions.Alias
-        self._scala = java.scala
+        self._nothing = _seq([])
+        self._scala = Package(java.scala)
         self.none = getattr(getattr(java, "scala.None$"), "MODULE$")
         self._named = getattr(getattr(java.org.apache.spark.sql.catalyst.expressions, "NamedExpression$"), "MODULE$")
         self.literal = getattr(self.expressions, "Literal$").__getattr__("MODULE$")
@@ -297,7 +299,7 @@ class _Common:
 
     def alias(self, value: Any, name: str, own_id: Any = None) -> Any:
         chosen = self._named.newExprId() if own_id is None else own_id
-        return self._alias(value, name, chosen, _seq([]), self.none, _seq([]))
+        return self._alias(value, name, chosen, self._nothing, self.none, self._nothing)
 
     def guarded(self, number: int, value: Any) -> Any:
         """Return an expression that is computed for the rows of a branch alone, with its type and nullability."""
@@ -338,8 +340,10 @@ def _ways(node: Any, leaves: Collection[int]) -> list[_Way]:
         return [way.then(_Filter(node.condition())) for way in _ways(node.child(), leaves)]
     if kind == "Project":
         columns = items(node.projectList())
-        nulls = [_id(each) for each in columns if _is_null(each)]
-        return [way.then(_Project(tuple(columns)), nulls) for way in _ways(node.child(), leaves)]
+        may_be_null = "null" in str(node.projectList().toString()).lower()  # one call, where each column needs several
+        nulls = [_id(each) for each in columns if _is_null(each)] if may_be_null else []
+        layer = _Project(tuple(columns))
+        return [way.then(layer, nulls) for way in _ways(node.child(), leaves)]
     if kind == "Generate" and _kind(node.generator()) in _OF_ARRAYS:
         (values,) = items(node.generator().children())
         if _kind(values.dataType()) == "ArrayType":
@@ -357,11 +361,10 @@ def _expanded(node: Any, way: _Way) -> _Way:
 
 def _renamed(union: Any, child: Any, leaves: Collection[int]) -> list[_Way]:
     pairs = list(zip(items(child.output()), items(union.output()), strict=True))
-    ways = []
+    layer, ways = _Project((), tuple(pairs)), []
     for way in _ways(child, leaves):
-        ids = [_id(own) for own, _ in pairs]
-        nulls = [_id(other) for own, (_, other) in zip(ids, pairs, strict=True) if own in way.nulls]
-        ways.append(_Way(way.leaf, (*way.layers, _Project((), tuple(pairs))), frozenset(nulls)))
+        nulls = [_id(other) for own, other in pairs if _id(own) in way.nulls] if way.nulls else []
+        ways.append(_Way(way.leaf, (*way.layers, layer), frozenset(nulls)))
     return ways
 
 
@@ -385,9 +388,13 @@ class _Project:
 
     named: tuple[Any, ...]
     renamed: tuple[tuple[Any, Any], ...] = ()
+    _made: list[Any] = field(default_factory=list)  # the ways from the leaves below share a node
 
     def columns(self, common: _Common) -> list[Any]:
-        return [*self.named, *(common.alias(own, str(other.name()), other.exprId()) for own, other in self.renamed)]
+        if not self._made:
+            renamed = (common.alias(own, str(other.name()), other.exprId()) for own, other in self.renamed)
+            self._made.extend([*self.named, *renamed])
+        return self._made
 
     def over(self, common: _Common, number: int, plan: Any) -> Any:
         made = [
@@ -463,4 +470,18 @@ def _kind(node: Any) -> str:
 
 
 def _seq(some: list[Any]) -> Any:
-    return jvm().PythonUtils.toSeq(some)
+    """Return a Scala sequence, ten items a call: PySpark's own conversion takes a call for each."""
+    lists, to_seq = _lists(jvm())
+    made = lists.ArrayList()
+    for begin in range(0, len(some), _ITEMS):
+        made.addAll(lists.List.of(*some[begin : begin + _ITEMS]))
+    return to_seq(made)
+
+
+_ITEMS = 10
+"""The largest number of items for which Java's `List.of` is no function of an array."""
+
+
+@lru_cache(1)
+def _lists(java: Any) -> tuple[Any, Any]:
+    return Package(java.java.util), java.PythonUtils.toSeq

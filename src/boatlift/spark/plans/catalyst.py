@@ -406,6 +406,18 @@ def kinds_of_optimised(frame: DataFrame) -> set[str]:
     return set(_CLASS.findall(str(frame._jdf.queryExecution().optimizedPlan().toJSON())))
 
 
+class Package:
+    """A package of the JVM that caches its classes, because each look-up is a call."""
+
+    def __init__(self, package: Any) -> None:
+        self._package = package
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._package, name)
+        setattr(self, name, found)
+        return found
+
+
 def items(sequence: Any) -> list[Any]:
     """Return the items of a Scala sequence."""
     return [sequence.apply(index) for index in range(sequence.size())]

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
+from types import MappingProxyType
 from typing import Protocol
 
 import msgspec
@@ -103,19 +104,29 @@ class SourceTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the rows and markers of round after round, until no more orders come."""
         handed = list(batches)
-        many = self._rows(2 * self.width, _NO_BRANCH, PRIME, {})
+        columns = pa.schema([(MARK, pa.int32()), (BRANCH, pa.int32()), *self.registers])
+
+        def one_batch(rows: Sequence[pa.Table]) -> list[pa.RecordBatch]:
+            whole: pa.Table = pa.concat_tables([columns.empty_table(), *rows], promote_options="default")
+            batches: list[pa.RecordBatch] = whole.combine_chunks().to_batches()
+            return batches
+
+        def markers(number: int) -> list[pa.RecordBatch]:
+            # More than the buffers hold, then one batch that pushes those out.
+            return 2 * one_batch([self._rows(2 * self.width, _NO_BRANCH, number)])
+
         with connected(self.relay, READS, attempt()) as relay:
-            yield from (many, many)
+            yield from markers(PRIME)
             while (order := _next_order(relay, self.timeout)) is not None:
-                for member, parameters in order.steps:
-                    yield from self._read(member, parameters, order.number, handed)
-                marked = self._rows(2 * self.width, _NO_BRANCH, order.number, {})
-                yield from (marked, marked)  # more than the buffers hold, then one batch that pushes those out
+                read = (self._read(member, parameters, order.number, handed) for member, parameters in order.steps)
+                yield from one_batch([rows for each in read for rows in each])
+                yield from markers(order.number)
 
     def _read(
         self, member: int, parameters: JobParameters, number: int, handed: Sequence[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own."""
+    ) -> list[pa.Table]:
+        """Return the rows of a step; if they cannot be read, one row says so, and the step gets a job of its own."""
+        names = self.registers.names
         try:
             with as_job(parameters):
                 read = [
@@ -123,23 +134,23 @@ class SourceTask:
                     for leaf in self.members[member]
                     if leaf.task.is_named(parameters)
                 ]
-            made = [
-                self._rows(len(rows), branch, -number, dict(zip(registers, rows.columns, strict=True)))
-                for leaf, batches in read
-                for branch, registers in leaf.branches
-                for rows in batches
-            ]
         except Exception:  # noqa: BLE001 - the job of this step alone raises it again
-            made = [self._rows(1, _NO_BRANCH - 1 - member, -number, {})]
-        yield from made
-
-    def _rows(self, count: int, branch: int, mark: int, values: Mapping[int, pa.Array]) -> pa.RecordBatch:
-        columns = [
-            pa.array(np.full(count, mark, np.int32)),
-            pa.array(np.full(count, branch, np.int32)),
-            *(values.get(place, pa.nulls(count, kind)) for place, kind in enumerate(self.registers.types)),
+            return [self._rows(1, _NO_BRANCH - 1 - member, -number)]
+        return [
+            self._rows(
+                len(rows), branch, -number, dict(zip(map(names.__getitem__, registers), rows.columns, strict=True))
+            )
+            for leaf, batches in read
+            for branch, registers in leaf.branches
+            for rows in batches
         ]
-        return pa.RecordBatch.from_arrays(columns, names=[MARK, BRANCH, *self.registers.names])
+
+    @staticmethod
+    def _rows(count: int, branch: int, mark: int, values: Mapping[str, pa.Array] = MappingProxyType({})) -> pa.Table:
+        numbers = {
+            name: pa.array(np.full(count, number, np.int32)) for name, number in ((MARK, mark), (BRANCH, branch))
+        }
+        return pa.table({**numbers, **values})
 
 
 def _next_order(relay: Connection, timeout: float) -> Round | None:
@@ -178,21 +189,27 @@ class BranchRows:
     slots: tuple[SlotPlace, ...]
     schema: pa.Schema
 
-    def of(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the rows, whose columns are all slots, with the branch's own columns."""
-        columns = [_column(rows, place, each.type) for place, each in zip(self.slots, self.schema, strict=True)]
+    def of(self, rows: pa.RecordBatch, places: pa.Array) -> pa.RecordBatch:
+        """Return the rows at some places of a round's, with the branch's own columns, in memory of their own.
+
+        The memory of a slice has rows of neighbours, which would get into files.
+
+        Args:
+            rows: The rows of a round; their columns are the slots.
+        """
+        columns = [_column(rows, places, slot, each.type) for slot, each in zip(self.slots, self.schema, strict=True)]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
-def _column(rows: pa.RecordBatch, place: SlotPlace, kind: pa.DataType) -> pa.Array:
-    if place is None:
-        return pa.nulls(len(rows), kind)
-    if isinstance(place, tuple):
+def _column(rows: pa.RecordBatch, places: pa.Array, slot: SlotPlace, kind: pa.DataType) -> pa.Array:
+    if slot is None:
+        return pa.nulls(len(places), kind)
+    if isinstance(slot, tuple):
         fields = [kind.field(at) for at in range(kind.num_fields)]
         return pa.StructArray.from_arrays(
-            [_column(rows, each, own.type) for each, own in zip(place, fields, strict=True)], fields=fields
+            [_column(rows, places, each, own.type) for each, own in zip(slot, fields, strict=True)], fields=fields
         )
-    column = rows.column(place)
+    column = rows.column(slot).take(places)
     return column if column.type == kind else column.cast(kind)
 
 
@@ -242,23 +259,25 @@ class SinkTask:
             if number != PRIME:
                 order: Round = _ROUNDS.decode(relay.recv_bytes())
                 guarded("a long-running job", partial(_check, number, order.number - 1))
-                by_branch = _by_branch(rows)
+                slots, places = _by_branch(rows)
                 for member, parameters in order.steps:
                     began = time.perf_counter()
-                    report = self._report(member, parameters, by_branch)
+                    report = self._report(member, parameters, slots, places)
                     reports.append((report, time.perf_counter() - began))
             relay.send_bytes(msgspec.msgpack.encode(reports))
         except (OSError, EOFError):
             return False
         return True
 
-    def _report(self, number: int, parameters: JobParameters, rows: Mapping[int, pa.RecordBatch]) -> bytes:
+    def _report(
+        self, number: int, parameters: JobParameters, slots: pa.RecordBatch, places: Mapping[int, pa.Array]
+    ) -> bytes:
         """Return the report of a step; empty if it fails, because the job of this step alone raises the error."""
-        if _NO_BRANCH - 1 - number in rows:
+        if _NO_BRANCH - 1 - number in places:
             return b""
         member = self.members[number]
         try:
-            given = [branch.of(rows[branch.number]) for branch in member.branches if branch.number in rows]
+            given = [each.of(slots, places[each.number]) for each in member.branches if each.number in places]
             with as_job(parameters):
                 (made,) = member.task(iter(_together(given)))
         except Exception:  # noqa: BLE001 - see above
@@ -266,17 +285,14 @@ class SinkTask:
         return bytes(made.column(0)[0].as_py())
 
 
-def _by_branch(rows: Sequence[pa.RecordBatch]) -> dict[int, pa.RecordBatch]:
-    """Return the slots of each branch's rows, with memory of their own.
-
-    The memory of a slice has rows of neighbours, which would get into files.
-    """
+def _by_branch(rows: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, dict[int, pa.Array]]:
+    """Return the slots of a round's rows, and the places of each branch's rows."""
     if not rows:
-        return {}
+        return pa.record_batch({}), {}
     batch = pa.concat_batches(rows)
     numbers = batch.column(BRANCH).to_numpy(zero_copy_only=False)
-    slots = batch.drop_columns([BRANCH])
-    return {int(branch): slots.take(pa.array(np.flatnonzero(numbers == branch))) for branch in np.unique(numbers)}
+    places = {int(branch): pa.array(np.flatnonzero(numbers == branch)) for branch in np.unique(numbers)}
+    return batch.drop_columns([BRANCH]), places
 
 
 def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
