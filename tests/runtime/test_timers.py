@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -121,3 +123,25 @@ def test_steps_have_clocks_that_do_not_go_back_within_a_run_and_from_run_to_run(
     assert 1 < within < len(clocks)
     assert clocks == sorted(clocks)
     assert 10**12 <= clocks[0] <= clocks[-1] < 10**12 + 600_000, "half of the time that the test took"
+
+
+def test_an_alarm_that_falls_due_while_the_wait_is_interrupted_is_taken() -> None:
+    """The process is held up, here by a signal, between the begin of a wait and its end."""
+
+    signals = []
+
+    def hold_up(number: int, *_: object) -> None:
+        signals.append(number)
+        assert len(signals) == 1, "the queue waits on, although its alarm is due"
+        time.sleep(0.1)
+
+    queue = EventQueue()
+    queue.after(0.05, lambda: ())
+    before = signal.signal(signal.SIGALRM, hold_up)
+    signal.setitimer(signal.ITIMER_REAL, 0.01, PATIENCE)
+    try:
+        assert queue.next()() == ()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert signals == [signal.SIGALRM]

@@ -272,6 +272,21 @@ def test_an_object_that_lacks_is_missed(store: LocalStore, freed: int) -> None:
     assert [finding.condition for finding in verify_input(store, STORE, {})] == ["MISSING_OBJECT"]
 
 
+def test_an_object_that_goes_between_two_looks_is_missed(store: LocalStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = claimed(store)
+    number = log.append([pushed("a")], b"a")
+    size = LocalStore.size
+
+    def and_gone(store: LocalStore, name: str) -> int | None:
+        found = size(store, name)
+        store.delete(name)
+        return found
+
+    monkeypatch.setattr(LocalStore, "size", and_gone)
+    with pytest.raises(DataError, match=r"\[INPUT_MISSING\]"):
+        log.checksum(number)
+
+
 def test_a_log_that_is_gone_is_missed(store: LocalStore) -> None:
     with pytest.raises(DataError, match="MISSING_OBJECT"):
         claimed(store, 2, freed=1)

@@ -162,10 +162,16 @@ def checksum_in(store: Store, name: str) -> bytes:
     Raises:
         DataError: `[INPUT_MISSING]`.
     """
+    missing = DataError("INPUT_MISSING", f"{name} is gone, and a recorded step needs it: {RESTORE}")
     size = store.size(name)
     if size is None:
-        raise DataError("INPUT_MISSING", f"{name} is gone, and a recorded step needs it: {RESTORE}")
-    return checksum_of(store.read(name, max(0, size - 16)))
+        raise missing
+    try:
+        return checksum_of(store.read(name, max(0, size - 16)))
+    except DataError as error:
+        if error.condition != "MISSING_OBJECT":
+            raise
+        raise missing from error  # a compacted segment may have replaced it since
 
 
 def sum_of(checksums: Iterable[bytes]) -> int:

@@ -21,7 +21,8 @@ class EventQueue:
     """A queue of answers. Any thread puts answers in; the host's own thread takes them out, and sets alarms."""
 
     def __init__(self) -> None:
-        self._ready: queue.SimpleQueue[Answer | BaseException] = queue.SimpleQueue()
+        # A `SimpleQueue` waits for ever if its timeout runs out before it begins to wait (seen with CPython 3.11).
+        self._ready: queue.Queue[Answer | BaseException] = queue.Queue()
         self._alarms: list[tuple[float, int, Answer]] = []
         self._numbers = count()
 
