@@ -21,7 +21,7 @@ from benchmarks.peers.peer_files import difference
 __all__ = ["measure"]
 
 SCALE, SMALL = 0.3, 0.03
-WARM_UP, STEPS = 4, 6
+WARM_UP, STEPS = 20, 6
 
 MOST_SECONDS, MOST_GROWTH = 1.0, 1.3
 

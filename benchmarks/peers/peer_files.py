@@ -73,8 +73,9 @@ def difference(changes: pa.Table, answer: pa.Table) -> int:
         raise ValueError(f"the answer has columns of one name: {answer.column_names}")
     columns = {name: _rounded(_plain(answer[name])) for name in answer.column_names}
     expected = pa.table({"_weight": pa.array([-1] * answer.num_rows, pa.int64()), **columns})
-    found = pa.table({name: _rounded(changes[name]) for name in changes.column_names})
-    sums = pa.concat_tables([found, expected]).group_by(answer.column_names).aggregate([("_weight", "sum")])
+    found = pa.table({name: _rounded(_plain(changes[name])) for name in changes.column_names})
+    changed = pa.concat_tables([found.select(expected.column_names), expected])
+    sums = changed.group_by(answer.column_names).aggregate([("_weight", "sum")])
     return int(pc.sum(pc.not_equal(sums["_weight_sum"], 0)).as_py() or 0)
 
 
@@ -89,6 +90,8 @@ def _plain(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         return column.cast(pa.timestamp("ms")).cast(pa.int64())
     plain = _plain_type(column.type)
+    if pa.types.is_date(column.type):
+        return column.cast(pa.int32()).cast(plain)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.string())  # the cast to a double gives the next double now and then
     return column.cast(plain)

@@ -2,7 +2,8 @@
 
 `python -m benchmarks.sides.kafka_probe SERVERS FROM TO WARM_UP MESSAGES RATE KEYS` produces messages one by one, so
 many a second once the first has come out, and reads the other topic as a consumer of committed messages. A message's
-value is the time at which it was produced, and its number. The output is the milliseconds of each message, without
+value is the time at which it was produced, and its number; a time of zero is that of a backlog. FROM may be several
+topics with a comma between, each of which gets every message. The output is the milliseconds of each message, without
 those of the warm-up. With KEYS above 0 the result of a key, which is a message's number modulo KEYS, shows its latest
 message alone: this makes all of its messages up to that one visible.
 """
@@ -58,7 +59,8 @@ def main() -> None:
     def send(number: int) -> None:
         sent_at[number] = time.monotonic_ns()
         key = number % by_key if by_key else number  # messages of one key keep their order
-        producer.produce(before, b"%020d %d" % (sent_at[number], number), b"%d" % key)
+        for topic in before.split(","):
+            producer.produce(topic, b"%020d %d" % (sent_at[number], number), b"%d" % key)
         producer.poll(0)
 
     def produce() -> None:
@@ -88,6 +90,8 @@ def main() -> None:
             if found is None:
                 raise RuntimeError(f"not a message of this probe: {message.value()!r}")
             began, number = map(int, found.groups())
+            if not began:
+                continue  # of a backlog before the probe
             now = time.monotonic_ns()
             begun.set()
             if not by_key:
