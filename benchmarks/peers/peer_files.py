@@ -74,7 +74,7 @@ def difference(changes: pa.Table, answer: pa.Table) -> int:
     columns = {name: _rounded(_plain(answer[name])) for name in answer.column_names}
     expected = pa.table({"_weight": pa.array([-1] * answer.num_rows, pa.int64()), **columns})
     found = pa.table({name: _rounded(_plain(changes[name])) for name in changes.column_names})
-    changed = pa.concat_tables([found.select(expected.column_names), expected])
+    changed = pa.concat_tables([found.select(expected.column_names).cast(expected.schema), expected])
     sums = changed.group_by(answer.column_names).aggregate([("_weight", "sum")])
     return int(pc.sum(pc.not_equal(sums["_weight_sum"], 0)).as_py() or 0)
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
-import signal
 import sqlite3
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,13 +21,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 import boatlift as bl
-from boatlift.connectors.kit import SinkWrapper, SourceWrapper
-from boatlift.dataflow import SourceCapabilities, Staged, Stager
+from boatlift.connectors.kit import SinkWrapper
+from boatlift.dataflow import Staged, Stager
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
+from support.rows.dying_parts import DyingSink, DyingSource
 from support.rows.long_running_jobs import has_long_running_job
 from support.rows.long_running_rows import SCHEMA, hard, many, rows_of
 from support.waiting import until
@@ -220,76 +219,6 @@ def test_a_bad_message_is_told_as_by_a_job_of_its_step(
     assert ids() == [0, 1, 2, 3]
 
 
-@dataclass(frozen=True)
-class Dying:
-    """A stager that kills its own process, or fails, while a file says so."""
-
-    stager: Stager
-    order: str
-
-    def stage(self, folder: str, name: str, partition: int, batches: Iterator[pa.RecordBatch]) -> Staged:
-        staged = self.stager.stage(folder, name, partition, batches)
-        obey(self.order)
-        return staged
-
-
-class DyingSink(SinkWrapper):
-    def __init__(self, sink: Any, order: str) -> None:
-        super().__init__(sink)
-        self.order = order
-
-    def stager(self) -> Stager:
-        return Dying(self.sink.stager(), self.order)
-
-
-class DyingSource(SourceWrapper):
-    """Its reading task obeys an order after it has given its rows."""
-
-    def __init__(self, source: Any, order: str) -> None:
-        super().__init__(source)
-        self.order = order
-
-    @property
-    def capabilities(self) -> SourceCapabilities:
-        return replace(self.source.capabilities, parameterized_read=self)
-
-    def parameters_for(self, position: Any, folder: str) -> bytes | None:
-        read = self.source.capabilities.parameterized_read
-        assert read is not None
-        return read.parameters_for(position, folder)
-
-    def load_parameterized(self, spark: SparkSession, frame_of: Any = None) -> DataFrame:
-        read, order = self.source.capabilities.parameterized_read, self.order
-        assert read is not None
-
-        def dying(task: Any) -> Any:
-            def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                yield from task(batches)
-                obey(order)
-
-            return run
-
-        def made(task: Any, schema: Any) -> DataFrame:
-            if frame_of is not None:
-                return frame_of(dying(task), schema)
-            return spark.range(0, 1, 1, 1).mapInArrow(dying(task), schema)
-
-        return read.load_parameterized(spark, made)
-
-
-def obey(order: str) -> None:
-    """Do once what a file says."""
-    path = Path(order)
-    try:
-        what = path.read_text()
-        path.unlink()
-    except FileNotFoundError:
-        return
-    if what == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
-    raise ValueError("told to fail")
-
-
 @pytest.mark.parametrize("what", ["die", "fail"])
 @pytest.mark.parametrize("part", ["reads", "takes"])
 def test_a_step_of_a_part_that_dies_has_a_job_of_its_own(
@@ -305,7 +234,7 @@ def test_a_step_of_a_part_that_dies_has_a_job_of_its_own(
             if step in (2, 5):
                 until(lambda: has_long_running_job(spark))
             if step == 3:
-                (here / "order").write_text(what)
+                (here / "order").write_text(f"after {what}")
     assert ids() == list(range(STEPS))
     assert not (here / "order").exists()
     assert 3 in answered

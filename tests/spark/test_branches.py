@@ -11,8 +11,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from boatlift.dataflow.columns import BRANCH, MARK
-from boatlift.spark.plans.branches import LONGEST_EXPRESSIONS, Branch, Branches, NotRowByRowError, is_a_stream
+from boatlift.spark.plans.branches import Branch, Branches, is_a_stream
 from boatlift.spark.plans.catalyst import empty_frame, frame_of, map_in_arrow, optimised, plan_of
+from boatlift.spark.plans.common_plan import LONGEST_EXPRESSIONS, NotRowByRowError
 from boatlift.spark.tasks.long_running import SlotPlace
 
 Frame = Callable[[DataFrame], DataFrame]
@@ -117,7 +118,7 @@ def whole_stage(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator
 @pytest.fixture(params=[LONGEST_EXPRESSIONS, 0])
 def longest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """With 0, each branch that has a projection has nodes of its own."""
-    monkeypatch.setattr("boatlift.spark.plans.branches.LONGEST_EXPRESSIONS", request.param)
+    monkeypatch.setattr("boatlift.spark.plans.common_plan.LONGEST_EXPRESSIONS", request.param)
 
 
 @pytest.mark.usefixtures("whole_stage", "longest")
@@ -185,7 +186,7 @@ def test_a_constant_that_fails_is_no_null(spark: SparkSession) -> None:
         (lambda df: df.groupBy("k").count(), "Aggregate"),
         (lambda df: df.orderBy("k"), "Sort"),
         (lambda df: df.join(df.sparkSession.range(3).withColumnRenamed("id", "k"), "k"), "Join"),
-        (lambda df: df.select(F.udf(lambda v: v, "int")("v")), "a function in Python"),
+        (lambda df: df.select(F.udf(lambda v: v, "int", useArrow=False)("v")), "say useArrow=True"),
         (lambda df: df.limit(2), "Limit"),
         (lambda df: df.select(F.explode(F.create_map("k", "v"))), "Generate"),
         (lambda df: df.repartition(2), "Repartition"),

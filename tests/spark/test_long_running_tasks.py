@@ -26,6 +26,7 @@ from boatlift.spark.tasks.long_running import (
     BranchRows,
     LeafRows,
     Round,
+    RoundAnswer,
     SinkMember,
     SinkTask,
     SourceTask,
@@ -207,7 +208,7 @@ def test_an_attempt_that_was_given_up_is_not_asked(monkeypatch: pytest.MonkeyPat
 
             def answer() -> None:
                 orders.append(taker.recv_bytes())
-                taker.send_bytes(msgspec.msgpack.encode([(b"report", 0.5)]))
+                taker.send_bytes(msgspec.msgpack.encode(RoundAnswer([(b"report", 0.5)])))
 
             threading.Thread(target=answer).start()
             steps = [(0, JobParameters(5, 5))]

@@ -56,7 +56,7 @@ def test_small_steps_of_nearly_everything_go_round(
     for name, stream in streams.items():
         stream.sink(f"{name}_out", bl.parquet(f"out/{name}"))
     assert bl.plan(flow, spark=spark).own_jobs == {
-        "udf": "it has a function in Python",
+        "udf": "it has a UDF without Arrow, as one made before the session: say useArrow=True",
         "stamped": "its steps cannot share a Spark plan, as with bl.now(), bl.rand() or deterministic=False",
         "average": "rows do not pass Window one by one",
         "sessions": "rows do not pass Aggregate one by one",

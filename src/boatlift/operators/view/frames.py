@@ -25,8 +25,8 @@ from boatlift.kernels.network.network import part_name
 from boatlift.spark.compile.keyed import one_frame
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.plan_cache import SmallStep
-from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import map_in_arrow
+from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.tasks.channels import ChannelTask, NetTask
 from boatlift.storage.records.payloads import StepClock
 from boatlift.storage.records.records import RunRef

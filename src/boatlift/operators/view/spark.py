@@ -27,9 +27,9 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.plan_cache import SmallStep
 from boatlift.spark.jobs.steps import Empty, HasSteps
-from boatlift.spark.plans.branches import NotRowByRowError
 from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.column_rules import holds, in_sql, is_refused, type_refused
+from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.plans.fingerprint import content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock

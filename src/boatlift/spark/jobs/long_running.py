@@ -23,7 +23,7 @@ from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
 from boatlift.spark.jobs.barrier import Slots, driver_host, open_listener, shut, slot_count
 from boatlift.spark.jobs.members import IDLE_TIMEOUT, WIDTH, MakeFrame, Members
-from boatlift.spark.plans.branches import NotRowByRowError
+from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.session.settings import START_SETTINGS
 from boatlift.spark.session.worker_pools import LONG_RUNNING, session_beside, workers_of
 from boatlift.spark.tasks.barrier import RelayAddress
@@ -32,6 +32,7 @@ from boatlift.spark.tasks.long_running import (
     READS,
     TAKES,
     Round,
+    RoundAnswer,
 )
 from boatlift.spark.tasks.parameters import JobParameters
 
@@ -77,16 +78,23 @@ class LongRunningRelay:
             if attempt is None:
                 return None
             tasks = self._there[attempt]
-            self._number += 1
-            order = msgspec.msgpack.encode(Round(self._number, steps))
-        try:
-            for each in (READS, TAKES):
-                tasks[each].send_bytes(order)
-            reports: list[tuple[bytes, float]] = _REPORTS.decode(tasks[TAKES].recv_bytes())
-        except (OSError, EOFError):
-            self.disconnect()
-            return None
-        return reports
+        rows = b""
+        while True:
+            with self._lock:
+                if self._ready != attempt:
+                    return None
+                self._number += 1
+                order = msgspec.msgpack.encode(Round(self._number, steps, rows))
+            try:
+                for each in (READS, TAKES):
+                    tasks[each].send_bytes(order)
+                answer: RoundAnswer = _ANSWERS.decode(tasks[TAKES].recv_bytes())
+            except (OSError, EOFError):
+                self.disconnect()
+                return None
+            if not answer.rows:
+                return answer.reports
+            rows = answer.rows
 
     def begin(self) -> None:
         """Let tasks join, from now until `end`."""
@@ -158,7 +166,7 @@ _SETTINGS = {
 """Larger buffers of the JVM would hold rows back until later steps; a common expression might be computed for rows of
 other branches; the code of a whole stage is one method, which Spark interprets if it is too long."""
 
-_REPORTS = packed_decoder(list[tuple[bytes, float]])
+_ANSWERS = packed_decoder(RoundAnswer)
 
 
 def slots_left(plan: Plan) -> int:

@@ -15,10 +15,18 @@ from boatlift.dataflow.columns import POSITION
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.planner import RECEIPTS, ArrowTask, LastStage
 from boatlift.spark.jobs.steps import HasSteps
-from boatlift.spark.plans.branches import Branch, Branches, NotRowByRowError, is_a_stream
+from boatlift.spark.plans.branches import Branch, Branches, is_a_stream, register
 from boatlift.spark.plans.catalyst import empty_frame, map_in_arrow, optimised, plan_of
+from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.tasks.barrier import RelayAddress
-from boatlift.spark.tasks.long_running import LeafRows, ParameterizedTask, SinkMember, SinkTask, SourceTask
+from boatlift.spark.tasks.long_running import (
+    BranchCalls,
+    LeafRows,
+    ParameterizedTask,
+    SinkMember,
+    SinkTask,
+    SourceTask,
+)
 from boatlift.storage.records.payloads import StepClock
 
 WIDTH = 64
@@ -89,7 +97,7 @@ class Members:
         """Add a member.
 
         Raises:
-            NotRowByRowError: an expression of the member needs several rows, or Python.
+            NotRowByRowError: an expression of the member needs several rows.
         """
         leaves: dict[int, tuple[ParameterizedTask, StructType]] = {}
         branches: list[Branch] = []
@@ -101,7 +109,8 @@ class Members:
 
         def last_stage(frame: DataFrame, columns: Sequence[str], task: ArrowTask) -> DataFrame:
             branches.extend(self.branches.add(frame, columns, leaves))
-            self.sinks.append(SinkMember(tuple(each.rows for each in branches), task))
+            rows = tuple(each.rows for each in branches if each.calls is None)
+            self.sinks.append(SinkMember(rows, task, _calls(branches)))
             return frame
 
         make(frame_of, last_stage)
@@ -131,3 +140,13 @@ class Members:
         if not is_a_stream(frame):
             raise NotRowByRowError("Spark's plan holds rows back")
         return frame
+
+
+def _calls(branches: Sequence[Branch]) -> tuple[BranchCalls, ...]:
+    """Return the Python functions between branches, each with the branch that gets their results."""
+    below = {each.rows.number: each for each in branches}
+    return tuple(
+        BranchCalls(arguments.rows, arguments.calls, each.rows.number, tuple(map(register, each.registers)))
+        for each in branches
+        if each.below is not None and (arguments := below[each.below]).calls is not None
+    )

@@ -220,7 +220,7 @@ class StepPlanner:
 
     def fits_one_task(self, weight: int) -> bool:
         """Return whether one task is enough for a number of bytes."""
-        return tasks_for(weight, self.slots()) == 1
+        return weight <= ONE_TASK_BYTES or tasks_for(weight, self.slots()) == 1  # the slots are a call into the JVM
 
     def parameters(self, number: int, source: bytes = b"", *, state: bool) -> JobParameters:
         """Return the parameters of a step's job.

@@ -16,7 +16,7 @@ _STRUCTURE = _words("""
     Alias AttributeReference Literal Cast UpCast TryEval NamedLambdaVariable LambdaFunction With CommonExpressionDef
     CommonExpressionRef KnownNotNull KnownNullable KnownNotContainsNull KnownFloatingPointNormalized TypeOf
     CreateNamedStruct CreateArray CreateMap GetStructField GetArrayStructFields GetArrayItem GetMapValue ElementAt
-    TryElementAt Get UpdateFields WithField DropField AssertTrue RaiseError
+    TryElementAt Get UpdateFields WithField DropField AssertTrue RaiseError NamedArgumentExpression
 """)
 
 _ARITHMETIC = _words("""

@@ -330,13 +330,14 @@ def written(node: Any) -> str:
 
 def python_functions(frame: DataFrame) -> list[bytes]:
     """Return the pickled functions of all Python UDFs above the input's mark, in the order of the plan."""
-    found: list[bytes] = []
-    for expression in expressions_of(frame):
-        if expression.getClass().getSimpleName() == "PythonUDF":
-            # A Scala sequence of bytes crosses to Python in one call as text.
-            signed = expression.func().command().mkString(",").split(",")
-            found.append(bytes(int(byte) & 0xFF for byte in signed))
-    return found
+    udfs = [each for each in expressions_of(frame) if each.getClass().getSimpleName() == "PythonUDF"]
+    return [pickled_function(each) for each in udfs]
+
+
+def pickled_function(udf: Any) -> bytes:
+    """Return the pickled function of a `PythonUDF`."""
+    # A Scala sequence of bytes crosses to Python in one call as text.
+    return bytes(int(byte) & 0xFF for byte in udf.func().command().mkString(",").split(","))
 
 
 def literals(frame: DataFrame) -> list[str]:
@@ -395,6 +396,11 @@ def plan_of(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
+def optimised_plan_of(frame: DataFrame) -> Any:
+    """Return the JVM's optimised plan."""
+    return frame._jdf.queryExecution().optimizedPlan()
+
+
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
     """Return the frame of a logical plan of the JVM."""
     dataset = getattr(getattr(jvm(), "org.apache.spark.sql.classic.Dataset$"), "MODULE$")
@@ -403,7 +409,7 @@ def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
 
 def kinds_of_optimised(frame: DataFrame) -> set[str]:
     """Return the classes of the expressions in the optimised plan, also in subqueries."""
-    return set(_CLASS.findall(str(frame._jdf.queryExecution().optimizedPlan().toJSON())))
+    return set(_CLASS.findall(str(optimised_plan_of(frame).toJSON())))
 
 
 class Package:

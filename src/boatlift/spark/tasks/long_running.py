@@ -4,14 +4,16 @@ The users' expressions run between them, in the JVM. Steps of many units go roun
 a *round*. The source task reads their rows, each with the number of its branch (`spark.plans.branches`), and sends
 *markers* behind them. Markers push the last rows through all buffers on the way. The sink task collects the rows of a
 round until the first marker comes, processes the rows of each step as the job of this step alone would, and sends all
-reports to the driver, each with the seconds that it took. Neither task keeps anything from round to round.
+reports to the driver, each with the seconds that it took. Rows on which it has called Python functions go on to the
+next branch before: the driver sends them to the source task in a further order of the same round. Neither task keeps
+anything from round to round.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import Connection
 from types import MappingProxyType
@@ -26,6 +28,7 @@ from boatlift.decoders import packed_decoder
 from boatlift.errors import InternalError
 from boatlift.spark.tasks.barrier import RelayAddress, connected
 from boatlift.spark.tasks.parameters import JobParameters, as_job, attempt, guarded
+from boatlift.spark.tasks.python_calls import PythonCalls
 
 READS, TAKES = 0, 1
 """The numbers of the source task and the sink task at the relay."""
@@ -50,10 +53,24 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         number: The order's number, above `PRIME`; unique in an attempt.
         steps: The number of each member with a step, and the parameters of a job for this step alone.
+        rows: Rows with results of Python functions, as an Arrow stream, if the round goes on; its steps were read.
     """
 
     number: int
     steps: list[tuple[int, JobParameters]]
+    rows: bytes = b""
+
+
+class RoundAnswer(msgspec.Struct, frozen=True, array_like=True):
+    """The answer of the sink task to an order.
+
+    Attributes:
+        reports: The report of each step, and its seconds.
+        rows: As in the next order of the round; empty: the round is complete.
+    """
+
+    reports: list[tuple[bytes, float]]
+    rows: bytes = b""
 
 
 _ROUNDS = packed_decoder(Round)
@@ -118,8 +135,13 @@ class SourceTask:
         with connected(self.relay, READS, attempt()) as relay:
             yield from markers(PRIME)
             while (order := _next_order(relay, self.timeout)) is not None:
-                read = (self._read(member, parameters, order.number, handed) for member, parameters in order.steps)
-                yield from one_batch([rows for each in read for rows in each])
+                if order.rows:
+                    rows = pa.ipc.open_stream(order.rows).read_all()
+                    mark = pa.array(np.full(len(rows), -order.number, np.int32))
+                    yield from one_batch([rows.append_column(MARK, mark)])
+                else:
+                    read = (self._read(member, parameters, order.number, handed) for member, parameters in order.steps)
+                    yield from one_batch([rows for each in read for rows in each])
                 yield from markers(order.number)
 
     def _read(
@@ -214,16 +236,55 @@ def _column(rows: pa.RecordBatch, places: pa.Array, slot: SlotPlace, kind: pa.Da
 
 
 @dataclass(frozen=True, slots=True)
+class BranchCalls:
+    """Calls of Python functions between two branches.
+
+    Attributes:
+        rows: The columns of the branch below: those of the branch above without results, then the arguments.
+        branch: The number of the branch above.
+        registers: The register of each of its columns.
+    """
+
+    rows: BranchRows
+    calls: PythonCalls
+    branch: int
+    registers: tuple[str, ...]
+
+    def of(self, rows: pa.RecordBatch, places: pa.Array) -> pa.Table:
+        """Return the rows of the branch above; arguments as for `BranchRows.of`."""
+        below = self.rows.of(rows, places).columns
+        passed = len(self.registers) - len(self.calls.calls)
+        columns = [*below[:passed], *self.calls.of(below[passed:], len(places))]
+        branch = pa.array(np.full(len(places), self.branch, np.int32))
+        return pa.table({BRANCH: branch, **dict(zip(self.registers, columns, strict=True))})
+
+
+@dataclass(frozen=True, slots=True)
 class SinkMember:
     """A member of a long-running job: a unit, or one job of its steps.
 
     Attributes:
         branches: The branches of its rows, in their order.
         task: Processes the rows of one step, and returns its report as one row.
+        calls: The Python functions between its branches.
     """
 
     branches: tuple[BranchRows, ...]
     task: ArrowTask
+    calls: tuple[BranchCalls, ...] = ()
+
+
+@dataclass(slots=True)
+class _RoundSoFar:
+    """The rows of the orders of a round.
+
+    Attributes:
+        rows: Branch to the slots of an order's rows, and the places of the branch's own.
+        seconds: Member to the seconds of its Python functions.
+    """
+
+    rows: dict[int, tuple[pa.RecordBatch, pa.Array]] = field(default_factory=dict)
+    seconds: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,59 +301,91 @@ class SinkTask:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Execute round after round; returns no rows."""
         with connected(self.relay, TAKES, attempt()) as relay:
-            ended, rows = 0, list[pa.RecordBatch]()
+            ended, rows, so_far = 0, list[pa.RecordBatch](), _RoundSoFar()
             for batch in batches:
                 for number, some in _pieces(batch):
                     if number < 0:
                         guarded("a long-running job", partial(_check, -number, ended))
                         rows.append(some)
                     elif number > ended:
-                        if not self._round(relay, number, rows):
+                        so_far.rows |= _by_branch(rows)
+                        more = self._round(relay, number, so_far)
+                        if more is None:
                             return
                         ended, rows = number, []
+                        so_far = so_far if more else _RoundSoFar()
         yield from ()
 
-    def _round(self, relay: Connection, number: int, rows: Sequence[pa.RecordBatch]) -> bool:
-        """Execute the steps of a round, whose rows are complete; return False if the driver is gone."""
-        reports: list[tuple[bytes, float]] = []
+    def _round(self, relay: Connection, number: int, so_far: _RoundSoFar) -> bool | None:
+        """Execute the steps of a round, whose rows are complete.
+
+        Returns:
+            Whether the round goes on with another order; None if the driver is gone.
+        """
+        answer = RoundAnswer([])
         try:
             if number != PRIME:
                 order: Round = _ROUNDS.decode(relay.recv_bytes())
                 guarded("a long-running job", partial(_check, number, order.number - 1))
-                slots, places = _by_branch(rows)
-                for member, parameters in order.steps:
-                    began = time.perf_counter()
-                    report = self._report(member, parameters, slots, places)
-                    reports.append((report, time.perf_counter() - began))
-            relay.send_bytes(msgspec.msgpack.encode(reports))
+                called = [rows for step in order.steps for rows in self._called(*step, so_far)]
+                if called:
+                    answer = RoundAnswer([], _stream(called))
+                else:
+                    answer = RoundAnswer([self._report(*step, so_far) for step in order.steps])
+            relay.send_bytes(msgspec.msgpack.encode(answer))
         except (OSError, EOFError):
-            return False
-        return True
+            return None
+        return bool(answer.rows)
 
-    def _report(
-        self, number: int, parameters: JobParameters, slots: pa.RecordBatch, places: Mapping[int, pa.Array]
-    ) -> bytes:
-        """Return the report of a step; empty if it fails, because the job of this step alone raises the error."""
-        if _NO_BRANCH - 1 - number in places:
-            return b""
-        member = self.members[number]
+    def _called(self, number: int, parameters: JobParameters, so_far: _RoundSoFar) -> list[pa.Table]:
+        """Return the rows of a member with the results of Python functions whose arguments have come."""
+        called: list[pa.Table] = []
+        began = time.perf_counter()
+        for each in self.members[number].calls:
+            given = so_far.rows.pop(each.rows.number, None)
+            if given is None:
+                continue
+            try:
+                with as_job(parameters):
+                    called.append(each.of(*given))
+            except Exception:  # noqa: BLE001 - the job of this step alone raises it again
+                so_far.rows[_NO_BRANCH - 1 - number] = given
+        so_far.seconds[number] = so_far.seconds.get(number, 0.0) + time.perf_counter() - began
+        return called
+
+    def _report(self, number: int, parameters: JobParameters, so_far: _RoundSoFar) -> tuple[bytes, float]:
+        """Return the report of a step, and its seconds.
+
+        The report is empty if the step fails, because the job of this step alone raises the error.
+        """
+        if _NO_BRANCH - 1 - number in so_far.rows:
+            return b"", 0.0
+        member, began = self.members[number], time.perf_counter()
         try:
-            given = [each.of(slots, places[each.number]) for each in member.branches if each.number in places]
+            given = [each.of(*so_far.rows[each.number]) for each in member.branches if each.number in so_far.rows]
             with as_job(parameters):
                 (made,) = member.task(iter(_together(given)))
         except Exception:  # noqa: BLE001 - see above
-            return b""
-        return bytes(made.column(0)[0].as_py())
+            return b"", 0.0
+        return bytes(made.column(0)[0].as_py()), time.perf_counter() - began + so_far.seconds.get(number, 0.0)
 
 
-def _by_branch(rows: Sequence[pa.RecordBatch]) -> tuple[pa.RecordBatch, dict[int, pa.Array]]:
-    """Return the slots of a round's rows, and the places of each branch's rows."""
+def _by_branch(rows: Sequence[pa.RecordBatch]) -> dict[int, tuple[pa.RecordBatch, pa.Array]]:
+    """Return for each branch the slots of an order's rows, and the places of its own."""
     if not rows:
-        return pa.record_batch({}), {}
+        return {}
     batch = pa.concat_batches(rows)
     numbers = batch.column(BRANCH).to_numpy(zero_copy_only=False)
-    places = {int(branch): pa.array(np.flatnonzero(numbers == branch)) for branch in np.unique(numbers)}
-    return batch.drop_columns([BRANCH]), places
+    slots = batch.drop_columns([BRANCH])
+    return {int(branch): (slots, pa.array(np.flatnonzero(numbers == branch))) for branch in np.unique(numbers)}
+
+
+def _stream(tables: Sequence[pa.Table]) -> bytes:
+    whole = pa.concat_tables(tables, promote_options="default")
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, whole.schema) as writer:
+        writer.write_table(whole)
+    return bytes(stream.getvalue())
 
 
 def _together(rows: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
