@@ -36,6 +36,8 @@ def measure(effort: Effort) -> Result:
     with kafka() as there:
         _caught_up(there, effort.keys(FEW))
         few, many = (_caught_up(there, effort.keys(rows))[0] for rows in (FEW, MANY))
+        if many <= few:
+            raise RuntimeError(f"{few:.1f} s and {many:.1f} s do not tell the rate: the backlogs are too small")
         rate = (effort.keys(MANY) - effort.keys(FEW)) / (many - few)
         backlog = int(rate / 10 * OUTAGE / effort.scale)
         turns = [_caught_up(there, backlog) for _ in range(effort.rounds)]

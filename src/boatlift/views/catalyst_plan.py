@@ -16,7 +16,7 @@ from typing import Any, cast
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType, _parse_datatype_json_string
 
-from boatlift.spark.plans.catalyst import Package, empty_frame, items
+from boatlift.spark.plans.catalyst import Package, empty_frame, items, optimised_plan_of
 from boatlift.state.arrangement.ordered import Order
 
 _WITH_PLACE = re.compile(
@@ -69,7 +69,7 @@ class CatalystPlan:
         self._nothing = self._to_seq([])
 
     def optimised(self, frame: DataFrame) -> Node:
-        return frame._jdf.queryExecution().optimizedPlan()
+        return optimised_plan_of(frame)
 
     def analysed(self, frame: DataFrame) -> Node:
         return frame._jdf.queryExecution().analyzed()

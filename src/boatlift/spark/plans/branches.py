@@ -35,7 +35,7 @@ from boatlift.spark.plans.common_plan import (
     NotRowByRowError,
     Project,
     Way,
-    aliased,
+    alias,
     id_of,
     kind_of,
 )
@@ -126,7 +126,7 @@ class Branches:
         def cut(node: Any, way: Way) -> Way:
             """Return the way of rows on which Python functions were called."""
             calls, arguments = calls_of(node, self._spark)
-            given = [aliased(each, f"a{place}") for place, each in enumerate(arguments)]
+            given = [alias(each, f"a{place}") for place, each in enumerate(arguments)]
             passed = items(node.child().output())
             fields = [field_of(str(each.name()), each) for each in (*passed, *given)]
             below = way.then(Project((*passed, *given)))

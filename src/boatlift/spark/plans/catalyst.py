@@ -191,7 +191,7 @@ def subplan(frame: DataFrame, path: Sequence[int]) -> DataFrame:
 
 def bytes_of(frame: DataFrame) -> int:
     """Return Spark's estimate of a frame's size in bytes; a terabyte if it is unknown."""
-    size = cast("Any", frame)._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+    size = optimised_plan_of(frame).stats().sizeInBytes()
     return min(int(str(size)), 1 << 40)
 
 

@@ -67,17 +67,14 @@ class CommonPlan:
         java = jvm()
         self.expressions = Package(java.org.apache.spark.sql.catalyst.expressions)
         self.logical = Package(java.org.apache.spark.sql.catalyst.plans.logical)
-        self._alias = self.expressions.Alias
-        self._nothing = scala_seq([])
         self._scala = Package(java.scala)
         self.none = getattr(getattr(java, "scala.None$"), "MODULE$")
-        self._named = getattr(getattr(java.org.apache.spark.sql.catalyst.expressions, "NamedExpression$"), "MODULE$")
         self.literal = getattr(self.expressions, "Literal$").__getattr__("MODULE$")
         collapse = getattr(java.org.apache.spark.sql.catalyst.optimizer, "CollapseProject$")
         self._collapse = getattr(collapse, "MODULE$")
         kinds = [java.org.apache.spark.sql.types.DataType.fromJson(each.json()) for each in slots]
         given = items(plan_of(rows).output())
-        empty = [self.alias(self.literal.create(None, kind), f"s{at}") for at, kind in enumerate(kinds)]
+        empty = [alias(self.literal.create(None, kind), f"s{at}") for at, kind in enumerate(kinds)]
         self._fixed = given
         self._slots = [each.toAttribute() for each in empty]
         self._values: list[list[Any]] = [[] for _ in empty]  # by slot the cases: of a branch, its value
@@ -97,7 +94,7 @@ class CommonPlan:
             value = register
             if not attribute.nullable():  # in rows of other branches the register is NULL
                 value = self.expressions.Coalesce(scala_seq([register, self.literal.default(register.dataType())]))
-            begin.append(self.alias(value, str(attribute.name()), attribute.exprId()))
+            begin.append(alias(value, str(attribute.name()), attribute.exprId()))
         leaves = _leaves(self, columns)
         inlined = self._inlined(begin, way.layers, [value for value, _ in leaves])
         if inlined is not None:
@@ -112,7 +109,7 @@ class CommonPlan:
             self.plan = layer.over(self, number, self.plan)
         mine, slots = self.is_of(number), list[Any](self._slots)
         for value, slot in leaves:
-            slots[slot] = self.alias(self.expressions.If(mine, value, self._slots[slot]), f"s{slot}")
+            slots[slot] = alias(self.expressions.If(mine, value, self._slots[slot]), f"s{slot}")
         self.plan = self.logical.Project(scala_seq([*self._fixed, *slots]), self.plan)
         self._slots = [each.toAttribute() for each in slots]
 
@@ -127,7 +124,7 @@ class CommonPlan:
         alive, named = None, scala_seq(list(begin))
         for layer in layers:
             if isinstance(layer, Project):
-                named = self._collapse.buildCleanedProjectList(scala_seq(layer.columns(self)), named)
+                named = self._collapse.buildCleanedProjectList(scala_seq(layer.columns()), named)
                 if len(str(named.toString())) > LONGEST_EXPRESSIONS:
                     return None
             elif isinstance(layer, Filter):
@@ -150,7 +147,7 @@ class CommonPlan:
             others = self._scala.Some(self.literal.apply(True))
             plan = self.logical.Filter(self.expressions.CaseWhen(scala_seq(self._alive), others), plan)
         slots = [
-            self.alias(self.expressions.CaseWhen(scala_seq(cases), self._scala.Some(slot)), f"s{at}") if cases else slot
+            alias(self.expressions.CaseWhen(scala_seq(cases), self._scala.Some(slot)), f"s{at}") if cases else slot
             for at, (slot, cases) in enumerate(zip(self._slots, self._values, strict=True))
         ]
         return self.logical.Project(scala_seq([*self._fixed, *slots]), plan)
@@ -159,10 +156,6 @@ class CommonPlan:
         """Return the condition that a row is of a branch."""
         return self.expressions.EqualTo(self._fixed[1], self.literal.apply(number))
 
-    def alias(self, value: Any, name: str, own_id: Any = None) -> Any:
-        chosen = self._named.newExprId() if own_id is None else own_id
-        return self._alias(value, name, chosen, self._nothing, self.none, self._nothing)
-
     def guarded(self, number: int, value: Any) -> Any:
         """Return an expression that is computed for the rows of a branch alone, with its type and nullability."""
         kind = value.dataType()
@@ -170,12 +163,17 @@ class CommonPlan:
         return self.expressions.If(self.is_of(number), value, other)
 
 
-def aliased(value: Any, name: str) -> Any:
-    """Return an expression as a column of its own."""
-    expressions, java = jvm().org.apache.spark.sql.catalyst.expressions, jvm()
-    named = getattr(getattr(expressions, "NamedExpression$"), "MODULE$")
-    none = getattr(getattr(java, "scala.None$"), "MODULE$")
-    return expressions.Alias(value, name, named.newExprId(), scala_seq([]), none, scala_seq([]))
+def alias(value: Any, name: str, own_id: Any = None) -> Any:
+    """Return an expression as a column, with an id of its own if none is given."""
+    made, named, none, nothing = _naming(jvm())
+    return made(value, name, named.newExprId() if own_id is None else own_id, nothing, none, nothing)
+
+
+@lru_cache(1)
+def _naming(java: Any) -> tuple[Any, Any, Any, Any]:
+    expressions = java.org.apache.spark.sql.catalyst.expressions
+    named, none = getattr(expressions, "NamedExpression$"), getattr(java, "scala.None$")
+    return expressions.Alias, getattr(named, "MODULE$"), getattr(none, "MODULE$"), scala_seq([])
 
 
 def _leaves(common: CommonPlan, columns: Sequence[tuple[Any, SlotPlace]]) -> list[tuple[Any, int]]:
@@ -213,9 +211,9 @@ class Project:
     renamed: tuple[tuple[Any, Any], ...] = ()
     _made: list[Any] = field(default_factory=list)  # the ways from the leaves below share a node
 
-    def columns(self, common: CommonPlan) -> list[Any]:
+    def columns(self) -> list[Any]:
         if not self._made:
-            renamed = (common.alias(own, str(other.name()), other.exprId()) for own, other in self.renamed)
+            renamed = (alias(own, str(other.name()), other.exprId()) for own, other in self.renamed)
             self._made.extend([*self.named, *renamed])
         return self._made
 
@@ -224,7 +222,7 @@ class Project:
             each.withNewChildren(scala_seq([common.guarded(number, each.child())]))
             if kind_of(each) == "Alias"
             else each
-            for each in self.columns(common)
+            for each in self.columns()
         ]
         base = {id_of(each) for each in common.base}
         return common.logical.Project(
@@ -250,11 +248,11 @@ class Expand:
         ]
         array = common.expressions.CreateArray(scala_seq(structs))
         # A column that one projection leaves NULL may be NULL in the array, and not in the first projection.
-        row = common.alias(common.literal.default(array.dataType().elementType()), "row").toAttribute()
+        row = alias(common.literal.default(array.dataType().elementType()), "row").toAttribute()
         explode = common.expressions.Explode(_one_for_others(common, number, array))
         rows = common.logical.Generate(explode, scala_seq([]), False, common.none, scala_seq([row]), plan)
         fields = [
-            common.alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())
+            alias(common.expressions.GetStructField(row, place, common.none), str(each.name()), each.exprId())
             for place, each in enumerate(output)
         ]
         return common.logical.Project(scala_seq([*common.base, *fields]), rows)
