@@ -84,10 +84,11 @@ class LongRunningRelay:
                 if self._ready != attempt:
                     return None
                 self._number += 1
-                order = msgspec.msgpack.encode(Round(self._number, steps, rows))
+                order = msgspec.msgpack.encode(Round(self._number, steps))
+                further = msgspec.msgpack.encode(Round(self._number, [], rows)) if rows else order
             try:
-                for each in (READS, TAKES):
-                    tasks[each].send_bytes(order)
+                tasks[READS].send_bytes(further)
+                tasks[TAKES].send_bytes(order)
                 answer: RoundAnswer = _ANSWERS.decode(tasks[TAKES].recv_bytes())
             except (OSError, EOFError):
                 self.disconnect()

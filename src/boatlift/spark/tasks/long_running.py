@@ -53,7 +53,8 @@ class Round(msgspec.Struct, frozen=True, array_like=True):
     Attributes:
         number: The order's number, above `PRIME`; unique in an attempt.
         steps: The number of each member with a step, and the parameters of a job for this step alone.
-        rows: Rows with results of Python functions, as an Arrow stream, if the round goes on; its steps were read.
+        rows: Rows with results of Python functions, as an Arrow stream: for the source task, in place of steps that it
+            has read.
     """
 
     number: int
