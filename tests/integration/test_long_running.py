@@ -28,6 +28,7 @@ from boatlift.runtime.host.sources import ANNOUNCED_PAUSE_SECONDS
 from boatlift.spark.jobs.barrier import Slots, barrier_size, slot_count
 from boatlift.spark.tasks.long_running import PRIME
 from support.kafka import new_topic, send, values_of
+from support.rows import dying_parts
 from support.rows.dying_parts import DyingSink, DyingSource
 from support.rows.long_running_jobs import has_long_running_job
 from support.rows.long_running_rows import SCHEMA, hard, many, rows_of
@@ -52,9 +53,12 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(autouse=True)
 def by_value() -> Iterator[None]:
     """Tasks have another working folder, and cannot import what `support` is in."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    modules = sys.modules[__name__], dying_parts
+    for each in modules:
+        cloudpickle.register_pickle_by_value(each)
     yield
-    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+    for each in modules:
+        cloudpickle.unregister_pickle_by_value(each)
 
 
 def orders_under_way(spark: SparkSession) -> bool:

@@ -116,7 +116,8 @@ def test_a_worker_does_not_collect_garbage_among_objects_that_it_keeps(spark: ob
         seen.add(row.pid)
     assert again
     for row in again:
-        assert row.left < MANY_OBJECTS < row.kept
+        # Of the tasks before, MANY_OBJECTS at most are left; this task has made some, too.
+        assert row.left < 2 * MANY_OBJECTS < row.kept
 
 
 @pytest.mark.parametrize("family", [socket.AF_UNIX, socket.AF_INET])
