@@ -30,6 +30,7 @@ NAMES = (
     "policies",
     "fast_path",
     "partial_failure",
+    "operator_loss",
     "back_pressure",
     "selective",
     "solver",

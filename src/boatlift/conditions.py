@@ -350,6 +350,12 @@ CONDITIONS: dict[str, Condition] = {
     "STEP_FAILED": Condition(
         "UnavailableError", "Spark could not run a step", "see the cause, then run again", retry=Retry.AGAIN
     ),
+    "STEP_TIMEOUT": Condition(
+        "UnavailableError",
+        "a step made no progress within its time, and was ended",
+        "see the task in the message; if its function needs longer, raise step_timeout (--step-timeout)",
+        retry=Retry.AGAIN,
+    ),
     "BROKER_FAILED": Condition(
         "UnavailableError",
         "a test's broker is not available: its jars, its process or its answer is missing",

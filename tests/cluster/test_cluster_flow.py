@@ -1,4 +1,4 @@
-"""On a real cluster an executor is killed in a step, a worker is killed and another one started between steps.
+"""On a real cluster executors are stopped and killed in a step; between steps a worker is killed, another one started.
 
 The bits are those of one machine.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ import pytest
 
 from boatlift.testing.cluster import StandaloneCluster
 from support.cluster.data import FILES, make_data
+from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -80,6 +82,10 @@ def test_bits_are_the_same_though_executors_and_workers_go_and_come(tmp_path: Pa
         process = driver(cluster.url, spread, cluster.settings, cluster.environment, tasks=4)
         try:
             wait_for(lambda: list(spread.glob("began-*")), process, spread)
+            frozen = cluster.executors()[0]
+            os.kill(frozen, signal.SIGSTOP)
+            until(lambda: frozen not in cluster.executors(), seconds=60)  # Spark's own settings take 120 and more
+            until(lambda: len(cluster.executors()) == 2)
             cluster.kill_executor()
             (spread / "killed").touch()
             wait_for((spread / "worker-to-be-killed").exists, process, spread)

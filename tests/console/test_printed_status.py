@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -14,15 +17,17 @@ from boatlift.console import tables
 from boatlift.console.contents import show_status
 from boatlift.dataflow import WaitingInput
 from boatlift.operators.watermark.operator import EventTimeStatus
-from boatlift.runtime.host.ownership import this_process
-from boatlift.runtime.host.waiting_input import FILE, InputReport
+from boatlift.runtime.host.deadlines import StuckCall
+from boatlift.runtime.host.ownership import is_stopped, this_process
+from boatlift.runtime.host.run_report import FILE, InputReport, RunReport
 from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.status import status_at
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim
-from support.engine.hosts import crashed, open_store, parent_process, run
+from support.engine.hosts import crashed, open_store, process_of, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, recorded
 from support.engine.memory_flows import lookup
+from support.waiting import until
 from support.worlds.logs import claimed
 
 
@@ -95,7 +100,7 @@ def test_times_of_any_year_are_printed_and_a_clock_that_is_behind_is_told(
 @pytest.mark.parametrize(
     ("process", "where", "sentence"),
     [
-        (parent_process(), socket.gethostname(), "running (or, in a notebook, its run has ended with an error"),
+        (process_of(os.getppid()), socket.gethostname(), "running (or, in a notebook, its run has ended with an error"),
         (
             f"{this_process().rpartition('/')[0]}/1", socket.gethostname(),
             "crashed: its process has ended without a clean stop",
@@ -119,7 +124,7 @@ def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store = open_store(tmp_path)
-    mine = Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, parent_process(), 5_000)
+    mine = Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, process_of(os.getppid()), 5_000)
     claimed(store, mine)
     folder = store.scratch(1)
     (folder / "read-1").mkdir()
@@ -128,8 +133,52 @@ def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
     show_status(tmp_path, as_json=False)
     assert "in scratch: 12 bytes; with 5,000 or more, sources are asked for no further step" in capsys.readouterr().out
     report = InputReport(1_700_000_001_000, {"rows": WaitingInput(1234, "files", 5_000_000, 1_700_000_000_000)})
-    (folder / FILE).write_bytes(msgspec.json.encode(report))
+    (folder / FILE).write_bytes(msgspec.json.encode(RunReport(report)))
     show_status(tmp_path, as_json=False)
     told = capsys.readouterr().out
     assert "rows: 1,234 files wait to be taken, 5.0 MB, the oldest since 2023-11-14 22:13:20" in told
     assert status_at(tmp_path).input == report
+
+
+def test_what_is_stuck_is_shown_and_since_when(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    store = open_store(tmp_path)
+    claimed(store, Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, process_of(os.getppid())))
+    now = time.time_ns() // 1_000_000
+    stuck = StuckCall("sums", 7, 1_700_000_001_000, "job 3, stage 4, task 5 on a.example, executor 6")
+    (store.scratch(1) / FILE).write_bytes(msgspec.json.encode(RunReport(InputReport(now, {}), [stuck])))
+    show_status(tmp_path, as_json=False)
+    assert capsys.readouterr().out.startswith(
+        "flow: stuck: it makes no progress\nstuck since 2023-11-14 22:13:21 UTC: step 7 of sums: job 3, stage 4, "
+        "task 5 on a.example, executor 6\n"
+    )
+    show_status(tmp_path, as_json=True)
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["state"], shown["stuck"]) == ("stuck", [msgspec.to_builtins(stuck)])
+
+
+def test_a_process_that_is_stopped_and_one_that_reports_nothing_are_stuck(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as owner:
+        try:
+            store = open_store(tmp_path)
+            claim = Claim(socket.gethostname(), owner.pid, 1_700_000_000_000, PROGRAM, {}, process_of(owner.pid))
+            claimed(store, claim)
+            now = time.time_ns() // 1_000_000
+            written = store.scratch(1) / FILE
+
+            def shown(at: int) -> str:
+                written.write_bytes(msgspec.json.encode(RunReport(InputReport(at, {}))))
+                show_status(tmp_path, as_json=False)
+                return capsys.readouterr().out
+
+            assert shown(now).startswith("flow: running")
+            late = shown(now - 60_000)
+            assert late.startswith("flow: stuck: ")
+            assert f": flow: process {owner.pid} reports nothing: its run has ended with an error, or hangs" in late
+            owner.send_signal(signal.SIGSTOP)
+            until(lambda: is_stopped(owner.pid))
+            assert f": flow: process {owner.pid} is stopped: kill -CONT {owner.pid} lets it go on" in shown(now)
+        finally:
+            owner.kill()
+    assert shown(now).startswith("flow: crashed")

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, sent to the process and all that it started: in a step, twice in one, and when idle."""
+"""Ctrl-C and SIGTERM, to the process and all that it started: in a step, twice in one, when idle, if Spark hangs."""
 
 from __future__ import annotations
 
@@ -138,4 +138,27 @@ def test_twice_ends_at_once_and_once_after_the_step_under_way(tmp_path: Path, wa
         assert process.returncode == 0, err
         assert "mine: stopped cleanly" in out
         assert "boatlift: restoring sums from its checkpoint at step 0\n" in err
+    assert sums(tmp_path) == pytest.approx(expected(tmp_path), rel=1e-9)
+
+
+def test_twice_ends_a_run_whose_jvm_hangs(tmp_path: Path, warm_jvm: WarmJvm) -> None:
+    make_data(tmp_path / "data")
+    (tmp_path / "mine.py").write_text(FLOW)
+    with running(tmp_path) as process:
+        wait_for_file(process, tmp_path / "waiting")
+        (jvm,) = (int(pid) for pid in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split())
+        os.kill(jvm, signal.SIGSTOP)
+        os.killpg(process.pid, signal.SIGINT)
+        wait_for_line(process, "boatlift: mine: finishing the steps under way")
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 130, err
+        assert f"boatlift: the JVM of Spark (process {jvm}) does not answer, and is killed\n" in err
+        assert err.endswith("boatlift: stopped at once; run the same command again to go on\n")
+    (tmp_path / "go").touch()
+    with running(tmp_path, warm_jvm.environment()) as process:
+        wait_for_line(process, f"sums: step {FILES - 1},")
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        assert process.returncode == 0, err
     assert sums(tmp_path) == pytest.approx(expected(tmp_path), rel=1e-9)

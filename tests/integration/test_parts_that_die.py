@@ -1,4 +1,4 @@
-"""The tasks of a long-running job die, or fail, at each act of a step of views, a join and a UDF: no step is lost."""
+"""The tasks of a long-running job die, fail, are stopped or hang at each act of a step: no step is lost."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 import boatlift as bl
 from support.rows import dying_parts
 from support.rows.dying_parts import DyingSink, DyingSource, obey
-from support.rows.long_running_jobs import has_long_running_job
-from support.waiting import until
+from support.rows.long_running_jobs import has_long_running_job, holds_slot
+from support.waiting import until, within
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("soon")]
 
@@ -36,14 +36,19 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         cloudpickle.unregister_pickle_by_value(each)
 
 
-@pytest.mark.parametrize("what", ["die", "fail"])
+POINTS = [
+    "reads before",
+    "reads after",
+    "in a function",
+    *(f"{sink} {act}" for sink in ("most", "pairs") for act in ("before", "after")),
+]
+
+
 @pytest.mark.parametrize(
-    "point",
+    ("point", "what"),
     [
-        "reads before",
-        "reads after",
-        "in a function",
-        *(f"{sink} {act}" for sink in ("most", "pairs") for act in ("before", "after")),
+        *((point, what) for point in POINTS for what in ("die", "fail")),
+        *((point, what) for point in ("reads before", "in a function", "most after") for what in ("stop", "hang")),
     ],
 )
 def test_every_step_is_done_once(spark: SparkSession, answered: list[int], here: Path, point: str, what: str) -> None:
@@ -63,10 +68,12 @@ def test_every_step_is_done_once(spark: SparkSession, answered: list[int], here:
     pairs = flow.sql("pairs", "SELECT a.id, b.twice FROM twice AS a JOIN twice AS b ON a.twice = b.id")
     for name, view in (("most", most), ("pairs", pairs)):
         view.sink(f"{name}_out", DyingSink(bl.parquet(name), order, f"{name} "))
-    running = bl.start(flow, "store", spark=spark)
+    running = bl.start(flow, "store", spark=spark, step_timeout=1.0 if what == "hang" else None)
     try:
         for step in range(STEPS):
             flow.push("rows", [{"id": step}])
+            if step == DIES_AT and what == "hang":  # the job ends a second after its step was given up
+                within(10, lambda: not holds_slot(spark))
             if step in (2, DIES_AT + 2):
                 until(lambda: has_long_running_job(spark))
             if step == DIES_AT - 1:

@@ -44,7 +44,7 @@ def test_files_that_no_step_has_taken_are_counted_while_a_sink_is_slow(
     flow.source("rows", source).sink("out", bl.foreach(slowly))
     running = bl.start(flow, "store", available_now=True, spark=spark)
     try:
-        until(lambda: list(Path("store").glob("scratch/*/waiting-input.json")))
+        until(lambda: list(Path("store").glob("scratch/*/run-report.json")))
         waiting = until(lambda: next((each for each in told() if each.count < FILES), None))
         assert waiting.count > 0
         assert waiting.unit == "files"

@@ -295,7 +295,7 @@ def members(monkeypatch: pytest.MonkeyPatch) -> Members:
     monkeypatch.setattr("boatlift.spark.jobs.long_running.time.monotonic", lambda: now[0])
     monkeypatch.setattr("boatlift.spark.jobs.long_running.Slots.of", lambda context: None)
     monkeypatch.setattr(LongRunningJob, "_begin", lambda job, begin: None)
-    job, relay = LongRunningJob(SimpleNamespace(sparkContext=None), lambda: None, 1), Answers()  # type: ignore[arg-type]
+    job, relay = LongRunningJob(SimpleNamespace(sparkContext=None), None, 1), Answers()  # type: ignore[arg-type]
     job._relay = relay  # type: ignore[assignment]
     steps = [job.add(unit, lambda *_: None) for unit in ("a", "b", "c")]  # type: ignore[arg-type, return-value]
     for number, member in enumerate(job._members):

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from boatlift.errors import InvalidError
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.session import check_session, session
-from boatlift.spark.session.settings import RUNTIME_SETTINGS, START_SETTINGS, check_java, settings_for
+from boatlift.spark.session.settings import CLUSTER_SETTINGS, RUNTIME_SETTINGS, START_SETTINGS, check_java, settings_for
 
 
 def fake_java(folder: Path, answer: str, code: int = 0) -> Path:
@@ -77,12 +77,14 @@ def test_the_users_settings_win() -> None:
     assert settings["spark.executor.memory"] == "2g"
     assert settings["spark.driver.host"] == "127.0.0.1"
     assert "spark.driver.host" not in settings_for("yarn")
+    assert CLUSTER_SETTINGS.items() <= settings_for("spark://127.0.0.1:7077").items()
+    assert not CLUSTER_SETTINGS.keys() & settings_for("local[2]").keys()
 
 
 def test_the_page_lists_every_setting_that_is_changed() -> None:
     page = (Path(__file__).parents[2] / "docs" / "session.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `spark.")]
-    for name, value in {**START_SETTINGS, **RUNTIME_SETTINGS}.items():
+    for name, value in {**START_SETTINGS, **RUNTIME_SETTINGS, **CLUSTER_SETTINGS}.items():
         (row,) = [line for line in rows if f"`{name}`" in line]
         assert f"| `{value}` |" in row or "| bounded |" in row
     told = page[page.index("yours too") : page.index("## What `bl.session`")]

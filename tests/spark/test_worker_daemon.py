@@ -1,7 +1,10 @@
 """The module search path of Python workers, and their garbage collection between tasks."""
 
 import gc
+import os
+import signal
 import socket
+import subprocess
 import sys
 import weakref
 from collections.abc import Iterator
@@ -10,7 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.spark.session.worker_daemon import MANY_OBJECTS, UNHEARD, keeping, without_archives
+from boatlift.runtime.host.ownership import is_stopped
+from boatlift.spark.session.worker_daemon import (
+    MANY_OBJECTS,
+    STOPPED_LOOKS,
+    UNHEARD,
+    StoppedWorkers,
+    keeping,
+    without_archives,
+)
+from support.waiting import until
 
 
 def archives() -> tuple[Path, list[str]]:
@@ -145,3 +157,44 @@ def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_other_errors_are_rais
         assert keeping(writes)(here) == UNHEARD
         with pytest.raises(ZeroDivisionError):
             keeping(lambda _: 1 // 0)(here)
+
+
+def test_only_a_child_that_is_stopped_at_three_looks_in_a_row_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    stopped = StoppedWorkers()
+    with subprocess.Popen(["sleep", "600"]) as child:
+        try:
+            for signals in ((), (signal.SIGSTOP,), (signal.SIGCONT, None, signal.SIGSTOP)):
+                for each in signals:
+                    if each is None:
+                        stopped.look()  # it runs: the looks before do not count
+                    else:
+                        os.kill(child.pid, each)
+                        until(lambda each=each: is_stopped(child.pid) == (each == signal.SIGSTOP))
+                for _ in range(STOPPED_LOOKS - 1):
+                    stopped.look()
+                assert child.poll() is None
+            assert capfd.readouterr().err == ""
+            stopped.look()
+            assert child.wait(60) == -signal.SIGKILL
+        finally:
+            child.kill()
+    told = capfd.readouterr().err
+    assert told == f"boatlift: Python worker {child.pid} on {socket.gethostname()} was stopped for 3 s, and is killed\n"
+
+
+STOPS_ITSELF = """
+import os, signal
+from boatlift.spark.session.worker_daemon import StoppedWorkers
+StoppedWorkers().begin()
+worker = os.fork()
+if worker == 0:
+    assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    os.kill(os.getpid(), signal.SIGSTOP)
+    os._exit(1)
+print(os.WTERMSIG(os.waitpid(worker, 0)[1]))
+"""
+
+
+def test_a_daemon_kills_a_worker_that_is_stopped_while_it_waits() -> None:
+    done = subprocess.run([sys.executable, "-c", STOPS_ITSELF], capture_output=True, text=True, timeout=60, check=True)
+    assert int(done.stdout) == signal.SIGKILL

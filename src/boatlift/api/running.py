@@ -25,7 +25,7 @@ from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
 from boatlift.spark.engine import SparkEngine
-from boatlift.spark.session.jvm import raising_jvm_died
+from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
 from boatlift.storage.local import LocalStore
 from boatlift.storage.store import Store
@@ -48,13 +48,14 @@ def run(
     long_running: bool = True,
     take_over: bool = False,
     pause: Collection[str] = (),
+    step_timeout: float | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
     """Run a dataflow until it is stopped, from the state of its store.
 
     Ctrl-C and SIGTERM stop it cleanly: running steps are finished and everything is checkpointed. A second Ctrl-C stops
-    it at once; that costs a replay and loses nothing.
+    it at once, even if the JVM of Spark hangs; that costs a replay and loses nothing.
 
     Args:
         flow: The dataflow.
@@ -76,8 +77,13 @@ def run(
         take_over: Take the store over from a run on this host that has not ended. That run ends with `[FENCED]` within
             seconds, and no row is lost or doubled.
         pause: Sources that take nothing new in this run, such as `("orders",)`.
+        step_timeout: A step that makes no progress for so many seconds is ended and executed again: no task of it has
+            begun, ended or read rows. A step that is ended four times in a row ends the run. If not given: the larger
+            of 30 s and 20 times the longest of the unit's last 100 steps, then twice as long each time, without end.
+            Batches may take any time.
         spark: The session; if not given, the active one, or a new local one.
-        on_progress: Called for each step, commit and checkpoint. If not given, a takeover is logged as a warning.
+        on_progress: Called for each step, commit and checkpoint. If not given, a takeover, and a step or a commit
+            without progress, is logged as a warning.
 
     Raises:
         InvalidError: `[BAD_OPTION]`; `[STORE_IN_USE]` a run on this host owns the store.
@@ -88,8 +94,9 @@ def run(
         >>> bl.run(flow, "store", available_now=True)
     """
     options = RunOptions(
-        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause
-    )
+        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
+        step_timeout,
+    )  # fmt: skip
     run_plan(*_prepared(flow, store, spark), options)
 
 
@@ -180,6 +187,7 @@ def start(
     long_running: bool = True,
     take_over: bool = False,
     pause: Collection[str] = (),
+    step_timeout: float | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
@@ -195,8 +203,9 @@ def start(
         True
     """
     options = RunOptions(
-        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause
-    )
+        available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
+        step_timeout,
+    )  # fmt: skip
     with raising_jvm_died():
         return Running(_host(*_prepared(flow, store, spark), options), flow.name, store)
 
@@ -244,11 +253,12 @@ def _stopped_by_signals(host: Host) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    asked = False
+    asked, ended = False, threading.Event()
 
     def ask(_number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
+            threading.Thread(target=kill_jvm_if_hung, args=(ended,), name="end of a run", daemon=True).start()
             raise KeyboardInterrupt
         asked = True
         host.stop()
@@ -257,5 +267,6 @@ def _stopped_by_signals(host: Host) -> Iterator[None]:
     try:
         yield
     finally:
+        ended.set()
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -54,6 +54,7 @@ def run(
     set_aside: Repeated = (),
     pause: Repeated = (),
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
+    step_timeout: Annotated[float | None, Parameter(show_default=False)] = None,
     short_jobs: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
@@ -79,6 +80,8 @@ def run(
         pause: A source that takes nothing new in this run, such as orders. May be repeated.
         bytes_in_flight: Ask a source for no further step while so many bytes of rows wait behind it on disk; 16 GiB if
             not given.
+        step_timeout: A step without progress for so many seconds is ended and executed again. If not given, the larger
+            of 30 and 20 times the longest of its unit's last 100 steps.
         short_jobs: Give each small step a job of its own, also where many could share a long-running job.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
@@ -93,7 +96,7 @@ def run(
     # All errors that need no JVM to be found are raised before one starts.
     skips = skips_named(skip)
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
-    RunOptions(bytes_in_flight=most_bytes)
+    RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout)
     refuse_url(store, "a store")
     refuse_file(store, "a store")
     check_flow(flow)
@@ -118,6 +121,7 @@ def run(
             long_running=not short_jobs,
             take_over=take_over,
             pause=pause,
+            step_timeout=step_timeout,
             spark=spark,
             on_progress=live.show,
         )

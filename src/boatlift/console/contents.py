@@ -35,6 +35,7 @@ STATES = {
     "new": "no process has run it yet",
     "stopped": "stopped cleanly",
     "alive": "running (or, in a notebook, its run has ended with an error and the process lives on)",
+    "stuck": "stuck: it makes no progress",
     "crashed": "crashed: its process has ended without a clean stop; run it again to resume",
     "running or crashed": "running or crashed: this machine cannot tell whether its process is alive",
 }
@@ -72,6 +73,9 @@ def show_status(path: Path, *, as_json: bool) -> None:
         print_json(status.as_json())
         return
     print(f"{status.dataflow}: {STATES[status.state]}")
+    for each in status.stuck:
+        where = f"step {each.step} of {each.processor}" if each.step >= 0 else each.processor
+        print(f"stuck since {moment(each.since)}: {where}: {each.why}")
     print(f"store: {status.store}")
     if status.owner is not None:
         print(f"last owner: process {status.owner.pid} on {status.owner.host}, since {moment(status.owner.at)}")

@@ -23,7 +23,7 @@ class Stages:
     """The stages of a run, printed on standard error: compiling, restoring, replaying, waiting, stopping.
 
     Args:
-        quiet: Print only a takeover, and the steps that wait for the next run.
+        quiet: Print only a takeover, what is stuck, and the steps that wait for the next run.
         available_now: Whether the run ends with the input.
     """
 
@@ -62,6 +62,9 @@ class Stages:
             case "stopping":
                 finishing = "finishing the steps under way; a second Ctrl-C stops at once"
                 notice(f"{progress.processor}: {finishing}", quiet=self._quiet)
+            case "stuck":
+                stuck = f"no progress at step {progress.time} for {progress.durationMs / 1000:.0f} s"
+                notice(f"{progress.processor}: {stuck}: {progress.said}")
             case "left":
                 wait = f"{_steps(progress.behind)} {'waits' if progress.behind == 1 else 'wait'}"
                 notice(f"the run was stopped: {wait} at {progress.processor} for the next run")

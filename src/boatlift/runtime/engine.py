@@ -10,7 +10,7 @@ Payloads are opaque to the machine. A run is a file in scratch; a durable run is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,6 +81,18 @@ class Skips(NamedTuple):
     steps: AbstractSet[tuple[str, int]] = frozenset()
     messages: AbstractSet[tuple[str, str, Any]] = frozenset()
     rows: Mapping[str, AbstractSet[str] | None] = {}
+
+
+class Activity(NamedTuple):
+    """The progress of the calls of a processor.
+
+    Attributes:
+        mark: Equal to that of an earlier call only if no task has begun, ended or read rows in between; not None.
+        tasks: The running tasks in words, each with job and machine; empty if none is running.
+    """
+
+    mark: Hashable
+    tasks: str
 
 
 class Engine(Protocol):
@@ -207,8 +219,11 @@ class Engine(Protocol):
     def hasten(self) -> None:
         """A clean stop was requested; `run` may return after the current step."""
 
-    def cancel_steps(self, unit: str) -> None:
-        """End a unit's run soon, with an error that the host drops; the run may have ended already."""
+    def activity(self, processor: str) -> Activity:
+        """Return the progress of a unit's run, or of a sink's commit."""
+
+    def cancel_steps(self, processor: str) -> None:
+        """End a unit's run, or a sink's commit, soon and with an error; it may have ended already."""
 
     def cancel(self) -> None:
         """End running jobs soon, with an error, and start no more."""

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
 from boatlift.errors import BoatliftError, DataError, UserCodeError
-from boatlift.runtime.engine import Beginning, Skips, StepResult
+from boatlift.runtime.engine import Activity, Beginning, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.keyed import CompiledKeyed
@@ -26,7 +26,8 @@ from boatlift.spark.jobs.batch_steps import BatchSteps
 from boatlift.spark.jobs.diagnosis import first_line
 from boatlift.spark.jobs.input_logs import InputLogs
 from boatlift.spark.jobs.inputs import Inputs, Readings
-from boatlift.spark.jobs.jobs import JobGroup, Jobs, ScratchFiles
+from boatlift.spark.jobs.job_group import JobGroup
+from boatlift.spark.jobs.jobs import Jobs, ScratchFiles
 from boatlift.spark.jobs.keyed_steps import KeyedSteps
 from boatlift.spark.jobs.long_running import LongRunningJob, has_workers, slots_left
 from boatlift.spark.jobs.planner import Background, StepPlanner
@@ -107,7 +108,7 @@ class SparkEngine:
         )  # fmt: skip
         self._files = ScratchFiles(scratch)
         if self._long_running and has_workers(self._spark):
-            self._job = LongRunningJob(self._spark, partial(self._group.join, ""), slots_left(self.plan))
+            self._job = LongRunningJob(self._spark, self._group, slots_left(self.plan))
         self._jobs = Jobs(
             self._spark, self.plan, self._inputs, planner, self._group, self._files, self._background, self._job
         )
@@ -136,11 +137,17 @@ class SparkEngine:
         context = SinkContext(self.plan.dataflow, sink, self._store_id, self._token, unit.output, unit.columns.changes)
         return self.plan.sinks[sink].sink.open(context)
 
-    def cancel_steps(self, unit: str) -> None:
-        self._steps[unit].cancel_steps()
+    def activity(self, processor: str) -> Activity:
+        own = self._group.activity(processor)
+        together = None if self._job is None or own.tasks else self._job.activity(processor)
+        return own if together is None else together
+
+    def cancel_steps(self, processor: str) -> None:
+        if processor in self._steps:
+            self._steps[processor].cancel_steps()
         if self._job is not None:
-            self._job.cancel_steps(unit)
-        self._group.end(unit)
+            self._job.cancel_steps(processor)
+        self._group.end(processor)
 
     def cancel(self) -> None:
         if self._job is not None:

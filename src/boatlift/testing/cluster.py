@@ -53,13 +53,10 @@ class StandaloneCluster:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """The Spark settings for a driver: small executors, whose loss is noticed in seconds."""
+        """The Spark settings for a driver: small executors."""
         return {
             "spark.executor.memory": "512m",
             "spark.executor.extraJavaOptions": _QUICK_JVM,
-            "spark.executor.heartbeatInterval": "2s",
-            "spark.network.timeout": "12s",
-            "spark.network.timeoutInterval": "3s",
         }
 
     @property

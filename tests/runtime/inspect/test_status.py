@@ -16,7 +16,7 @@ from boatlift.runtime.inspect.status import InFlightStatus, OwnerStatus, UnitSta
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import LoggedMessage
 from boatlift.storage.records.records import Claim, SinkCommit, Stopped
-from support.engine.hosts import RaisingEngine, open_store, parent_process, run
+from support.engine.hosts import RaisingEngine, open_store, process_of, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World, make_plan, recorded
 from support.engine.memory_flows import stateless
 from support.worlds.facts import gave, made, payload_with, run_of, saved, stable
@@ -141,7 +141,7 @@ def test_what_a_whole_run_leaves(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("process", "where", "state"),
     [
-        (parent_process(), socket.gethostname(), "alive"),
+        (process_of(os.getppid()), socket.gethostname(), "alive"),
         (f"{this_process().rpartition('/')[0]}/1", socket.gethostname(), "crashed"),
         (this_process(), "elsewhere", "running or crashed"),
         ("", socket.gethostname(), "running or crashed"),

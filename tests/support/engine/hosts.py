@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -44,9 +43,9 @@ def run(
     Host(engine, store, RunOptions(available_now=True, on_progress=watch, **options)).run()
 
 
-def parent_process() -> str:
-    """The text that identifies the parent of this process, which lives."""
-    return f"{this_process().rpartition('/')[0]}/{began(os.getppid())}"
+def process_of(pid: int) -> str:
+    """The text that identifies a process of this computer."""
+    return f"{this_process().rpartition('/')[0]}/{began(pid)}"
 
 
 def open_store(root: Path) -> LocalStore:

@@ -23,7 +23,7 @@ import boatlift as bl
 from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading, plan
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
-from boatlift.runtime.engine import Beginning, Skips, StepResult
+from boatlift.runtime.engine import Activity, Beginning, Skips, StepResult
 from boatlift.runtime.graph import division_of
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.jobs import ScratchFiles
@@ -159,7 +159,11 @@ class MemoryEngine:
     def _keeps_account(self, sink: str) -> bool:
         return self.plan.sinks[sink].sink.delivery is Delivery.EXACTLY_ONCE
 
-    def cancel_steps(self, unit: str) -> None:
+    def activity(self, processor: str) -> Activity:
+        """No task of this engine is running: a step is a call in this process."""
+        return Activity("", "")
+
+    def cancel_steps(self, processor: str) -> None:
         pass
 
     def hasten(self) -> None:

@@ -1,9 +1,10 @@
-"""A source and a sink whose tasks kill their own process, or fail, once and at a point that a file names."""
+"""A source and a sink whose tasks die, fail, are stopped or hang, once and at a point that a file names."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +22,7 @@ __all__ = ["DyingSink", "DyingSource", "obey"]
 
 
 def obey(order: str, point: str) -> None:
-    """Do once what a file says, if it names this point: `POINT die` or `POINT fail`."""
+    """Do once what a file says, if it names this point: `POINT die`, `POINT fail`, `POINT stop` or `POINT hang`."""
     path = Path(order)
     try:
         at, what = path.read_text().rsplit(" ", 1)
@@ -30,8 +31,10 @@ def obey(order: str, point: str) -> None:
         path.unlink()
     except FileNotFoundError:
         return
-    if what == "die":
-        os.kill(os.getpid(), signal.SIGKILL)
+    if what in ("die", "stop"):
+        os.kill(os.getpid(), signal.SIGKILL if what == "die" else signal.SIGSTOP)
+    while what in ("stop", "hang"):  # the process must be killed: it does not go on by itself
+        time.sleep(1)
     raise ValueError("told to fail")
 
 

@@ -6,5 +6,5 @@ machine one at a time. It draws the determinants that need a clock or randomness
 In reading order: `host` (claim, recovery, end of a run), `event_loop` (the loop, its queue and threads), `context`
 (what handlers share), then the handlers: `sources` with `source_cursors`, `steps` (steps and probes), `sinks`, `log`,
 `clock` (timers). `failures` has the retry policy. `ownership`, `admission` and `overrides` are about the beginning of a
-run; `progress` and `waiting_input` are for people.
+run; `progress` and `run_report` are for people.
 """

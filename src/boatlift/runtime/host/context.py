@@ -27,9 +27,18 @@ _Method = TypeVar("_Method", bound=Callable[[Any, Any], None])
 logger = logging.getLogger(__name__)
 
 
-def _log_takeover(progress: Progress) -> None:
+def _log_notable(progress: Progress) -> None:
     if progress.what == "takeover":
         logger.warning("%s: %s", progress.processor, progress.said)
+    if progress.what == "stuck":
+        seconds = progress.durationMs / 1000
+        logger.warning(
+            "%s has made no progress at step %d for %.0f s: %s",
+            progress.processor,
+            progress.time,
+            seconds,
+            progress.said,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +53,18 @@ class RunOptions:
     skip: Collection[tuple[str, int | str]] = ()
     set_aside: Collection[str] = ()
     bytes_in_flight: int = BYTES_IN_FLIGHT
-    on_progress: Callable[[Progress], None] = _log_takeover
+    on_progress: Callable[[Progress], None] = _log_notable
     long_running: bool = True
     take_over: bool = False
     pause: Collection[str] = ()
+    step_timeout: float | None = None
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight
         if isinstance(given, bool) or not (isinstance(given, int) and given >= 1):
             raise InvalidError("BAD_OPTION", f"bytes_in_flight={given!r}: it must be a number of bytes, at least 1")
+        if (seconds := self.step_timeout) is not None and not _is_positive(seconds):
+            raise InvalidError("BAD_OPTION", f"step_timeout={seconds!r}: it must be a number of seconds above 0")
         for name in ("skip", "set_aside", "pause"):
             if isinstance(value := getattr(self, name), str):
                 raise InvalidError("BAD_OPTION", f"{name}={value!r} is one text: write {name}=[{value!r}]")
@@ -60,6 +72,10 @@ class RunOptions:
         for each in skips:
             if not (isinstance(each, tuple) and len(each) == 2):
                 raise InvalidError("BAD_OPTION", f"skip has {each!r}: write a pair, such as ('clean', 7)")
+
+
+def _is_positive(given: object) -> bool:
+    return isinstance(given, int | float) and not isinstance(given, bool) and 0 < given < float("inf")
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,9 +82,13 @@ class Failures:
         backoff = self._retries.failed(name, step, error, deterministic=raises_again)
         if backoff is None or self._engine.cancelled:
             raise error
+        self.report(name, step, error, backoff)
+        return backoff
+
+    def report(self, name: str, step: int, error: BoatliftError, backoff: float = 0.0) -> None:
+        """Report a failure that is retried."""
         logger.warning("%s failed, and is tried again in %.1f s: %s", name, backoff, error)
         self._watch(Progress("failure", name, step))
-        return backoff
 
     def senders_of_lost(self, messages: Iterable[Message]) -> frozenset[str]:
         """Return the senders of the messages with a lost run: these senders have failed, too."""

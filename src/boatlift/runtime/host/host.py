@@ -11,17 +11,18 @@ from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
 from boatlift.runtime.host.clock import HostTimers, SteadyClock, clock_of
 from boatlift.runtime.host.context import HostContext, RunOptions, handlers_of
+from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer, EventQueue, Workers, run_loop
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls, StoredRuns
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_running_owner
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
+from boatlift.runtime.host.run_report import RunReports
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.steps import Probes, StepRuns
-from boatlift.runtime.host.waiting_input import WaitingInputs
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.group_commit import GroupWriter
@@ -161,7 +162,7 @@ class OwnershipTerm:
         # Jobs end before the writer does: their answers may still want to write.
         with (
             closing(GroupWriter(self._log)) as writer,
-            closing(Workers(self._queue, 4 + 2 * len(self._plan.processors))) as workers,
+            closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
         ):
             try:
                 self._recover_and_run(writer, workers)
@@ -193,16 +194,18 @@ class OwnershipTerm:
         )
         failures = Failures(context, self._program.graph)
         sources = SourcePolls(context, self._cursors, self._clock)
+        deadlines = Deadlines(context, self._clock)
         log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads)
         handlers = handlers_of(
             sources,
-            StepRuns(context, failures, log, self._cursors, self._commits, steps),
+            StepRuns(context, failures, log, self._cursors, self._commits, steps, deadlines),
             Probes(context, failures),
-            SinkCalls(context, failures, log, self._commits),
+            SinkCalls(context, failures, log, self._commits, deadlines),
             log,
             HostTimers(context, self._clock),
         )
-        WaitingInputs(context, self._cursors, self._scratch, self._clock).begin()
+        RunReports(context, self._cursors, deadlines, self._scratch, self._clock).begin()
+        deadlines.begin()
         self._look_for_a_newer_owner(workers)
         run_loop(machine, self._queue, handlers, first, lambda: log.finished)
         if sources.refusals:

@@ -87,11 +87,21 @@ def _where() -> str:
 
 def _began(pid: int) -> str:
     """Return when a process began, in ticks since boot; empty if no such process is running."""
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-    except OSError:
-        return ""
+    state, *fields = _stat(pid)
     return "" if state in "ZX" else fields[_START - 1]
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process of this host was stopped by a signal, such as SIGSTOP."""
+    return _stat(pid)[0] == "T"
+
+
+def _stat(pid: int) -> list[str]:
+    """Return the fields of `/proc/PID/stat` from the state on; of a process that is gone, only the state `X`."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return ["X"]
 
 
 LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for a newer owner

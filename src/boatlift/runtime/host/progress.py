@@ -18,20 +18,21 @@ class Progress:
     """One report.
 
     Attributes:
-        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `idle`,
-            `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an epoch; or
-            `left`: the run was stopped, and steps wait at the processor for the next run.
+        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `stuck`,
+            `idle`, `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an
+            epoch; or `left`: the run was stopped, and steps wait at the processor for the next run.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
-        durationMs: The duration of a step, in milliseconds.
+        durationMs: The duration of a step, in milliseconds; of `stuck` the time without progress.
         replay: The step repeats one that was executed before a crash.
         behind: How many closed times the processor has still to execute; of `idle`, how many steps some processor can
             execute without further input; of `replay`, how many steps are executed again; of `left`, how many wait.
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
-        said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause.
+        said: Of a `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause; of
+            `stuck`: the tasks that make no progress, each with job and machine.
     """
 
     what: str

@@ -13,6 +13,7 @@ from boatlift.recovery import RecoveryGraph
 from boatlift.runtime.engine import Engine, StepResult
 from boatlift.runtime.graph import edge_name
 from boatlift.runtime.host.context import HostContext, handles
+from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
@@ -135,8 +136,11 @@ class SinkCalls:
         context: Of the host. A `commit` is reported for each step that became visible.
     """
 
-    def __init__(self, context: HostContext, failures: Failures, log: LogCalls, commits: SinkCommits) -> None:
-        self._workers, self._watch = context.workers, context.options.on_progress
+    def __init__(
+        self, context: HostContext, failures: Failures, log: LogCalls, commits: SinkCommits, deadlines: Deadlines
+    ) -> None:
+        self._engine, self._workers, self._watch = context.engine, context.workers, context.options.on_progress
+        self._deadlines, self._gives_up = deadlines, context.options.step_timeout is not None
         self._failures, self._log, self._commits = failures, log, commits
         self._errors: dict[str, tuple[int, UnavailableError]] = {}
         self._newest: dict[str, ReopenSink] = {}
@@ -154,13 +158,20 @@ class SinkCalls:
         self._workers.submit_after(backoff, self._reopen, order)
 
     def _commit(self, order: CommitSink, last: int) -> Answer:
+        give_up = partial(self._give_up, order.sink) if self._gives_up else None
         try:
-            self._commits.place(order, last, self._log.make_durable)
+            with self._deadlines.watched(order.sink, last + 1, give_up):
+                self._commits.place(order, last, self._log.make_durable)
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:
             return partial(self._unknown, order, error)
         return lambda: self._committed(order)
+
+    def _give_up(self, sink: str, _error: UnavailableError) -> Iterable[events.Event]:
+        """Cancel a commit that is stuck, which fails then; a guessed deadline would deliver rows twice for nothing."""
+        self._engine.cancel_steps(sink)
+        return ()
 
     def _unknown(self, order: CommitSink, error: UnavailableError) -> Iterable[events.Event]:
         self._errors[order.sink] = last_of(order.frontier), error

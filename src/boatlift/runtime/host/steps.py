@@ -5,13 +5,16 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 
 from boatlift.conditions import Retry
-from boatlift.errors import BoatliftError
+from boatlift.dataflow import Timing
+from boatlift.errors import BoatliftError, UnavailableError
 from boatlift.runtime.engine import StepResult
 from boatlift.runtime.host.context import HostContext, handles
+from boatlift.runtime.host.deadlines import Deadlines
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls
@@ -41,9 +44,12 @@ class StepRuns:
         cursors: SourceCursors,
         commits: SinkCommits,
         recorded: RecordedSteps,
+        deadlines: Deadlines,
     ) -> None:
         self._engine, self._workers, self._progress = context.engine, context.workers, context.progress
         self._watch = context.options.on_progress
+        self._deadlines, self._counts_timeouts = deadlines, context.options.step_timeout is not None
+        self._batches = {name for name, unit in context.plan.units.items() if unit.timing is Timing.BATCH}
         self._failures, self._log, self._cursors, self._recorded = failures, log, cursors, recorded
         self._commits, self._overrides = commits, commits.overrides
         self._current: dict[str, Execute] = {}
@@ -80,7 +86,8 @@ class StepRuns:
             if not self._is_current(order):
                 return list
             try:
-                results = self._engine.run(order)
+                with self._watched(order):
+                    results = self._engine.run(order)
                 for sinks, result in zip(held, results, strict=False):
                     self._commits.compare(order.processor, sinks, result)
             except BoatliftError as error:
@@ -102,6 +109,21 @@ class StepRuns:
         self._backoffs[order.processor] = backoff
         lost = self._failures.senders_of_lost(message for step in order.takes for message in step.inputs)
         yield events.ProcessorsFailed(lost | {order.processor})
+
+    def _watched(self, order: Execute) -> AbstractContextManager[None]:
+        """Watch the steps of an order, unless they are of a batch, which may take any time."""
+        if order.processor in self._batches:
+            return nullcontext()
+        give_up = partial(self._timed_out, order)
+        return self._deadlines.watched(order.processor, order.takes[0].number, give_up, steps=len(order.takes))
+
+    def _timed_out(self, order: Execute, error: UnavailableError) -> Iterable[events.Event]:
+        """Let a unit fail whose step is stuck; the machine cancels the step."""
+        if self._counts_timeouts:
+            yield from self._failed(order, error)
+        elif self._is_current(order):
+            self._failures.report(order.processor, order.takes[0].number, error)
+            yield events.ProcessorsFailed(frozenset({order.processor}))
 
     def _executed(
         self, order: Execute, results: Sequence[StepResult], held: Sequence[HeldSteps]

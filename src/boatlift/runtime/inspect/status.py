@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,8 +14,9 @@ from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.operator import Operator, OperatorStatus
 from boatlift.decoders import json_decoder
 from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
-from boatlift.runtime.host.ownership import Life, life_of
-from boatlift.runtime.host.waiting_input import FILE, InputReport
+from boatlift.runtime.host.deadlines import StuckCall
+from boatlift.runtime.host.ownership import Life, is_stopped, life_of
+from boatlift.runtime.host.run_report import FILE, InputReport, RunReport
 from boatlift.runtime.inspect.contents import log_at, store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
@@ -24,9 +26,11 @@ from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import Claim
 from boatlift.times import last_number
 
-LIVING = ("alive", "running or crashed")  # the states in which a process may use scratch
+LIVING = ("alive", "running or crashed", "stuck")  # the states in which a process may use scratch
 
-_REPORTS = json_decoder(InputReport)
+OVERDUE_SECONDS = 15.0  # an owner whose report is due for so long does nothing
+
+_REPORTS = json_decoder(RunReport)
 
 
 class OwnerStatus(msgspec.Struct, frozen=True):
@@ -79,7 +83,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     """The state of a dataflow by its log.
 
     Attributes:
-        state: `new`, `stopped`, `alive`, `crashed` or `running or crashed`.
+        state: `new`, `stopped`, `alive`, `stuck`, `crashed` or `running or crashed`.
         last_record_at: When the log was written last, in milliseconds since 1970; 0 if unknown.
         closed: Each source to the last step that it has closed.
         sinks: Each sink to the last step that it holds by the log, -1 for none.
@@ -90,6 +94,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         numbers: Section to unit to the numbers of its operator's own, at its newest checkpoint. A section is an
             attribute too, such as `event_times` and `bad_rows`, and a key of the JSON.
         input: What sources could still take, as a living owner has said last; None if there is none.
+        stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
     """
 
     dataflow: str
@@ -107,6 +112,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     scratch: int
     numbers: Mapping[str, Mapping[str, OperatorStatus]] = {}
     input: InputReport | None = None
+    stuck: list[StuckCall] = []
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -119,8 +125,16 @@ class DataflowStatus(msgspec.Struct, frozen=True):
         return {**written, **written.pop("numbers")}
 
 
-def status_at(path: Path, operators: Mapping[str, type[Operator]] = MappingProxyType({})) -> DataflowStatus:
+def status_at(
+    path: Path,
+    operators: Mapping[str, type[Operator]] = MappingProxyType({}),
+    *,
+    clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+) -> DataflowStatus:
     """Return the state of the dataflow of a store in a folder, with what its owner has left in scratch.
+
+    Args:
+        clock: Milliseconds since 1970.
 
     Raises:
         BoatliftError: as `status_of`; `[STORE_NOT_FOUND]`.
@@ -130,7 +144,24 @@ def status_at(path: Path, operators: Mapping[str, type[Operator]] = MappingProxy
     scratch = store.newest_scratch()
     if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
         return status
-    return msgspec.structs.replace(status, input=_REPORTS.decode((scratch / FILE).read_bytes()))
+    report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())
+    stuck = list(_stuck_owner(status, report, clock())) or report.stuck
+    state = "stuck" if stuck and status.state == "alive" else status.state
+    return msgspec.structs.replace(status, input=report.input, stuck=stuck, state=state)
+
+
+def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterator[StuckCall]:
+    """Yield that the owner does nothing, if it runs on this host and its next report is overdue."""
+    if status.owner is None or status.state != "alive":
+        return
+    pid = status.owner.pid
+    if is_stopped(pid):
+        why = f"process {pid} is stopped: kill -CONT {pid} lets it go on, kill -KILL {pid} ends it"
+    elif now - report.input.at > 1000 * (report.pause + OVERDUE_SECONDS):
+        why = f"process {pid} reports nothing: its run has ended with an error, or hangs; kill -KILL {pid} ends it"
+    else:
+        return
+    yield StuckCall(status.dataflow, -1, report.input.at, why)
 
 
 def status_of(

@@ -20,10 +20,10 @@ from boatlift.runtime.machine.instructions import StepInput
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.diagnosis import explain, remedy, tries_of_a_task
 from boatlift.spark.jobs.inputs import EDGE, Inputs
+from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.session.environment import RunningSettings
-from boatlift.spark.session.jvm import unless_gone
 from boatlift.spark.tasks.stage import TaskReceipt
 from boatlift.storage.records.payloads import RunsPayload, StepClock, payload_of, runs_of, to_json
 
@@ -167,44 +167,6 @@ def watermarks_of(take: StepInput) -> tuple[int, int] | None:
 def clock_of(take: StepInput) -> StepClock:
     """Return the clock and the seed of a step, which are those of its last message."""
     return payload_of(take.inputs[-1].payload).step_clock
-
-
-class JobGroup:
-    """A dataflow's Spark jobs as one job group, with one tag per unit.
-
-    Attributes:
-        ended: Whether all jobs were cancelled and none may begin.
-    """
-
-    def __init__(self, spark: SparkSession, dataflow: str) -> None:
-        self._context, self._dataflow = spark.sparkContext, dataflow
-        self._name = f"boatlift-{dataflow}-{id(self)}"
-        self._thread = threading.local()
-        self.ended = False
-
-    def join(self, unit: str) -> None:
-        """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow."""
-        if not getattr(self._thread, "joined", False):
-            self._context.setJobGroup(self._name, f"dataflow {self._dataflow}", interruptOnCancel=True)
-            self._thread.joined, self._thread.unit = True, None
-        if self._thread.unit != unit:
-            self._context.clearJobTags()
-            self._context.addJobTag(self._tag(unit))
-            self._thread.unit = unit
-
-    def end(self, unit: str) -> None:
-        """Cancel the jobs of a unit."""
-        with unless_gone():
-            self._context.cancelJobsWithTag(self._tag(unit))
-
-    def end_all(self) -> None:
-        """Cancel all jobs, and let none begin."""
-        self.ended = True
-        with unless_gone():
-            self._context.cancelJobGroup(self._name)
-
-    def _tag(self, unit: str) -> str:
-        return f"{self._name}-{unit}"
 
 
 class ScratchFiles:

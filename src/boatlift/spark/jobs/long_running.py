@@ -21,7 +21,9 @@ from pyspark.sql import DataFrame, SparkSession
 from boatlift.dataflow import Plan, Timing
 from boatlift.decoders import packed_decoder
 from boatlift.errors import UnavailableError
+from boatlift.runtime.engine import Activity
 from boatlift.spark.jobs.barrier import Slots, driver_host, open_listener, shut, slot_count
+from boatlift.spark.jobs.job_group import JobGroup
 from boatlift.spark.jobs.members import IDLE_TIMEOUT, WIDTH, MakeFrame, Members
 from boatlift.spark.plans.common_plan import NotRowByRowError
 from boatlift.spark.session.settings import START_SETTINGS
@@ -157,6 +159,9 @@ PAUSE = 30.0
 MOST_BACKOFF = 60.0
 """The longest time in seconds from a failure of a long-running job to its next begin."""
 
+END_SECONDS = 1.0
+"""The time in which the tasks of a long-running job end by themselves once they are disconnected."""
+
 _SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(WIDTH),
     "spark.sql.execution.pandas.udf.buffer.size": "64",
@@ -210,11 +215,12 @@ class LongRunningJob:
         * A unit whose steps are slow has jobs of its own for a while, if other units would wait for it.
 
     Args:
+        group: The jobs of the dataflow; the long-running job is the one of the unit "".
         left: The number of slots that the job leaves free.
     """
 
-    def __init__(self, spark: SparkSession, join: Callable[[], None], left: int) -> None:
-        self._spark, self._join, self._left = spark, join, left
+    def __init__(self, spark: SparkSession, group: JobGroup, left: int) -> None:
+        self._spark, self._group, self._left = spark, group, left
         self._slots = Slots.of(spark.sparkContext)
         self._relay = LongRunningRelay()
         self._members: list[_Member] = []
@@ -223,6 +229,7 @@ class LongRunningJob:
         self._lock, self._turn = threading.Lock(), threading.Lock()
         self._thread: threading.Thread | None = None
         self._quick, self._last, self._failures, self._not_before = 0, 0.0, 0, 0.0
+        self._rounds = 0
         self._closed = self._cancelled = False
         self._listening = ExitStack()
         self._address: RelayAddress | None = None
@@ -264,6 +271,7 @@ class LongRunningJob:
             wanted = [each for each in together if each.member.cancelled == each.cancelled]
             numbered = [(each.member.number, each.parameters) for each in wanted if each.member.number is not None]
             self._round = [each for each in wanted if each.member.number is not None]
+            self._rounds += 1
         was_ready = self._relay.is_ready
         reports = self._relay.round(numbered) if numbered else None
         for each, (report, seconds) in zip(self._round, reports or [(b"", 0.0)] * len(numbered), strict=True):
@@ -294,6 +302,16 @@ class LongRunningJob:
             if each.unit == unit:
                 each.apart_until = time.monotonic() + seconds
 
+    def activity(self, unit: str) -> Activity | None:
+        """Return the progress of a unit's step in a round, or before one; None if it has none."""
+        with self._lock:
+            rounds, waits = self._rounds, any(each.member.unit == unit for each in self._waiting)
+            under_way = any(each.member.unit == unit for each in self._round)
+        if under_way:
+            job = self._group.activity("")
+            return Activity((rounds, job.mark), job.tasks)
+        return Activity(rounds, "") if waits else None
+
     def cancel_steps(self, unit: str) -> None:
         """Cancel the step of a unit that is under way."""
         for member in self._members:
@@ -302,6 +320,14 @@ class LongRunningJob:
             under_way = any(each.member.unit == unit for each in self._round)
         if under_way:
             self._relay.disconnect()
+            threading.Thread(target=self._end_hung, args=(self._thread,), name="end of a job", daemon=True).start()
+
+    def _end_hung(self, job: threading.Thread | None) -> None:
+        """Cancel a job whose tasks do not end though they are disconnected: a function in them hangs."""
+        if job is not None:
+            job.join(END_SECONDS)
+            if job.is_alive():
+                self._group.end("")
 
     def cancel(self) -> None:
         """Cancel all steps, and let none begin."""
@@ -333,7 +359,7 @@ class LongRunningJob:
 
     def _run(self) -> None:
         try:
-            self._join()
+            self._group.join("")
             context = self._spark.sparkContext
             if self._address is None:  # tasks of all runs have one address, so that a plan serves several runs
                 self._address = self._listening.enter_context(self._relay.answering(driver_host(context)))

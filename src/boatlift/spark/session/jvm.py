@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 SECONDS_TO_DIE = 10.0
 """The time in which a JVM that no longer answers has to end."""
 
+SECONDS_TO_END = 3.0
+"""The time in which a run ends that was stopped at once, and in which a JVM answers a question."""
+
 SECONDS_OF_LAST_WORDS = 2.0
 """The time to wait for the last lines of a dead JVM."""
 
@@ -143,6 +146,41 @@ def check_jvm() -> None:
     """
     if (dead := _dead(0.0)) is not None:
         raise dead
+
+
+def answers(gateway: Any) -> bool:
+    """Return whether the JVM of a gateway answers a question within `SECONDS_TO_END`."""
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(Exception):  # the JVM has ended meanwhile
+            gateway.jvm.java.lang.System.nanoTime()
+            answered.set()
+
+    threading.Thread(target=ask, name="jvm-question", daemon=True).start()
+    return answered.wait(SECONDS_TO_END)
+
+
+def kill_jvm_if_hung(ended: threading.Event) -> None:
+    """Kill the JVM of this process if a run does not end because the JVM does not answer.
+
+    The calls of Py4J have no timeout; they raise once the JVM is gone.
+
+    Args:
+        ended: Set when the run has ended.
+    """
+    from pyspark import SparkContext
+
+    gateway: Any = SparkContext._gateway
+    if gateway is None or ended.wait(SECONDS_TO_END) or answers(gateway) or ended.is_set():
+        return
+    process: subprocess.Popen[bytes] | None = _of_gateway(gateway, "proc")
+    if process is None:
+        pid = os.getpid()
+        _write(f"boatlift: the JVM, which another process started, does not answer: kill -KILL {pid} ends this run\n")
+    else:
+        _write(f"boatlift: the JVM of Spark (process {process.pid}) does not answer, and is killed\n")
+        process.kill()
 
 
 def cause_in_java(error: Exception) -> str:

@@ -14,6 +14,9 @@ PySpark takes longer than a small task. So objects that a worker keeps from task
 
 Workers of long-running jobs write to the JVM almost without a buffer, which would hold back a step's last rows.
 
+A worker that was stopped by a signal would hold its task up for ever. It is killed after three seconds, and Spark runs
+the task again in another worker.
+
 The JVM gives a task up if another part of the job has failed, or if the JVM stops. The worker cannot write its last
 rows then, and ends without a traceback.
 """
@@ -23,9 +26,11 @@ from __future__ import annotations
 import gc
 import os
 import select
+import signal
 import socket
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import wraps
@@ -70,6 +75,48 @@ def peer_is_gone(connection: socket.socket) -> bool:
     poller = select.poll()
     poller.register(connection, 0)  # a closed connection is reported without being asked for
     return bool(poller.poll(0))
+
+
+STOPPED_LOOKS = 3
+"""A worker that was stopped at so many looks in a row, one a second, is killed."""
+
+
+class StoppedWorkers:
+    """Kills the children of this process that were stopped by a signal, such as SIGSTOP."""
+
+    def __init__(self) -> None:
+        self._looks: Counter[int] = Counter()
+
+    def begin(self) -> None:
+        """Look once a second from now on; a forked process does not look."""
+        os.register_at_fork(after_in_child=lambda: signal.signal(signal.SIGALRM, signal.SIG_DFL))
+        signal.signal(signal.SIGALRM, lambda *_: self.look())
+        signal.setitimer(signal.ITIMER_REAL, 1.0, 1.0)
+
+    def look(self) -> None:
+        """Look at the children once, and kill those that have been stopped for `STOPPED_LOOKS` looks."""
+        stopped = [pid for pid in _children() if _is_stopped(pid)]
+        self._looks = Counter({pid: self._looks[pid] + 1 for pid in stopped})
+        for pid in stopped:
+            if self._looks[pid] == STOPPED_LOOKS:
+                where = f"Python worker {pid} on {socket.gethostname()}"
+                sys.stderr.write(f"boatlift: {where} was stopped for {STOPPED_LOOKS} s, and is killed\n")
+                sys.stderr.flush()
+                os.kill(pid, signal.SIGKILL)
+
+
+def _children() -> list[int]:
+    try:
+        return [int(pid) for pid in Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()]
+    except OSError:  # no Linux, or a kernel without this file
+        return []
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def without_archives(path: list[str]) -> list[str]:
@@ -162,5 +209,6 @@ if __name__ == "__main__":
     if os.environ.get(VARIABLE) == LONG_RUNNING:
         os.environ["SPARK_BUFFER_SIZE"] = "64"
     daemon.worker = keeping(daemon.worker)
+    StoppedWorkers().begin()
     gc.freeze()
     daemon.manager()

@@ -1,4 +1,4 @@
-"""Reports of the input that waits at sources, written into scratch every few seconds for `boatlift status`.
+"""Reports of a run, written into scratch every few seconds: what waits at its sources, and what is stuck.
 
 `boatlift status` cannot ask a source itself: it has neither the program nor the passwords.
 """
@@ -15,11 +15,12 @@ import msgspec
 from boatlift.dataflow.contracts import WaitingInput
 from boatlift.errors import BoatliftError
 from boatlift.runtime.host.context import HostContext
+from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine.events import Event
 
-FILE = "waiting-input.json"
+FILE = "run-report.json"
 
 LOOK_SECONDS = 2.0  # the least pause between two reports
 LOOK_PAUSE = 20  # the pause is at least so many times as long as the report before it took
@@ -36,17 +37,36 @@ class InputReport(msgspec.Struct, frozen=True):
     waiting: Mapping[str, WaitingInput]
 
 
-class WaitingInputs:
-    """Asks the sources of a run."""
+class RunReport(msgspec.Struct, frozen=True):
+    """The report of a run about itself.
 
-    def __init__(self, context: HostContext, cursors: SourceCursors, folder: Path, clock: Callable[[], int]) -> None:
+    Attributes:
+        pause: After how many seconds the next report is due.
+    """
+
+    input: InputReport
+    stuck: list[StuckCall] = []
+    pause: float = LOOK_SECONDS
+
+
+class RunReports:
+    """Writes the reports of a run."""
+
+    def __init__(
+        self,
+        context: HostContext,
+        cursors: SourceCursors,
+        deadlines: Deadlines,
+        folder: Path,
+        clock: Callable[[], int],
+    ) -> None:
         self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
+        self._deadlines = deadlines
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
 
     def begin(self) -> None:
-        if self._asked:
-            self._workers.submit(self._look)
+        self._workers.submit(self._look)
 
     def _look(self) -> Answer:
         began = time.monotonic()
@@ -56,12 +76,13 @@ class WaitingInputs:
                 waiting[name] = ask(self._cursors.newest(name))
             except BoatliftError:  # the source's own poll reports it, and retries
                 continue
-        report, written = InputReport(self._clock(), waiting), self._folder / f"{FILE}.new"
+        pause = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
+        report = RunReport(InputReport(self._clock(), waiting), self._deadlines.stuck(), pause)
+        written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):
             written.write_bytes(msgspec.json.encode(report))
             written.replace(self._folder / FILE)
-        pause = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
 
         def again() -> Iterable[Event]:
             self._workers.submit_after(pause, self._look)

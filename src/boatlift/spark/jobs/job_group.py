@@ -1,0 +1,104 @@
+"""The Spark jobs of a dataflow as one job group, and their progress, as Spark's own status store has it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from boatlift.runtime.engine import Activity
+from boatlift.spark.session.jvm import unless_gone
+
+MOST_TASKS = 8
+"""So many running tasks of a stage are named, and asked for their rows."""
+
+
+class JobGroup:
+    """A dataflow's Spark jobs as one job group, with one tag per unit.
+
+    Attributes:
+        ended: Whether all jobs were cancelled and none may begin.
+    """
+
+    def __init__(self, spark: SparkSession, dataflow: str) -> None:
+        self._context, self._dataflow = spark.sparkContext, dataflow
+        self._name = f"boatlift-{dataflow}-{id(self)}"
+        self._thread = threading.local()
+        self.ended = False
+
+    def join(self, unit: str) -> None:
+        """Let the jobs of this thread belong to a unit. Only a change calls Spark, whose calls are slow."""
+        if not getattr(self._thread, "joined", False):
+            self._context.setJobGroup(self._name, f"dataflow {self._dataflow}", interruptOnCancel=True)
+            self._thread.joined, self._thread.unit = True, None
+        if self._thread.unit != unit:
+            self._context.clearJobTags()
+            self._context.addJobTag(self._tag(unit))
+            self._thread.unit = unit
+
+    def activity(self, unit: str) -> Activity:
+        """Return the progress of a unit's jobs."""
+        return _activity(self._context, self._tag(unit))
+
+    def end(self, unit: str) -> None:
+        """Cancel the jobs of a unit."""
+        with unless_gone():
+            self._context.cancelJobsWithTag(self._tag(unit))
+
+    def end_all(self) -> None:
+        """Cancel all jobs, and let none begin."""
+        self.ended = True
+        with unless_gone():
+            self._context.cancelJobGroup(self._name)
+
+    def _tag(self, unit: str) -> str:
+        return f"{self._name}-{unit}"
+
+
+def _activity(context: SparkContext, tag: str) -> Activity:
+    """Return the progress of the running jobs with a tag.
+
+    Executors tell the rows that a running task has read with each heartbeat (`spark.executor.heartbeatInterval`).
+    """
+    tracker = context._jsc.sc().statusTracker()
+    marks: list[Hashable] = []
+    tasks: list[str] = []
+    for job in sorted(tracker.getJobIdsForTag(tag)):
+        marks.append(job)
+        for stage in _running_stages(tracker, job):
+            marks.append((stage.stageId(), stage.currentAttemptId(), stage.numCompletedTasks(), stage.numFailedTasks()))
+            if stage.numActiveTasks():
+                for number, rows, words in _running_tasks(context, job, stage):
+                    marks.append((number, rows))
+                    tasks.append(words)
+    return Activity(tuple(marks), "; ".join(tasks))
+
+
+def _running_stages(tracker: Any, job: int) -> Iterator[Any]:
+    found = tracker.getJobInfo(job)
+    if found.isEmpty() or str(found.get().status()) != "RUNNING":
+        return
+    for number in found.get().stageIds():
+        stage = tracker.getStageInfo(number)
+        if not stage.isEmpty():
+            yield stage.get()
+
+
+def _running_tasks(context: SparkContext, job: int, stage: Any) -> Iterator[tuple[int, int, str]]:
+    """Yield number, rows read and words of the first running tasks of a stage."""
+    java: Any = context._jvm
+    running = java.java.util.List.of(java.org.apache.spark.status.api.v1.TaskStatus.RUNNING)
+    number, attempt = stage.stageId(), stage.currentAttemptId()
+    store, unsorted = context._jsc.sc().statusStore(), java.scala.Option.empty()
+    tasks = store.taskList(number, attempt, 0, MOST_TASKS, unsorted, True, running)
+    for place in range(tasks.size()):
+        task = tasks.apply(place)
+        metrics, rows = task.taskMetrics(), 0
+        if metrics.isDefined():
+            read = metrics.get()
+            rows = read.inputMetrics().recordsRead() + read.shuffleReadMetrics().recordsRead()
+        executor = "" if task.executorId() == "driver" else f", executor {task.executorId()}"
+        yield task.taskId(), rows, f"job {job}, stage {number}, task {task.index()} on {task.host()}{executor}"
