@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
-from boatlift.errors import BoatliftError, DataError, UserCodeError
+from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
 from boatlift.runtime.engine import Activity, Beginning, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
@@ -71,6 +71,7 @@ class SparkEngine:
         self._hastened = False
         self._announcements: list[Callable[[], None]] = []
         self._apart: Counter[str] = Counter()
+        self._cancels: Counter[str] = Counter()
         self._known: dict[str, tuple[StepInput, BoatliftError]] = {}  # steps that are known to fail
         self._skips = Skips()
 
@@ -143,6 +144,7 @@ class SparkEngine:
         return own if together is None else together
 
     def cancel_steps(self, processor: str) -> None:
+        self._cancels[processor] += 1
         if processor in self._steps:
             self._steps[processor].cancel_steps()
         if self._job is not None:
@@ -233,7 +235,7 @@ class SparkEngine:
 
     def run(self, order: Execute) -> tuple[StepResult, ...]:
         """Execute steps as one job; or one by one, so that each fails on its own."""
-        unit = order.processor
+        unit, cancels = order.processor, self._cancels[order.processor]
         known = self._known.pop(unit, None)
         if known is not None and known[0] == order.takes[0]:
             raise known[1]
@@ -246,6 +248,8 @@ class SparkEngine:
             except Exception as error:
                 if self.cancelled or death_of_jvm(error) is not None:
                     raise
+                if self._cancels[unit] != cancels:
+                    raise UnavailableError("STEP_FAILED", f"steps of {unit} were cancelled") from error
                 # Nothing was kept, and the error does not name its step. So each step is executed on its own.
                 logger.warning(
                     "steps %s to %s of %s go one by one: %s", order.time, order.takes[-1].time, unit, first_line(error)
@@ -254,7 +258,7 @@ class SparkEngine:
             else:
                 if results is not None:
                     return results
-        results = self._one_by_one(order)
+        results = self._one_by_one(order, cancels)
         self._apart[unit] = max(0, self._apart[unit] - 1)
         return results
 
@@ -265,11 +269,11 @@ class SparkEngine:
             return take
         return replace(take, inputs=left or tuple(replace(message, payload=None) for message in take.inputs))
 
-    def _one_by_one(self, order: Execute) -> tuple[StepResult, ...]:
+    def _one_by_one(self, order: Execute, cancels: int) -> tuple[StepResult, ...]:
         results: list[StepResult] = []
         state = order.state
         for take in order.takes:
-            if results and self._hastened:
+            if results and (self._hastened or self._cancels[order.processor] != cancels):
                 break
             try:
                 results.append(self._execute(order.processor, take, state))
