@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from boatlift.spark.session.warm_jvm import WarmJvm
     from boatlift.testing.kafka_broker import KafkaBroker
-    from boatlift.testing.warm_jvm import WarmJvm
 
 
 pytest_plugins = ["support.turns"]
@@ -52,7 +52,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def warm_jvm() -> Iterator[WarmJvm]:
     """A JVM that outlives the driver processes which tests kill."""
-    from boatlift.testing.warm_jvm import WarmJvm
+    from boatlift.spark.session.warm_jvm import WarmJvm
 
     with WarmJvm() as jvm:
         yield jvm

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.judges import is_bit_for_bit
 from support.crash.tests import (
     Undisturbed,

@@ -13,7 +13,7 @@ import pytest
 
 from boatlift.runtime.inspect.contents import log_at
 from boatlift.runtime.inspect.status import status_of
-from boatlift.testing.warm_jvm import WarmJvm
+from boatlift.spark.session.warm_jvm import WarmJvm
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(1200)]
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint
 from boatlift.testing.kafka_broker import KafkaBroker
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.kafka import SERVERS, make_topics, sees_each_once
 from support.crash.tests import Undisturbed, Victim, die_at_every_point
 

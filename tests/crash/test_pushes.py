@@ -14,8 +14,8 @@ from typing import Self
 import pyarrow.parquet as pq
 import pytest
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.loopback import ReservedPort
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives
 from support.waiting import until

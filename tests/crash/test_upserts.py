@@ -11,10 +11,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.verify import verify
 from boatlift.testing.loopback import ReservedPort
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives
 

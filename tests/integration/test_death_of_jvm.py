@@ -15,7 +15,7 @@ import pytest
 from pyspark import SparkContext
 
 from boatlift.spark.session.jvm import death_of_jvm
-from boatlift.testing.warm_jvm import WarmJvm
+from boatlift.spark.session.warm_jvm import WarmJvm
 from support.commands import begun, boatlift, jvm_of
 from support.waiting import until
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.data import FILES, make_data
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]

@@ -84,6 +84,19 @@ def run(engine: MemoryEngine, root: Path, **options: Any) -> list[Progress]:
     return seen
 
 
+def run_until_stuck(engine: Hanging, root: Path) -> list[Progress]:
+    """Runs, and lets a call go on as soon as it was reported."""
+    seen: list[Progress] = []
+
+    def watch(progress: Progress) -> None:
+        seen.append(progress)
+        if progress.what == "stuck":
+            engine.go.set()
+
+    Host(engine, open_store(root), RunOptions(available_now=True, on_progress=watch)).run()
+    return seen
+
+
 @pytest.mark.parametrize("given", [None, 0.1])
 def test_a_step_that_hangs_is_reported_and_executed_again(tmp_path: Path, given: float | None) -> None:
     world = World(rows=20)
@@ -126,14 +139,7 @@ def test_a_step_that_makes_progress_is_not_stuck_however_long_it_takes(tmp_path:
 
 def test_a_step_without_a_running_task_is_only_reported(tmp_path: Path) -> None:
     engine = Hanging(World(rows=9), "sums", tasks="")
-    seen: list[Progress] = []
-
-    def watch(progress: Progress) -> None:
-        seen.append(progress)
-        if progress.what == "stuck":
-            engine.go.set()
-
-    Host(engine, open_store(tmp_path), RunOptions(available_now=True, on_progress=watch)).run()
+    seen = run_until_stuck(engine, tmp_path)
     engine.world.check()
     assert [each.said for each in seen if each.what == "stuck"] == [
         "no task of it is running: it waits for a slot, or for its driver"
@@ -151,14 +157,7 @@ def test_a_commit_that_hangs_begins_again_if_a_deadline_is_given(tmp_path: Path)
 
 def test_a_commit_that_hangs_is_only_reported_if_the_deadline_is_a_guess(tmp_path: Path) -> None:
     engine = Hanging(World(rows=9), "totals")
-    seen: list[Progress] = []
-
-    def watch(progress: Progress) -> None:
-        seen.append(progress)
-        if progress.what == "stuck":
-            engine.go.set()
-
-    Host(engine, open_store(tmp_path), RunOptions(available_now=True, on_progress=watch)).run()
+    seen = run_until_stuck(engine, tmp_path)
     engine.world.check()
     assert [each.processor for each in seen if each.what == "stuck"] == ["totals"]
     assert not [each for each in seen if each.what == "failure"]

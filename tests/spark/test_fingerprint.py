@@ -19,7 +19,7 @@ from boatlift.spark.plans.fingerprint import fingerprint, libraries, shape
 from boatlift.spark.plans.function_code import describe_function
 from boatlift.spark.plans.row_wise import check_row_wise
 from boatlift.spark.plans.step_functions import StepContext, now, rand, step_context, uuid
-from boatlift.testing.warm_jvm import WarmJvm
+from boatlift.spark.session.warm_jvm import WarmJvm
 
 SCHEMA = "a int, b string, d double, t timestamp, arr array<int>"
 

@@ -36,6 +36,11 @@ TOLD = [
     ),
     ("warn", TASKS, f"{LOST}TaskResultLost (result lost from block manager)"),
     ("error", "org.apache.spark.scheduler.TaskSchedulerImpl", "Lost executor 3 on 10.0.0.7: worker lost"),
+    (
+        "error",
+        "org.apache.spark.scheduler.DAGScheduler",
+        "Failed to update accumulator 7 (mine.Accumulator) for task 0",
+    ),
     ("error", EXECUTOR, "Exit as unable to send heartbeats to driver more than 60 times"),
 ]
 LEFT_OUT = [
@@ -43,6 +48,11 @@ LEFT_OUT = [
     ("warn", TASKS, f"{LOST}TaskKilled (Stage cancelled: Job 3 cancelled)"),
     ("error", TASKS, "Task 0 in stage 1.0 failed 4 times; aborting job"),
     ("error", EXECUTOR, "Exception in task 0.0 in stage 1.0 (TID 1)\norg.apache.spark.SparkException"),
+    (
+        "error",
+        "org.apache.spark.scheduler.DAGScheduler",
+        "Failed to update accumulator 7 (org.apache.spark.api.python.PythonAccumulatorV2) for task 0",
+    ),
     ("warn", EXECUTOR, "Issue communicating with driver in heartbeater"),
 ]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from boatlift.testing.warm_jvm import WarmJvm
+from boatlift.spark.session.warm_jvm import WarmJvm
 
 pytestmark = pytest.mark.spark
 

@@ -56,6 +56,7 @@ def run(
     bytes_in_flight: Annotated[int | None, Parameter(show_default=False)] = None,
     step_timeout: Annotated[float | None, Parameter(show_default=False)] = None,
     short_jobs: Annotated[bool, Parameter(negative=())] = False,
+    supervised: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -83,6 +84,8 @@ def run(
         step_timeout: A step without progress for so many seconds is ended and executed again. If not given, the larger
             of 30 and 20 times the longest of its unit's last 100 steps.
         short_jobs: Give each small step a job of its own, also where many could share a long-running job.
+        supervised: Start the run again when it is killed, hangs, or fails because something outside it does. It is a
+            process of its own, whose JVM outlives it.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -102,12 +105,18 @@ def run(
     check_flow(flow)
     if not take_over:
         check_owner(store)
+    if supervised:
+        from boatlift.console.supervisor import Supervisor
+
+        arguments = [each for each in sys.argv[1:] if each != "--supervised"]
+        sys.exit(Supervisor(arguments, master, settings(conf), quiet=quiet).run())
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
     check_store(planned(dataflow), store, skips, set_aside, pause)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
+    from boatlift.console.supervisor import beating
 
     with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
         run_dataflow(
@@ -123,7 +132,7 @@ def run(
             pause=pause,
             step_timeout=step_timeout,
             spark=spark,
-            on_progress=live.show,
+            on_progress=beating(live.show),
         )
 
 

@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint, main
-from boatlift.testing.warm_jvm import WarmJvm
 from support.crash.data import make_files
 
 __all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of_a_recovery", "run_undisturbed"]

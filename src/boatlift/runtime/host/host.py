@@ -226,7 +226,7 @@ class OwnershipTerm:
         return steps
 
     def _look_for_a_newer_owner(self, workers: Workers) -> None:
-        """Look now and then for a newer owner, and whether Spark is there.
+        """Look now and then for a newer owner, and whether Spark is there; report a `beat` each time.
 
         A write and a step find out too, but there may be nothing to write or to execute.
         """
@@ -237,6 +237,7 @@ class OwnershipTerm:
             return look_later
 
         def look_later() -> Iterable[events.Event]:
+            self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
             workers.submit_after(LOOK_SECONDS, look)
             return ()
 

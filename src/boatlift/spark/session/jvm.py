@@ -44,13 +44,12 @@ _OUTPUT, _CONNECTION = "boatlift_output", "boatlift_connection"
 """The attributes of a gateway for its JVM's output, and for a connection that ends with the JVM."""
 
 
-def launch(conf: SparkConf) -> None:
-    """Start the JVM of the next Spark context of this process.
+def start_jvm(conf: SparkConf) -> Any:
+    """Start a JVM for a Spark context, and return its gateway.
 
     Raises:
         UnavailableError: `[SPARK_NOT_STARTED]` the JVM ended while it started.
     """
-    from pyspark import SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.java_gateway import launch_gateway
 
@@ -76,7 +75,7 @@ def launch(conf: SparkConf) -> None:
         ) from ended
     setattr(gateway, _OUTPUT, output)
     output.pass_on()
-    SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
+    return gateway
 
 
 @contextmanager
@@ -150,15 +149,16 @@ def check_jvm() -> None:
 
 def answers(gateway: Any) -> bool:
     """Return whether the JVM of a gateway answers a question within `SECONDS_TO_END`."""
-    answered = threading.Event()
+    answers = list[int]()
 
     def ask() -> None:
-        with suppress(Exception):  # the JVM has ended meanwhile
-            gateway.jvm.java.lang.System.nanoTime()
-            answered.set()
+        with suppress(Exception):  # the JVM has ended
+            answers.append(gateway.jvm.java.lang.System.nanoTime())
 
-    threading.Thread(target=ask, name="jvm-question", daemon=True).start()
-    return answered.wait(SECONDS_TO_END)
+    question = threading.Thread(target=ask, name="jvm-question", daemon=True)
+    question.start()
+    question.join(SECONDS_TO_END)
+    return bool(answers)
 
 
 def kill_jvm_if_hung(ended: threading.Event) -> None:

@@ -1,7 +1,7 @@
 """A Spark session with the settings that results and latencies depend on.
 
 `session` returns one; `check_session` accepts one that a user has made. If a JVM is already running
-(`PYSPARK_GATEWAY_PORT`, see `boatlift.testing.warm_jvm`), `session` attaches to its Spark context.
+(`PYSPARK_GATEWAY_PORT`, see `boatlift.spark.session.warm_jvm`), `session` attaches to its Spark context.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from boatlift.errors import InvalidError, UnavailableError
-from boatlift.spark.session.jvm import cause_in_java, launch, quiet_when_gone
+from boatlift.spark.session.jvm import cause_in_java, quiet_when_gone, start_jvm
 from boatlift.spark.session.settings import (
     DEFAULT_MASTER,
     RUNTIME_SETTINGS,
@@ -75,7 +75,8 @@ def _begin(settings: Mapping[str, str]) -> SparkSession:
     if SparkContext._gateway is None and "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = SparkConf()
         conf.setAll([*settings.items()])
-        launch(conf)
+        gateway = start_jvm(conf)
+        SparkContext._gateway, SparkContext._jvm = gateway, gateway.jvm
     builder = SparkSession.builder
     for name, value in settings.items():
         builder = builder.config(name, value)

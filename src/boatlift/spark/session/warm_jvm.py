@@ -13,6 +13,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Self
 
+from boatlift.errors import UnavailableError
+from boatlift.spark.session.jvm import answers, cause_in_java, start_jvm
 from boatlift.spark.session.settings import DEFAULT_MASTER, check_java, prepare_environment, settings_for
 
 _GATEWAY_NAMES = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET")
@@ -48,8 +50,8 @@ class WarmJvm:
         self._gateway: Any = None
 
     def __enter__(self) -> Self:
+        from py4j.protocol import Py4JError
         from pyspark import SparkConf
-        from pyspark.java_gateway import launch_gateway
 
         check_java()
         prepare_environment(self._master)
@@ -61,7 +63,7 @@ class WarmJvm:
             start = SparkConf(loadDefaults=False)
             for name, value in settings.items():
                 start.set(name, value)
-            self._gateway = launch_gateway(conf=start)  # type: ignore[no-untyped-call]
+            self._gateway = start_jvm(start)
         finally:
             os.environ.update(outer)
         try:
@@ -71,10 +73,19 @@ class WarmJvm:
             self._gateway.jvm.JavaSparkContext(java_conf)
             if self._warm_up:
                 subprocess.run([sys.executable, "-c", _WARM_UP], env=self.environment(), check=True)
-        except BaseException:
+        except BaseException as error:
+            cause = cause_in_java(error) if isinstance(error, Py4JError) else None
             self._stop()
+            if cause is not None:
+                raise UnavailableError(
+                    "SPARK_NOT_STARTED", f"Spark did not start: {cause}: correct that, then run again"
+                ) from error
             raise
         return self
+
+    def answers(self) -> bool:
+        """Return whether the JVM lives and answers."""
+        return answers(self._gateway)
 
     def __exit__(self, *_: object) -> None:
         self._stop()
@@ -97,8 +108,10 @@ class WarmJvm:
         return int(self._gateway.proc.pid)
 
     def _stop(self) -> None:
-        # The JVM ends at the end of its standard input, as it would if this process died.
         process = self._gateway.proc
+        if not self.answers():
+            process.kill()
+        # The JVM ends at the end of its standard input, as it would if this process died.
         self._gateway.close()
         process.stdin.close()
         try:
