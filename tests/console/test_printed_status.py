@@ -133,7 +133,7 @@ def test_a_living_process_shows_the_bytes_in_flight_and_their_bound(
     show_status(tmp_path, as_json=False)
     assert "in scratch: 12 bytes; with 5,000 or more, sources are asked for no further step" in capsys.readouterr().out
     report = InputReport(1_700_000_001_000, {"rows": WaitingInput(1234, "files", 5_000_000, 1_700_000_000_000)})
-    (folder / FILE).write_bytes(msgspec.json.encode(RunReport(report)))
+    (folder / FILE).write_bytes(msgspec.json.encode(RunReport(report.at, report)))
     show_status(tmp_path, as_json=False)
     told = capsys.readouterr().out
     assert "rows: 1,234 files wait to be taken, 5.0 MB, the oldest since 2023-11-14 22:13:20" in told
@@ -145,7 +145,7 @@ def test_what_is_stuck_is_shown_and_since_when(tmp_path: Path, capsys: pytest.Ca
     claimed(store, Claim(socket.gethostname(), os.getppid(), 1_700_000_000_000, PROGRAM, {}, process_of(os.getppid())))
     now = time.time_ns() // 1_000_000
     stuck = StuckCall("sums", 7, 1_700_000_001_000, "job 3, stage 4, task 5 on a.example, executor 6")
-    (store.scratch(1) / FILE).write_bytes(msgspec.json.encode(RunReport(InputReport(now, {}), [stuck])))
+    (store.scratch(1) / FILE).write_bytes(msgspec.json.encode(RunReport(now, stuck=[stuck])))
     show_status(tmp_path, as_json=False)
     assert capsys.readouterr().out.startswith(
         "flow: stuck: it makes no progress\nstuck since 2023-11-14 22:13:21 UTC: step 7 of sums: job 3, stage 4, "
@@ -168,7 +168,7 @@ def test_a_process_that_is_stopped_and_one_that_reports_nothing_are_stuck(
             written = store.scratch(1) / FILE
 
             def shown(at: int) -> str:
-                written.write_bytes(msgspec.json.encode(RunReport(InputReport(at, {}))))
+                written.write_bytes(msgspec.json.encode(RunReport(at)))
                 show_status(tmp_path, as_json=False)
                 return capsys.readouterr().out
 

@@ -17,6 +17,7 @@ from boatlift.storage.verify import verify
 from boatlift.testing.loopback import ReservedPort
 from support.crash.tests import EVERY_POINT
 from support.push.lives import PATIENCE, PushLives
+from support.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(600)]
 
@@ -43,6 +44,7 @@ class Client(threading.Thread):
         self.held: dict[int, int] = {}
         self._port, self._number = port, number
         self.ends = threading.Event()
+        self.pushed = 0
 
     def run(self) -> None:
         number = 0
@@ -53,7 +55,7 @@ class Client(threading.Thread):
             self.held.pop(slot, None)
             if not deletes:
                 self.held[slot] = number
-            number += 1
+            number = self.pushed = number + 1
             self.ends.wait(0.05)
 
     def _push_once(self, number: int, slot: int, *, deletes: bool) -> None:
@@ -82,6 +84,9 @@ def test_the_newest_rows_hold_wherever_the_process_is_killed(tmp_path: Path, war
             with lives.incarnation(port.number, "--at", point) as process:
                 assert process.wait(PATIENCE) == -signal.SIGKILL, f"{point}: {lives.told()}"
         with lives.incarnation(port.number) as process:
+            before = [client.pushed for client in clients]
+            # A signal would kill a process that has not begun to run.
+            until(lambda: all(client.pushed > pushed for client, pushed in zip(clients, before, strict=True)))
             for client in clients:
                 client.ends.set()
                 client.join(PATIENCE)

@@ -124,7 +124,7 @@ def test_a_run_that_dies_at_each_start_ends_and_says_why(tmp_path: Path) -> None
     lines = [line for line in told(tmp_path).splitlines() if "the run was" in line]
     assert len(lines) == supervisor.MOST_DEATHS
     assert lines[2] == "boatlift: the run was killed by signal 9: it is started again in 0.4 s"
-    assert lines[-1].startswith("boatlift: the run was killed by signal 9, for the 10th time without a step in between")
+    assert lines[-1].startswith("boatlift: the run was killed by signal 9, for the 10th time without a new step")
 
 
 @pytest.mark.parametrize(

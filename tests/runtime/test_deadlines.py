@@ -44,7 +44,7 @@ class Hanging(MemoryEngine):
         super().__init__(world)
         self._where, self.left, self._tasks = where, times, tasks
         self.go = threading.Event()
-        self.asked = 0
+        self.asked = self.deaf = 0
 
     def run(self, order: Execute) -> tuple[StepResult, ...]:
         self._hang(order.processor)
@@ -68,8 +68,9 @@ class Hanging(MemoryEngine):
         return Activity("", self._tasks)
 
     def cancel_steps(self, processor: str) -> None:
-        if processor == self._where:
+        if processor == self._where and not self.deaf:
             self._cancelled.set()
+        self.deaf = max(0, self.deaf - 1)
 
     def cancel(self) -> None:
         super().cancel()
@@ -105,6 +106,14 @@ def test_a_step_that_hangs_is_reported_and_executed_again(tmp_path: Path, given:
     told = [each for each in seen if each.what in ("stuck", "failure")]
     assert [(each.what, each.processor) for each in told] == [("stuck", "sums"), ("failure", "sums")]
     assert told[0].said == TASK
+
+
+def test_a_step_whose_task_begins_after_it_was_cancelled_is_cancelled_again(tmp_path: Path) -> None:
+    engine = Hanging(World(rows=20), "sums")
+    engine.deaf = 2
+    seen = run(engine, tmp_path)
+    engine.world.check()
+    assert sum(each.what == "failure" for each in seen) == 1
 
 
 def test_guessed_deadlines_never_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,6 +253,8 @@ def test_a_deadline_is_thirty_seconds_and_twice_that_after_each_guess_that_was_w
 
 
 def test_a_deadline_is_twenty_times_the_longest_of_the_last_hundred_steps(watch: Watch) -> None:
+    watch.take(1000)  # the first step starts workers, and does not count
+    assert watch.seconds_until_it_is_given_up() == 30
     watch.take(10, steps=2)
     for _ in range(99):
         watch.take(0.125)
@@ -256,6 +267,7 @@ def test_a_deadline_is_twenty_times_the_longest_of_the_last_hundred_steps(watch:
 
 def test_a_given_deadline_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch, given=50.0)
+    watch.take(1)
     watch.take(100)
     assert [watch.seconds_until_it_is_given_up() for _ in range(3)] == [50, 50, 50]
 

@@ -159,9 +159,13 @@ def test_a_task_that_its_jvm_has_given_up_ends_quietly_and_other_errors_are_rais
             keeping(lambda _: 1 // 0)(here)
 
 
-def test_only_a_child_that_is_stopped_at_three_looks_in_a_row_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_a_child_that_is_stopped_at_three_looks_in_a_row_is_killed(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     stopped = StoppedWorkers()
     with subprocess.Popen(["sleep", "600"]) as child:
+        # This process may have other children, of other tests.
+        monkeypatch.setattr("boatlift.spark.session.worker_daemon._children", lambda: [child.pid])
         try:
             for signals in ((), (signal.SIGSTOP,), (signal.SIGCONT, None, signal.SIGSTOP)):
                 for each in signals:

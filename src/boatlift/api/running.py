@@ -78,7 +78,7 @@ def run(
             seconds, and no row is lost or doubled.
         pause: Sources that take nothing new in this run, such as `("orders",)`.
         step_timeout: A step that makes no progress for so many seconds is ended and executed again: no task of it has
-            begun, ended or read rows. A step that is ended four times in a row ends the run. If not given: the larger
+            begun, ended or moved rows. A step that is ended four times in a row ends the run. If not given: the larger
             of 30 s and 20 times the longest of the unit's last 100 steps, then twice as long each time, without end.
             Batches may take any time.
         spark: The session; if not given, the active one, or a new local one.

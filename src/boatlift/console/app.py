@@ -105,18 +105,17 @@ def run(
     check_flow(flow)
     if not take_over:
         check_owner(store)
-    if supervised:
-        from boatlift.console.supervisor import Supervisor
+    from boatlift.console.supervisor import BEATS, Supervisor, beating
 
-        arguments = [each for each in sys.argv[1:] if each != "--supervised"]
-        sys.exit(Supervisor(arguments, master, settings(conf), quiet=quiet).run())
+    if supervised and BEATS not in os.environ:  # else this is the child
+        named = {"spark.app.name": flow, **settings(conf)}
+        sys.exit(Supervisor(sys.argv[1:], master, named, quiet=quiet).run())
     session = OneSession(master, flow, settings(conf), quiet=quiet)
     notice(f"importing {flow}", quiet=quiet)
     dataflow = load_flow(flow, session)
     check_store(planned(dataflow), store, skips, set_aside, pause)
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
-    from boatlift.console.supervisor import beating
 
     with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
         run_dataflow(

@@ -15,10 +15,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from types import FrameType
 
 from boatlift.console.messages import notice
 from boatlift.errors import UnavailableError
+from boatlift.runtime.host.ownership import is_stopped
 from boatlift.runtime.host.progress import Progress
 from boatlift.spark.session.warm_jvm import WarmJvm
 
@@ -26,7 +28,8 @@ BEATS = "BOATLIFT_BEATS"
 """The environment variable of a child with the file descriptor that it writes its beats to."""
 
 SILENT_SECONDS = 15.0
-"""A child without a beat for so long is killed; before its first beat it may take any time."""
+"""A child without a beat for so long is killed; before its first beat, and when its event loop is over, it may take any
+time."""
 
 JVM_SECONDS, JVM_QUESTIONS = 10.0, 5
 """The JVM is asked so often whether it answers; after so many questions without an answer the child is killed."""
@@ -37,8 +40,14 @@ FIRST_BACKOFF, LONGEST_BACKOFF = 0.1, 5.0
 MOST_DEATHS = 10
 """After so many deaths in a row without a step in between, the supervisor ends."""
 
-STEP, NO_STEP = b"+", b"."
-"""The two beats: the first step of the run was executed, or two seconds have passed."""
+STOPPED_LOOKS = 3
+"""A child that a signal has stopped is killed at so many looks in a row, one a second."""
+
+LONG_LIFE = 60.0
+"""A child that lived for so many seconds did not die at its start."""
+
+STEP, BEAT, OVER = b"+", b".", b"|"
+"""The beats: the first new step of the run was executed; two seconds have passed; the event loop is over."""
 
 
 def beating(on_progress: Callable[[Progress], None]) -> Callable[[Progress], None]:
@@ -49,12 +58,13 @@ def beating(on_progress: Callable[[Progress], None]) -> Callable[[Progress], Non
 
     def report(progress: Progress) -> None:
         nonlocal worked
+        beats = {"beat": BEAT, "over": OVER}
+        if progress.what == "step" and not progress.replay and not worked:
+            worked = True
+            beats["step"] = STEP
         with suppress(OSError):  # the supervisor is gone; its JVM ends with it, and then this run
-            if progress.what == "step" and not worked:
-                worked = True
-                os.write(descriptor, STEP)
-            elif progress.what == "beat":
-                os.write(descriptor, NO_STEP)
+            if beat := beats.get(progress.what):
+                os.write(descriptor, beat)
         on_progress(progress)
 
     return report
@@ -66,9 +76,10 @@ class Supervisor:
     Laws:
         * A run that ends in good order, is refused, or fails in a way that a new start repeats is not started again.
         * At most one child runs. It dies with the supervisor, because its JVM does.
+        * Only the first child takes a store over from a run of another process (`--take-over`).
 
     Args:
-        arguments: Those of the command line, without `--supervised`.
+        arguments: Those of the command line.
         master, conf: Of the Spark context.
     """
 
@@ -78,53 +89,72 @@ class Supervisor:
         self._signals: list[int] = []
 
     def run(self) -> int:
-        """Return the exit code of the last child."""
+        """Return the exit code of the last child.
+
+        Raises:
+            UnavailableError: `[SPARK_NOT_STARTED]` the first JVM does not start.
+        """
         deaths = 0
+        jvm: WarmJvm | None = None
         with ExitStack() as stack, self._forwarding():
-            jvm: WarmJvm | None = None
             while True:
                 if jvm is None or not jvm.answers():
                     stack.close()
-                    notice(f"starting Spark ({self._master})", quiet=self._quiet)
-                    jvm = stack.enter_context(WarmJvm(self._master, self._conf, warm_up=False))
-                code, worked, silent = self._live(jvm)
-                if self._signals or not _starts_again(code):
-                    return code if code >= 0 else 128 - code
-                deaths = 1 if worked else deaths + 1
-                how = "hung, and was killed" if silent else _how_it_ended(code)
+                    try:
+                        notice(f"starting Spark ({self._master})", quiet=self._quiet)
+                        jvm = stack.enter_context(WarmJvm(self._master, self._conf, warm_up=False))
+                    except UnavailableError as error:
+                        if jvm is None:
+                            raise
+                        notice(str(error))
+                        end = _End(error.exit_code, worked=False)
+                    else:
+                        end = self._live(jvm)
+                else:
+                    end = self._live(jvm)
+                if self._signals or not end.starts_again:
+                    return end.exit_code
+                deaths = 1 if end.worked else deaths + 1
                 if deaths == MOST_DEATHS:
-                    notice(f"the run {how}, for the {deaths}th time without a step in between: it is not started again")
-                    return code if code >= 0 else 128 - code
+                    notice(f"the run {end}, for the {deaths}th time without a new step: it is not started again")
+                    return end.exit_code
                 backoff = min(LONGEST_BACKOFF, FIRST_BACKOFF * 2 ** (deaths - 1))
-                notice(f"the run {how}: it is started again in {backoff:.1f} s")
+                notice(f"the run {end}: it is started again in {backoff:.1f} s")
                 time.sleep(backoff)
 
-    def _live(self, jvm: WarmJvm) -> tuple[int, bool, bool]:
-        """Run a child; return its exit code, whether it has executed a step, and whether it was silent."""
+    def _live(self, jvm: WarmJvm) -> _End:
+        """Run a child to its end."""
         reading, writing = os.pipe()
         try:
             environment = {**jvm.environment(), BEATS: str(writing)}
             command = [sys.executable, "-m", "boatlift.console", *self._arguments]
             # In a group of its own a signal from the terminal reaches it once, by the supervisor.
-            self._child = subprocess.Popen(
+            self._child = child = subprocess.Popen(
                 command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[writing], process_group=0
             )
         finally:
             os.close(writing)
-        worked, silent, timeout, asked = False, False, None, time.monotonic()
+        self._arguments = [each for each in self._arguments if not each.startswith("--take-over")]
+        began = asked = time.monotonic()
+        worked, silent, stopped = False, False, 0
+        heard: float | None = None  # of the last beat, while the event loop turns
         with os.fdopen(reading, "rb", 0) as beats:
-            while beat := _next_beat(beats.fileno(), timeout):
-                timeout = SILENT_SECONDS
-                worked = worked or beat == STEP
-                if time.monotonic() - asked > JVM_SECONDS:
-                    if not any(jvm.answers() for _ in range(JVM_QUESTIONS)):
-                        beat = None
-                        break
+            while child.poll() is None and not silent:
+                beat = _next_beat(beats.fileno())
+                now = time.monotonic()
+                if beat is not None:
+                    worked = worked or beat == STEP
+                    heard = now if beat in (STEP, BEAT) else None
+                if beat == b"":  # the child ends
+                    break
+                stopped = stopped + 1 if is_stopped(child.pid) else 0
+                silent = stopped >= STOPPED_LOOKS or (heard is not None and now - heard > SILENT_SECONDS)
+                if now - asked > JVM_SECONDS:
+                    silent = silent or not any(jvm.answers() for _ in range(JVM_QUESTIONS))
                     asked = time.monotonic()
-            if beat is None:
-                silent = True
-                self._child.kill()
-        return self._child.wait(), worked, silent
+        if silent:
+            child.kill()
+        return _End(child.wait(), worked or time.monotonic() - began > LONG_LIFE, silent)
 
     @contextmanager
     def _forwarding(self) -> Iterator[None]:
@@ -144,16 +174,36 @@ class Supervisor:
                 signal.signal(number, handler)
 
 
-def _next_beat(descriptor: int, timeout: float | None) -> bytes | None:
-    """Return the next beat; empty if the child has ended, None if it is silent."""
-    readable, _, _ = select.select([descriptor], [], [], timeout)
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The end of a child.
+
+    Attributes:
+        code: As of `Popen.wait`.
+        worked: Whether it executed a new step, or lived long.
+        silent: Whether it was killed because it hung.
+    """
+
+    code: int
+    worked: bool
+    silent: bool = False
+
+    @property
+    def starts_again(self) -> bool:
+        """Whether another start may help: the run was killed, or something outside it failed."""
+        return self.code < 0 or self.code in (1, UnavailableError.exit_code)
+
+    @property
+    def exit_code(self) -> int:
+        return self.code if self.code >= 0 else 128 - self.code
+
+    def __str__(self) -> str:
+        if self.silent:
+            return "hung, and was killed"
+        return f"was killed by signal {-self.code}" if self.code < 0 else f"ended with exit code {self.code}"
+
+
+def _next_beat(descriptor: int) -> bytes | None:
+    """Return the next beat within a second; empty if the child has ended, None if there is none."""
+    readable, _, _ = select.select([descriptor], [], [], 1.0)
     return os.read(descriptor, 1) if readable else None
-
-
-def _starts_again(code: int) -> bool:
-    """Return whether another start may help: the run was killed, or something outside it failed."""
-    return code < 0 or code in (1, UnavailableError.exit_code)
-
-
-def _how_it_ended(code: int) -> str:
-    return f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"

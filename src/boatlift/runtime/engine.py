@@ -87,7 +87,7 @@ class Activity(NamedTuple):
     """The progress of the calls of a processor.
 
     Attributes:
-        mark: Equal to that of an earlier call only if no task has begun, ended or read rows in between; not None.
+        mark: Equal to that of an earlier call only if no task has begun, ended or moved rows in between; not None.
         tasks: The running tasks in words, each with job and machine; empty if none is running.
     """
 

@@ -1,6 +1,6 @@
 """Deadlines of steps and of commits: what makes no progress is reported, and begins again (Falkirk Wheel §4.4).
 
-A call is *stuck* if it makes no progress for the length of its deadline: no task of it has begun, ended or read rows.
+A call is *stuck* if it makes no progress for the length of its deadline: no task of it has begun, ended or moved rows.
 If a task of it is running, the call is cancelled, which ends the task's process, and is made again. A call without a
 running task waits for a slot, or works in this process: cancelling it would not help, so it is only reported.
 
@@ -10,6 +10,7 @@ deadline is twice as long, and such a failure does not count towards the end of 
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import defaultdict, deque
@@ -30,8 +31,10 @@ from boatlift.runtime.machine.events import Event
 LEAST_SECONDS = 30.0  # the shortest deadline that is not given by the user
 TIMES_LONGEST = 20  # such a deadline is at least so many times the longest of the processor's last calls
 REMEMBERED = 100  # so many calls: the longest of them is their 99th percentile
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, SHORTEST_LOOK = 1.0, 0.02
 EXAMINE_SECONDS = 5.0  # the engine is asked so often for the progress of a call
+
+logger = logging.getLogger(__name__)
 
 GiveUp = Callable[[UnavailableError], Iterable[Event]]
 """Cancels a call on the host's own thread, and returns the machine's events."""
@@ -64,14 +67,15 @@ class _WatchedCall:
     is_asked: bool = False  # the engine has not answered yet
     mark: object = None
     why: str = ""  # of a call that is stuck
-    given_up: bool = False
+    given_up: float = 0.0  # when it was given up last; 0: never
 
 
 class Deadlines:
     """Watches the calls of an engine that are under way.
 
     Laws:
-        * A call is given up at most once, and only while a task of it is running. Until it ends it is stuck.
+        * A call is given up only while a task of it is running, and again after each further deadline until it ends:
+          its task may have begun just after it was cancelled.
         * A call that makes progress is not stuck, however long it takes.
 
     Args:
@@ -86,10 +90,11 @@ class Deadlines:
         self._calls: dict[_WatchedCall, None] = {}
         self._seconds: dict[str, deque[float]] = defaultdict(partial(deque, maxlen=REMEMBERED))
         self._alarms: dict[str, int] = defaultdict(int)
+        self._begun: set[str] = set()
 
     def begin(self) -> None:
         """Look at the calls from now on; the host's own thread calls this."""
-        self._queue.after(min(LOOK_SECONDS, (self._given or LOOK_SECONDS) / 4), self._look)
+        self._queue.after(max(SHORTEST_LOOK, min(LOOK_SECONDS, (self._given or LOOK_SECONDS) / 4)), self._look)
 
     @contextmanager
     def watched(self, processor: str, step: int, give_up: GiveUp | None, *, steps: int = 1) -> Iterator[None]:
@@ -109,7 +114,9 @@ class Deadlines:
             with self._lock:
                 self._calls.pop(call, None)
         with self._lock:
-            self._seconds[processor].append((time.monotonic() - call.began) / steps)
+            if processor in self._begun:  # the first call starts workers and compiles plans
+                self._seconds[processor].append((time.monotonic() - call.began) / steps)
+            self._begun.add(processor)
             self._alarms.pop(processor, None)
 
     def stuck(self) -> list[StuckCall]:
@@ -144,7 +151,12 @@ class Deadlines:
         return ()
 
     def _examine(self, call: _WatchedCall) -> Answer:
-        activity = self._engine.activity(call.processor)
+        try:
+            activity = self._engine.activity(call.processor)
+        except Exception as error:  # noqa: BLE001 - the step itself fails if Spark is gone
+            logger.info("the progress of %s is unknown: %s", call.processor, error)
+            call.is_asked = False
+            return list
         return lambda: self._judge(call, activity)
 
     def _judge(self, call: _WatchedCall, activity: Activity) -> Iterable[Event]:
@@ -158,13 +170,14 @@ class Deadlines:
             if call.mark is not None:
                 call.progressed, call.why = now, ""
             call.mark = activity.mark
-        if now - call.progressed < deadline:
+        if now - max(call.progressed, call.given_up) < deadline:
             return
         self._tell(call, now, activity.tasks or "no task of it is running: it waits for a slot, or for its driver")
-        if activity.tasks and call.give_up is not None and not call.given_up:
-            call.given_up = True
-            with self._lock:
-                self._alarms[call.processor] += 1
+        if activity.tasks and call.give_up is not None:
+            if not call.given_up:
+                with self._lock:
+                    self._alarms[call.processor] += 1
+            call.given_up = now
             why = f"step {call.step} of {call.processor} has made no progress for {now - call.progressed:.0f} s"
             yield from call.give_up(
                 UnavailableError("STEP_TIMEOUT", f"{why} ({activity.tasks}): its task was ended; {self._advice}")

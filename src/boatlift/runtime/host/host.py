@@ -207,7 +207,11 @@ class OwnershipTerm:
         RunReports(context, self._cursors, deadlines, self._scratch, self._clock).begin()
         deadlines.begin()
         self._look_for_a_newer_owner(workers)
-        run_loop(machine, self._queue, handlers, first, lambda: log.finished)
+        self._beat()
+        try:
+            run_loop(machine, self._queue, handlers, first, lambda: log.finished)
+        finally:
+            self._options.on_progress(Progress("over", self._plan.dataflow, -1))
         if sources.refusals:
             raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):
@@ -225,8 +229,14 @@ class OwnershipTerm:
             self._options.on_progress(beginning)
         return steps
 
+    def _beat(self) -> Iterable[events.Event]:
+        """Report now and then that the event loop turns."""
+        self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
+        self._queue.after(LOOK_SECONDS, self._beat)
+        return ()
+
     def _look_for_a_newer_owner(self, workers: Workers) -> None:
-        """Look now and then for a newer owner, and whether Spark is there; report a `beat` each time.
+        """Look now and then for a newer owner, and whether Spark is there.
 
         A write and a step find out too, but there may be nothing to write or to execute.
         """
@@ -237,7 +247,6 @@ class OwnershipTerm:
             return look_later
 
         def look_later() -> Iterable[events.Event]:
-            self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
             workers.submit_after(LOOK_SECONDS, look)
             return ()
 

@@ -19,8 +19,9 @@ class Progress:
 
     Attributes:
         what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `stuck`,
-            `beat`, `idle`, `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed
-            an epoch; or `left`: the run was stopped, and steps wait at the processor for the next run.
+            `beat` and `over` of the event loop, `idle`, `listening`, `stopping`, `unreachable` or `reached` of a
+            source; `take`: a source has closed an epoch; or `left`: the run was stopped, and steps wait at the
+            processor for the next run.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.

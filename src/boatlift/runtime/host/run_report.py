@@ -22,8 +22,9 @@ from boatlift.runtime.machine.events import Event
 
 FILE = "run-report.json"
 
-LOOK_SECONDS = 2.0  # the least pause between two reports
-LOOK_PAUSE = 20  # the pause is at least so many times as long as the report before it took
+WRITE_SECONDS = 2.0  # from one report to the next
+LOOK_SECONDS = 2.0  # the least pause between two questions to the sources
+LOOK_PAUSE = 20  # the pause is at least so many times as long as the question before it took
 
 
 class InputReport(msgspec.Struct, frozen=True):
@@ -38,15 +39,11 @@ class InputReport(msgspec.Struct, frozen=True):
 
 
 class RunReport(msgspec.Struct, frozen=True):
-    """The report of a run about itself.
+    """The report of a run about itself, written every `WRITE_SECONDS`."""
 
-    Attributes:
-        pause: After how many seconds the next report is due.
-    """
-
-    input: InputReport
+    at: int
+    input: InputReport | None = None
     stuck: list[StuckCall] = []
-    pause: float = LOOK_SECONDS
 
 
 class RunReports:
@@ -64,11 +61,15 @@ class RunReports:
         self._deadlines = deadlines
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
+        self._input: InputReport | None = None
 
     def begin(self) -> None:
-        self._workers.submit(self._look)
+        if self._asked:
+            self._workers.submit(self._ask)
+        self._workers.submit(self._write)
 
-    def _look(self) -> Answer:
+    def _ask(self) -> Answer:
+        """Ask the sources, which may take a while."""
         began = time.monotonic()
         waiting = {}
         for name, ask in self._asked.items():
@@ -76,16 +77,21 @@ class RunReports:
                 waiting[name] = ask(self._cursors.newest(name))
             except BoatliftError:  # the source's own poll reports it, and retries
                 continue
-        pause = max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began))
-        report = RunReport(InputReport(self._clock(), waiting), self._deadlines.stuck(), pause)
+        self._input = InputReport(self._clock(), waiting)
+        return self._later(max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began)), self._ask)
+
+    def _write(self) -> Answer:
+        report = RunReport(self._clock(), self._input, self._deadlines.stuck())
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):
             written.write_bytes(msgspec.json.encode(report))
             written.replace(self._folder / FILE)
+        return self._later(WRITE_SECONDS, self._write)
 
+    def _later(self, seconds: float, function: Callable[[], Answer]) -> Answer:
         def again() -> Iterable[Event]:
-            self._workers.submit_after(pause, self._look)
+            self._workers.submit_after(seconds, function)
             return ()
 
         return again

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 
 from boatlift.dataflow import Delivery
@@ -102,11 +103,18 @@ class SinkCommits:
             with self._locks[sink]:
                 self.overrides.compare(sink, at, partial(self._engine.commit, sink, at, payload))
 
-    def place(self, order: CommitSink, last: int, record: Callable[[SinkCommit], None]) -> None:
+    def place(
+        self,
+        order: CommitSink,
+        last: int,
+        record: Callable[[SinkCommit], None],
+        watched: Callable[[int], AbstractContextManager[None]],
+    ) -> None:
         """Make steps visible, with empty steps for the times without messages: a sink's steps have no gap.
 
         Args:
             record: Writes a record, and returns once it is durable.
+            watched: Watches the commit of a step in a block.
 
         Raises:
             BoatliftError: the sink did not take a step.
@@ -118,7 +126,8 @@ class SinkCommits:
             end = last_of(order.frontier)
             for at in range(last + 1, end + 1):
                 if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
-                    self._engine.commit(sink, at, payloads.get(at, NOTHING))
+                    with watched(at):
+                        self._engine.commit(sink, at, payloads.get(at, NOTHING))
                 if sink in self.ledgers and (at in payloads or at == end):
                     try:
                         record(SinkCommit(sink, at))  # before the next step: only the step under way may come again
@@ -160,8 +169,8 @@ class SinkCalls:
     def _commit(self, order: CommitSink, last: int) -> Answer:
         give_up = partial(self._give_up, order.sink) if self._gives_up else None
         try:
-            with self._deadlines.watched(order.sink, last + 1, give_up):
-                self._commits.place(order, last, self._log.make_durable)
+            watched = partial(self._deadlines.watched, order.sink, give_up=give_up)
+            self._commits.place(order, last, self._log.make_durable, watched)
         except UnrecordedError as error:  # the store has failed, not the sink: the run ends
             raise error.cause from error
         except UnavailableError as error:

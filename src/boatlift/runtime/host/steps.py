@@ -118,10 +118,12 @@ class StepRuns:
         return self._deadlines.watched(order.processor, order.takes[0].number, give_up, steps=len(order.takes))
 
     def _timed_out(self, order: Execute, error: UnavailableError) -> Iterable[events.Event]:
-        """Let a unit fail whose step is stuck; the machine cancels the step."""
-        if self._counts_timeouts:
+        """Let a unit fail whose step is stuck; the machine cancels the step, unless it has done so before."""
+        if not self._is_current(order):
+            self._engine.cancel_steps(order.processor)  # its job began after it was cancelled
+        elif self._counts_timeouts:
             yield from self._failed(order, error)
-        elif self._is_current(order):
+        else:
             self._failures.report(order.processor, order.takes[0].number, error)
             yield events.ProcessorsFailed(frozenset({order.processor}))
 

@@ -28,7 +28,7 @@ from boatlift.times import last_number
 
 LIVING = ("alive", "running or crashed", "stuck")  # the states in which a process may use scratch
 
-OVERDUE_SECONDS = 15.0  # an owner whose report is due for so long does nothing
+OVERDUE_SECONDS = 20.0  # an owner whose last report is older does nothing
 
 _REPORTS = json_decoder(RunReport)
 
@@ -157,11 +157,11 @@ def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterato
     pid = status.owner.pid
     if is_stopped(pid):
         why = f"process {pid} is stopped: kill -CONT {pid} lets it go on, kill -KILL {pid} ends it"
-    elif now - report.input.at > 1000 * (report.pause + OVERDUE_SECONDS):
+    elif now - report.at > 1000 * OVERDUE_SECONDS:
         why = f"process {pid} reports nothing: its run has ended with an error, or hangs; kill -KILL {pid} ends it"
     else:
         return
-    yield StuckCall(status.dataflow, -1, report.input.at, why)
+    yield StuckCall(status.dataflow, -1, report.at, why)
 
 
 def status_of(

@@ -24,7 +24,7 @@ class JobGroup:
     """
 
     def __init__(self, spark: SparkSession, dataflow: str) -> None:
-        self._context, self._dataflow = spark.sparkContext, dataflow
+        self._spark, self._context, self._dataflow = spark, spark.sparkContext, dataflow
         self._name = f"boatlift-{dataflow}-{id(self)}"
         self._thread = threading.local()
         self.ended = False
@@ -41,7 +41,7 @@ class JobGroup:
 
     def activity(self, unit: str) -> Activity:
         """Return the progress of a unit's jobs."""
-        return _activity(self._context, self._tag(unit))
+        return _activity(self._spark, self._tag(unit))
 
     def end(self, unit: str) -> None:
         """Cancel the jobs of a unit."""
@@ -58,23 +58,35 @@ class JobGroup:
         return f"{self._name}-{unit}"
 
 
-def _activity(context: SparkContext, tag: str) -> Activity:
+def _activity(spark: SparkSession, tag: str) -> Activity:
     """Return the progress of the running jobs with a tag.
 
-    Executors tell the rows that a running task has read with each heartbeat (`spark.executor.heartbeatInterval`).
+    Executors report the rows of running tasks with each heartbeat (`spark.executor.heartbeatInterval`): those that a
+    task has read itself, and those that passed between Spark's operators and to Python functions.
     """
+    context = spark.sparkContext
     tracker = context._jsc.sc().statusTracker()
-    marks: list[Hashable] = []
+    jobs = sorted(tracker.getJobIdsForTag(tag))
+    marks: list[Hashable] = [max(jobs, default=-1)]
     tasks: list[str] = []
-    for job in sorted(tracker.getJobIdsForTag(tag)):
-        marks.append(job)
+    for job in jobs:
         for stage in _running_stages(tracker, job):
             marks.append((stage.stageId(), stage.currentAttemptId(), stage.numCompletedTasks(), stage.numFailedTasks()))
             if stage.numActiveTasks():
+                marks.append(_rows_between_operators(spark, job))
                 for number, rows, words in _running_tasks(context, job, stage):
                     marks.append((number, rows))
                     tasks.append(words)
     return Activity(tuple(marks), "; ".join(tasks))
+
+
+def _rows_between_operators(spark: SparkSession, job: int) -> str:
+    """Return the metrics of a job's query as text; empty if the job is of no query."""
+    query = spark.sparkContext._jsc.sc().statusStore().jobWithAssociatedSql(job)._2()  # noqa: SLF001 - of a pair
+    if query.isEmpty():
+        return ""
+    store = spark._jsparkSession.sharedState().statusStore()  # noqa: SLF001 - PySpark has no public name for it
+    return str(store.executionMetrics(query.get()).toString())
 
 
 def _running_stages(tracker: Any, job: int) -> Iterator[Any]:

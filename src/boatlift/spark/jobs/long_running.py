@@ -326,7 +326,7 @@ class LongRunningJob:
         """Cancel a job whose tasks do not end though they are disconnected: a function in them hangs."""
         if job is not None:
             job.join(END_SECONDS)
-            if job.is_alive():
+            if job.is_alive() and self._thread is job:
                 self._group.end("")
 
     def cancel(self) -> None:

@@ -35,6 +35,7 @@ START_SETTINGS: Mapping[str, str] = {
     # Otherwise PySpark asks the JVM for the call site of each function: a third of the calls for a step's plan.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.speculation": "false",  # two attempts of one task would both have effects
+    "spark.executor.heartbeatInterval": "2s",  # running tasks report their rows with it
     "spark.scheduler.mode": "FAIR",  # a minutes-long batch must not hold back the steps beside it
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -48,13 +49,14 @@ START_SETTINGS: Mapping[str, str] = {
 
 CLUSTER_SETTINGS: Mapping[str, str] = {
     # An executor whose machine is gone is given up after 14 to 16 s in place of 120 to 180.
-    "spark.executor.heartbeatInterval": "2s",
     "spark.executor.heartbeat.maxFailures": "300",  # as long as with Spark's own interval of 10 s
     "spark.storage.blockManagerHeartbeatTimeoutMs": "14s",
     "spark.network.timeoutInterval": "2s",
 }
-"""Settings that must be set before the context of a cluster starts. On one machine, a suspended machine would look like
-a lost executor, which is this process."""
+"""Settings that must be set before the context of a cluster starts, unless the user sets one of these times. On one
+machine, a suspended machine would look like a lost executor, which is this process."""
+
+_TIMES = frozenset({*CLUSTER_SETTINGS, "spark.executor.heartbeatInterval", "spark.network.timeout"})
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 
@@ -65,7 +67,7 @@ def settings_for(master: str, conf: Mapping[str, str] | None = None) -> dict[str
     `check_session` later sets the settings on which guarantees depend, or refuses the session.
     """
     settings = {**START_SETTINGS, **RUNTIME_SETTINGS}
-    if not master.startswith("local"):
+    if not master.startswith("local") and not _TIMES & (conf or {}).keys():
         settings |= CLUSTER_SETTINGS
     if _is_loopback(master):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

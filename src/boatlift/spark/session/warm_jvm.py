@@ -56,7 +56,7 @@ class WarmJvm:
         check_java()
         prepare_environment(self._master)
         settings = settings_for(self._master, self._conf)
-        settings |= {"spark.master": self._master, "spark.app.name": "warm"}
+        settings = {"spark.app.name": "warm", **settings, "spark.master": self._master}
         # A gateway of its own: a session of this process is left alone.
         outer = {name: os.environ.pop(name) for name in _GATEWAY_NAMES if name in os.environ}
         try:
