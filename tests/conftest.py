@@ -8,6 +8,7 @@ optimising compiler. No test fails for being slow: machines are.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.spark)
         if "kafka_broker" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.kafka)
+
+
+@pytest.fixture(autouse=True)
+def _computer_started_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each run in this process recover from durable facts alone, as after a loss of power."""
+    if "adopts" not in request.keywords:
+        monkeypatch.setattr("boatlift.runtime.host.soft_checkpoints.boot_of_computer", lambda: uuid.uuid4().hex)
 
 
 @pytest.fixture(scope="session")

@@ -48,6 +48,10 @@ class CountingStore:
         """Ask the other store."""
         return self._inner.scratch(owner)
 
+    def scratches(self) -> dict[int, Path]:
+        """Ask the other store."""
+        return self._inner.scratches()
+
     def discard_scratch(self, before: int) -> None:
         """Ask the other store."""
         self._inner.discard_scratch(before)
@@ -96,6 +100,10 @@ class VolatileStore:
         folder = self._folder / str(owner)
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def scratches(self) -> dict[int, Path]:
+        """Return nothing: the store has one owner only."""
+        return {}
 
     def discard_scratch(self, before: int) -> None:
         """Do nothing: the store has one owner only."""

@@ -145,7 +145,7 @@ def test_recorded_events_make_the_machine_again(seed):
     simulation.run()
     driver = simulation.driver
     machine = machine_of(driver.facts, driver.held, driver.settings)
-    told = [machine.start(), *(machine.handle(event) for event in driver.events)]
+    told = [machine.start(driver.adopted), *(machine.handle(event) for event in driver.events)]
     assert machine.finished
     assert told == driver.instructions
     for name, p in driver.machine.processors.items():

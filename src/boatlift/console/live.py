@@ -46,6 +46,8 @@ class Stages:
                 notice(f"{progress.processor}: {progress.said}")
             case "listening":
                 notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)
+            case "adopt":
+                notice(f"{progress.processor} goes on after step {progress.time}", quiet=self._quiet)
             case "restore":
                 notice(f"restoring {progress.processor} from its checkpoint at step {progress.time}", quiet=self._quiet)
             case "replay":

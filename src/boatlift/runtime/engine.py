@@ -58,6 +58,7 @@ class Beginning:
         recorded: Source to the last epoch that earlier processes closed: its input must be proved unchanged.
         read: Source and epoch to the rows that were read before, where these are recorded.
         cursors: Source to the cursor after the positions that no recovery needs, and to the cursor after all positions.
+        files: The names of runs in scratch that were adopted from an earlier owner.
     """
 
     store: Store
@@ -67,6 +68,7 @@ class Beginning:
     recorded: Mapping[str, int] = field(default_factory=dict)
     read: Mapping[tuple[str, int], Reading] = field(default_factory=dict)
     cursors: Mapping[str, tuple[Json, Json]] = field(default_factory=dict)
+    files: AbstractSet[str] = frozenset()
 
 
 class Skips(NamedTuple):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from boatlift.errors import DataError, FencedError
+from boatlift.simulation.processors import Memory
+from boatlift.storage.group_commit import KeptFrames
+from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame, memory_at_the_end
 
 
 class CrashError(Exception):
@@ -64,5 +67,51 @@ class Disk:
     def scratch(self, owner: int) -> Path:
         return Path(str(owner))  # the simulation keeps scratch elsewhere
 
+    def scratches(self) -> dict[int, Path]:
+        return {}
+
     def discard_scratch(self, before: int) -> None:
         pass
+
+
+class Scratch:
+    """The files of drivers that outlive them, unless power is lost: memories, and frames of soft checkpoints.
+
+    Attributes:
+        memories: Owner to its memory.
+        frames: Owner to its frames, each with the number of the object of the log that it goes with.
+        policies: Owner to the policies of its program.
+    """
+
+    def __init__(self) -> None:
+        self.memories: dict[int, Memory] = {}
+        self.frames: dict[int, list[tuple[int, Sequence[SoftFrame]]]] = {}
+        self.policies: dict[int, object] = {}
+
+    def begin(self, owner: int, memory: Memory, policies: object, adopted: SoftFrame) -> KeptFrames:
+        """Begin the files of an owner with what it has adopted, and discard those of earlier owners."""
+        self.memories, self.frames, self.policies = {owner: memory}, {owner: []}, {owner: policies}
+        return _Frames(owner, adopted, self.frames[owner])
+
+    def adopt(self, claims: Iterable[int], acted: int, policies: object) -> tuple[SoftCheckpoint, Memory] | None:
+        """Return the memory at the end of the log; takes the claims from the newest on, which is the adopter's."""
+        fenced, *earlier = claims
+        for owner in earlier:
+            if owner in self.frames:
+                memory = memory_at_the_end(self.frames[owner], acted, fenced)
+                if memory is not None and self.policies[owner] == policies:
+                    return memory, self.memories[owner]
+            fenced = owner
+        return None
+
+
+class _Frames(KeptFrames):
+    """Frames in memory that outlive their driver."""
+
+    def __init__(self, owner: int, begun: SoftFrame, kept: list[tuple[int, Sequence[SoftFrame]]]) -> None:
+        super().__init__(begun)
+        self._kept = kept
+        kept.append((owner, [begun]))
+
+    def keep(self, number: int, frames: Sequence[SoftFrame]) -> None:
+        self._kept.append((number, frames))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from boatlift.dataflow import Eager
 from boatlift.runtime.machine import StateMachine, events, instructions
-from boatlift.simulation.disk import CrashError, Disk
+from boatlift.simulation.disk import CrashError, Disk, Scratch
 from boatlift.simulation.faults import Settings
 from boatlift.simulation.processors import Memory, clock_of, digest_of, rows_of
 from boatlift.simulation.world import Deliveries, World
@@ -20,7 +21,8 @@ from boatlift.storage.records.facts import Determinant, Fact, Truncation, surviv
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.live import LiveRecords
 from boatlift.storage.records.records import Claim
-from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of
+from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
+from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of, read_frontier
 
 DATAFLOW = "simulated"
 FACTS_AN_OBJECT = 3
@@ -41,14 +43,25 @@ class _Delete:
 class SimulatedDriver:
     """A driver process, from its claim to its end.
 
+    Args:
+        scratch: The files of earlier drivers.
+        lost: The processors whose files are gone; None: scratch is gone.
+
     Attributes:
         events, instructions: Every event so far, and the machine's instructions for it, those of the start first. With
-            the initial `facts` and `held`, the events reproduce the machine.
+            the initial `facts`, `held` and `adopted`, the events reproduce the machine.
         outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
     """
 
     def __init__(
-        self, disk: Disk, world: World, rng: random.Random, settings: Settings, trace: Callable[[object], None]
+        self,
+        disk: Disk,
+        world: World,
+        rng: random.Random,
+        settings: Settings,
+        trace: Callable[[object], None],
+        scratch: Scratch,
+        lost: Collection[str] | None,
     ) -> None:
         self._world, self._rng, self._trace = world, rng, trace
         self.finished = False
@@ -67,7 +80,11 @@ class SimulatedDriver:
             if group.header.number > world.log_known:
                 world.durable(record for record in group.records if isinstance(record, Fact))
         self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
-        self._commit = GroupCommit(self._log)
+        policies = {name: part.durability for name, part in settings.recipe.parts.items()}
+        adopted = self.adopted = None if lost is None else self._adopt(scratch, lost, policies)
+        begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
+        self._frames = scratch.begin(self.owner, self._memory, policies, begun)
+        self._commit = GroupCommit(self._log, self._frames)
         self.facts = tuple(self._log.history.live_records.facts())
         world.durable(self.facts)
         world.log_known = self._log.last
@@ -80,8 +97,30 @@ class SimulatedDriver:
         self.instructions: list[list[instructions.Instruction]] = []
         self._closed = {source: dict(world.determinants[source]) for source in world.items}
         self._partnered = {source for source, common in settings.recipe.common_steps().items() if len(common) > 1}
-        self._take_up(self.machine.start())
+        self._take_up(self.machine.start(adopted))
         check_nothing_lost(world, self.machine)
+        if adopted is not None and adopted.parts.keys() == self._had.keys():
+            self._check_nothing_repeated()
+
+    def _adopt(self, scratch: Scratch, lost: Collection[str], policies: object) -> SoftCheckpoint | None:
+        """Take over the memory of an earlier driver, without some processors; None if there is none."""
+        found = scratch.adopt(self._log.claims(), self._log.acted, policies)
+        if found is None:
+            return None
+        memory, files = found
+        self._had = {name: part.done for name, part in memory.parts.items()}
+        for name in self._had:
+            payloads = [each for each in memory.payloads(name) if each is not None]
+            if name in lost or not self._memory.adopt(name, payloads, files):
+                memory.leave_out([name])
+        self._trace(f"the driver adopts {', '.join(memory.parts)}")
+        return memory
+
+    def _check_nothing_repeated(self) -> None:
+        """Check that no processor goes back behind its adopted memory, if sources can repeat their rows."""
+        for name, done in self._had.items() if not any(s.vertex.keeps_no_rows for s in self.machine.sources) else ():
+            now = self.machine.processors[name].done
+            assert read_frontier(done) <= now, f"{name} had done {done}, and goes back to {now}"
 
     @property
     def history(self) -> LogHistory:
@@ -148,7 +187,7 @@ class SimulatedDriver:
                             for source, closed in self._closed.items():
                                 kept = {time: each for time, each in closed.items() if survives(each, fact)}
                                 self._closed[source] = kept
-                    self._commit.submit(order.facts, partial(self._written, order))
+                    self._commit.submit(order.facts, partial(self._written, order), order.soft)
                 case instructions.Finish():
                     self._finishes = True
                 case instructions.Restore():
@@ -323,7 +362,8 @@ class SimulatedDriver:
 
     def _collect(self) -> None:
         """Drop garbage from memory, and let its durable copies be deleted after the next manifest."""
-        live = set(map(digest_of, (payload for payload in self.machine.payloads() if payload is not None)))
+        payloads = chain(self.machine.payloads(), self._frames.payloads())
+        live = set(map(digest_of, (payload for payload in payloads if payload is not None)))
         self._memory.keep_only(live)
         delete = _Delete({digest: copy for digest, copy in self._world.kept.items() if digest not in live})
 

@@ -95,6 +95,21 @@ class Memory:
         for digest in map(digest_of, payloads):
             self._holders.setdefault(digest, set()).add(processor)
 
+    def adopt(self, processor: str, payloads: Iterable[Any], before: Memory) -> bool:
+        """Hold what a processor had in its memory in an earlier driver; return whether it was there.
+
+        Raises:
+            AssertionError: one of the payloads was deleted there, though a successor needs it.
+        """
+        digests = list(map(digest_of, payloads))
+        for digest in digests:
+            if digest not in before._holders and digest not in self._durable:
+                raise AssertionError(f"{processor} had {self._nodes[digest]}, which was deleted")
+        there = all(before._holders.get(digest) or digest in self._durable for digest in digests)
+        for digest in digests if there else ():
+            self._holders.setdefault(digest, set()).add(processor)
+        return there
+
     def lose(self, processors: Iterable[str]) -> None:
         """Empty the memory of processors."""
         for holders in self._holders.values():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, replace
 
 from boatlift.errors import BoatliftError, FencedError
-from boatlift.simulation.disk import CrashError, Disk
+from boatlift.simulation.disk import CrashError, Disk, Scratch
 from boatlift.simulation.driver import SimulatedDriver
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.oracle import judge
@@ -37,6 +38,9 @@ class Simulation:
         for_recipe, for_faults = random.Random(f"recipe {seed}"), random.Random(f"faults {seed}")
         self._schedule = random.Random(f"schedule {seed}")
         self._for_lives = random.Random(f"lives {seed}")
+        self._for_scratch = random.Random(f"scratch {seed}")
+        self._survives = self._for_scratch.choice((0.0, 0.0, 0.5, 1.0))
+        self._scratch = Scratch()
         self._drivers = 0
         self.recipe = random_recipe(for_recipe, epochs=epochs)
         changes = {"probes": probed, "rows": limited, "timed": timed, "in flight": with_data_in_flight}
@@ -96,12 +100,20 @@ class Simulation:
                 self._settings = copy(self._settings)
                 self._settings.recipe = self.recipe.with_other_durabilities(self._for_lives)
             self._drivers += 1
-            self.driver = SimulatedDriver(self.disk, self.world, self._schedule, self._settings, self._trace.append)
+            self.driver = SimulatedDriver(
+                self.disk, self.world, self._schedule, self._settings, self._trace.append, self._scratch, self._lost()
+            )
             return
         if self._zombies and self._schedule.random() < 0.3:
             self._stagger(self._schedule.choice(self._zombies))
             return
         self.driver.act()
+
+    def _lost(self) -> Collection[str] | None:
+        """Return the processors whose files in scratch are gone at the start of a driver; None if all are."""
+        survives = self._for_scratch.random() < self._survives
+        some = [name for name in self.recipe.parts if self._for_scratch.random() < 0.3]
+        return (some if self._for_scratch.random() < 0.3 else []) if survives else None
 
     def _stagger(self, zombie: SimulatedDriver) -> None:
         """Let a driver that was presumed dead act once more, until it is fenced."""

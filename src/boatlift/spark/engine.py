@@ -107,7 +107,7 @@ class SparkEngine:
             self._spark, self.plan, units, beginning.store, scratch, planner.slots, beginning.recorded,
             self._readings, self._set_aside,
         )  # fmt: skip
-        self._files = ScratchFiles(scratch)
+        self._files = ScratchFiles(scratch, beginning.files)
         if self._long_running and has_workers(self._spark):
             self._job = LongRunningJob(self._spark, self._group, slots_left(self.plan))
         self._jobs = Jobs(

@@ -8,20 +8,72 @@ thread of its own, the simulation step by step.
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from functools import partial
+from typing import Any
 
 from boatlift.errors import InternalError
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Record
+from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
 
 Callback = Callable[[BaseException | None], None]
 """Called once: with None when the records are durable, or with the error if they may not be."""
 
 
-Submission = tuple[Sequence[Record] | None, Callback]
-"""Records, or a manifest (None). One object holds the records of some submissions, or one manifest."""
+Submission = tuple[Sequence[Record] | None, Callback, bool]
+"""Records, or a manifest (None); and whether a frame goes with them.
+
+One object holds the records of some submissions, or one manifest.
+"""
+
+
+class KeptFrames(ABC):
+    """The frames of a running process, kept outside the log; their payloads must be kept too.
+
+    A successor adopts the memory at the last object of the log: the one whose frames were written last, or the one
+    before it.
+
+    Attributes:
+        durable: The memory before the frames that were written last.
+    """
+
+    def __init__(self, begun: SoftFrame) -> None:
+        self.durable = SoftCheckpoint.of([begun])
+        self._written: Sequence[SoftFrame] = ()
+        self._submitted: deque[SoftFrame] = deque()
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def keep(self, number: int, frames: Sequence[SoftFrame]) -> None:
+        """Keep the frames, perhaps none, that go with an object of the log. Raises nothing; one thread at a time."""
+
+    def submit(self, frame: SoftFrame) -> None:
+        """Take a frame that goes with records of the log; called in the order of these."""
+        with self._lock:
+            self._submitted.append(frame)
+
+    def write(self, number: int, count: int) -> None:
+        """Keep the next frames, before the object of the log with their records is written.
+
+        It is called for every object; all earlier ones are durable.
+        """
+        with self._lock:
+            for frame in self._written:
+                self.durable.apply(frame)
+            self._written = [self._submitted.popleft() for _ in range(count)]
+        self.keep(number, self._written)
+
+    def payloads(self) -> list[Any]:
+        """Return the payloads that a successor may need."""
+        with self._lock:
+            later = [SoftCheckpoint.of([frame]) for frame in (*self._written, *self._submitted)]
+            return [
+                each for memory in (self.durable, *later) for name in memory.names() for each in memory.payloads(name)
+            ]
 
 
 class GroupCommit:
@@ -34,23 +86,26 @@ class GroupCommit:
 
     Args:
         log: A claimed log, written only from here.
+        soft: Keeps the frames that go with records; None drops them.
     """
 
-    def __init__(self, log: Log) -> None:
-        self._log = log
+    def __init__(self, log: Log, soft: KeptFrames | None = None) -> None:
+        self._log, self._soft = log, soft
         self.waiting: list[Submission] = []
         self.failure: BaseException | None = None
 
-    def submit(self, records: Sequence[Record], callback: Callback) -> None:
-        self.waiting.append((tuple(records), callback))
+    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> None:
+        if self._soft is not None and frame is not None:
+            self._soft.submit(frame)
+        self.waiting.append((tuple(records), callback, frame is not None))
 
     def manifest(self, callback: Callback) -> None:
         """Queue a manifest of everything submitted so far."""
-        self.waiting.append((None, callback))
+        self.waiting.append((None, callback, False))
 
     def take(self) -> list[Submission]:
         """Remove and return the next group: everything up to the next manifest, or that manifest alone."""
-        end = next((at for at, (records, _) in enumerate(self.waiting) if records is None), len(self.waiting))
+        end = next((at for at, (records, _, _) in enumerate(self.waiting) if records is None), len(self.waiting))
         group, self.waiting = self.waiting[: max(end, 1)], self.waiting[max(end, 1) :]
         return group
 
@@ -58,14 +113,16 @@ class GroupCommit:
         """Write a group as one object, unless an earlier write failed, and run its callbacks."""
         if self.failure is None:
             try:
+                if self._soft is not None:
+                    self._soft.write(self._log.last + 1, sum(has_frame for _, _, has_frame in group))
                 match group:
-                    case [(None, _)]:
+                    case [(None, _, _)]:
                         self._log.checkpoint()
                     case _:
-                        self._log.append([record for records, _ in group for record in records or ()])
+                        self._log.append([record for records, _, _ in group for record in records or ()])
             except BaseException as error:  # noqa: BLE001 - every callback receives it
                 self.failure = error
-        for _, callback in group:
+        for _, callback, _ in group:
             try:
                 callback(self.failure)
             except BaseException as error:  # noqa: BLE001 - later callbacks receive it: the thread must not die silently
@@ -83,19 +140,19 @@ def complete(written: Future[None], error: BaseException | None) -> None:
 class GroupWriter:
     """Writes a claimed log on a thread of its own, with the laws of `GroupCommit`."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: Log, soft: KeptFrames | None = None) -> None:
         self._log = log
-        self._commit = GroupCommit(log)
+        self._commit = GroupCommit(log, soft)
         self._changed = threading.Condition()
         self._closed = False
         self._one_manifest = threading.Lock()
         self._thread = threading.Thread(target=self._work, name="boatlift-log", daemon=True)
         self._thread.start()
 
-    def submit(self, records: Sequence[Record], callback: Callback) -> None:
+    def submit(self, records: Sequence[Record], callback: Callback, frame: SoftFrame | None = None) -> None:
         with self._changed:
             self._check_open()
-            self._commit.submit(records, callback)
+            self._commit.submit(records, callback, frame)
             self._changed.notify_all()
 
     def manifest_if_it_pays(self, frees: int) -> bool:

@@ -118,14 +118,14 @@ class LocalStore:
                     self._files.make_folder(each)
         return folder
 
-    def newest_scratch(self) -> Path | None:
-        owners = [name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name)]
-        return self.root / SCRATCH / max(owners, key=int) if owners else None
+    def scratches(self) -> dict[int, Path]:
+        folder = self.root / SCRATCH
+        with self._reading(SCRATCH):
+            return {int(name): folder / name for name, _ in self._files.list_folder(folder) if _OWNER.match(name)}
 
     def bytes_in_scratch(self) -> int:
         """Return the bytes of all files in scratch; files may come and go meanwhile."""
-        owners = (name for name, _ in self._files.list_folder(self.root / SCRATCH) if _OWNER.match(name))
-        return sum(self._bytes_in(self.root / SCRATCH / owner) for owner in owners)
+        return sum(map(self._bytes_in, self.scratches().values()))
 
     def _bytes_in(self, folder: Path) -> int:
         inside = self._files.list_folder(folder)

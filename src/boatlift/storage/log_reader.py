@@ -49,6 +49,7 @@ class LogReader:
         manifest: The number of the newest manifest, 0 for none.
         owner: The token of the owner that wrote the newest object, 0 for none.
         predecessor: The token of the owner before that one, 0 for none.
+        acted: The number of the newest object that is no claim, 0 for none.
         objects_of_facts: The names of the objects of facts in the newest manifest; in the writer, also of those that
             the next manifest will name.
         written_at: When the newest object was written, in milliseconds since 1970, 0 if unknown.
@@ -171,9 +172,8 @@ class LogReader:
         self._fact_objects = FactObjects(self._facts_an_object)
         self.history = LogHistory(self.dataflow, live_records=LiveRecords(watch=self._fact_objects))
         self.objects_of_facts: set[str] = set()
-        self.last = self.manifest = self.owner = self.predecessor = self.written_at = 0
+        self.last = self.manifest = self.owner = self.predecessor = self.acted = self.written_at = 0
         self._checksum = b""
-        self._only_claims = True
         self._leftovers: list[int] = []  # numbers before the manifest, unread: claims, and leftovers of a crash
 
     def _read(self, numbers: list[int]) -> None:
@@ -195,7 +195,7 @@ class LogReader:
                 f"{name_of(marked)} is not there, though a clean shutdown was recorded in it, and the log ends with "
                 f"{name_of(self.last)}: the objects between are lost: {RESTORE}",
             )
-        if self.manifest or not self._only_claims:
+        if self.acted:
             self._identities.check(BEGUN)
         if len(self._leftovers) < self.manifest - FIRST:
             self._identities.check(TRUNCATED)
@@ -223,8 +223,9 @@ class LogReader:
         self.last, self._checksum = group.header.number, group.checksum
         self.manifest, self.written_at = group.header.manifest, group.header.at
         self.owner, self.predecessor = group.header.token, group.header.predecessor
+        if not all(isinstance(record, Claim) for record in group.records):
+            self.acted = group.header.number
         for record in group.records:
-            self._only_claims = self._only_claims and isinstance(record, Claim)
             if isinstance(record, Snapshot):
                 self._begin_with(record)
             else:

@@ -63,5 +63,8 @@ class Store(Protocol):
         Every task can write to it.
         """
 
+    def scratches(self) -> dict[int, Path]:
+        """Return the scratch folders that are there, by their owner's token."""
+
     def discard_scratch(self, before: int) -> None:
         """Remove the scratch folders of owners with a smaller token than `before`."""

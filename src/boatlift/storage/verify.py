@@ -102,7 +102,7 @@ def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
     named = {run.name: run for payload in payloads for run in runs_of(payload)}
     for run in named.values():
         try:
-            damage = _damage(store, run)
+            damage = damage_of(store, run)
             found = None if damage is None else Finding(run.name, "CORRUPT", f"{run.name} {damage}: {RESTORE}")
         except BoatliftError as error:
             found = Finding(run.name, error.condition, error.message)
@@ -110,7 +110,8 @@ def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
             yield found
 
 
-def _damage(store: Store, run: RunRef) -> str | None:
+def damage_of(store: Store, run: RunRef) -> str | None:
+    """Read a run in the store through, and return how it differs from its record, if it does."""
     digest = xxhash.xxh3_128()
     covered = 0 if run.tail is None else run.size - run.tail
     tail = bytearray()

@@ -1,4 +1,4 @@
-"""Crash points: before and after each call on the store and on sinks; after each step and each restored state.
+"""Crash points: before and after each call on the store and on sinks; after each step and each state at a start.
 
 A first run records the calls. Then a test kills a process by `SIGKILL` at any of them, starts it again, and compares
 the results with an undisturbed run. With `--pause` the process is stopped by `SIGSTOP`, and may continue by `SIGCONT`
@@ -125,6 +125,9 @@ class CrashingStore:
     def scratch(self, owner: int) -> Path:
         return self._tracer.around("store.scratch", self._store.scratch, owner)
 
+    def scratches(self) -> dict[int, Path]:
+        return self._store.scratches()
+
     def discard_scratch(self, before: int) -> None:
         self._tracer.around("store.discard_scratch", self._store.discard_scratch, before)
 
@@ -233,7 +236,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     store = CrashingStore(LocalStore.open(chosen.store, create=True), tracer)
 
     def watch(progress: Progress) -> None:
-        if progress.what in ("step", "restore"):
+        if progress.what in ("step", "adopt", "restore"):
             tracer.pass_by(f"{progress.what}({progress.processor})", "after")
 
     # Its predecessor may be a process that stands still.

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from boatlift.runtime.host.progress import Progress
 
 
-class DiesError(Exception):
+class DiesError(BaseException):
     """Nobody catches it: what was not durable by then is gone."""
 
 

@@ -16,8 +16,8 @@ from support.worlds.facts import Unsynced
 T = TypeVar("T")
 
 
-class KilledError(Exception):
-    """The process is dead from here on."""
+class KilledError(BaseException):
+    """The process is dead from here on; as a death it is no error that a run could handle."""
 
 
 class Fate:

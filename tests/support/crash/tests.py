@@ -98,14 +98,23 @@ class Place:
             )
         return self._ended(done.returncode)
 
-    def die(self, point: CrashPoint) -> int:
-        """Run the dataflow in a process that has its imports already, until it dies at a point."""
+    def die(self, point: CrashPoint, *, loses_power: bool = False) -> int:
+        """Run the dataflow in a process that has its imports already, until it dies at a point.
+
+        Args:
+            loses_power: Scratch is lost with the process, so that the next one has nothing to adopt.
+        """
         arguments = self._arguments("--at", str(point))
         process = _FORKS.Process(target=_live, args=(self.folder, self._environment, self._log, arguments))
         process.start()
         process.join()
         assert process.exitcode is not None
+        if loses_power and process.exitcode == KILLED:
+            self.lose_power()
         return self._ended(process.exitcode)
+
+    def lose_power(self) -> None:
+        shutil.rmtree(self.folder / "store" / "scratch", ignore_errors=True)
 
     def _arguments(self, *more: str) -> list[str]:
         return [self.victim.flow, "--store", "store", "--available-now", *more]
@@ -221,7 +230,7 @@ def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path],
         point, fresh = chosen, place is None
         place = place or _place(folders("crash"), jvm, victim)
         whole_runs = 0
-        while place.die(point) != KILLED:
+        while place.die(point, loses_power=len(survived) % 2 == 1) != KILLED:
             # The run ended before that visit: the rest of it had fewer, or a slow machine collects and merges less.
             undisturbed.judge(place)
             if fresh:
@@ -263,23 +272,32 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
     crashed = _place(folders("crashed"), jvm, victim)
     assert crashed.die(victim.middle) == KILLED
 
-    def again() -> Place:
+    def again(*, loses_power: bool) -> Place:
         folder = folders("recovering") / "copy"
         shutil.copytree(crashed.folder, folder, copy_function=_copied_if_there)
-        return Place(folder, jvm, victim)
+        place = Place(folder, jvm, victim)
+        if loses_power:
+            place.lose_power()
+        return place
 
-    recorded = again()
-    assert recorded.run("--record", "points.txt") == 0
-    undisturbed.judge(recorded)
-    visits = _visits(_points(recorded.folder / "points.txt"))
-    points = [CrashPoint(call, when, 1) for call, when in (visits if EVERY_POINT else _in_turn(visits, victim.again))]
+    visits: dict[tuple[str, str], int] = {}
+    for loses_power in (True, False):
+        recorded = again(loses_power=loses_power)
+        assert recorded.run("--record", "points.txt") == 0
+        undisturbed.judge(recorded)
+        visits |= _visits(_points(recorded.folder / "points.txt"))
+    acts = ("adopt", *victim.again)
+    points = [CrashPoint(call, when, 1) for call, when in (visits if EVERY_POINT else _in_turn(visits, acts))]
     assert points
-    place = again()
-    for point in points:
-        if place.die(point) == 0:
+    place: Place | None = None
+    for n, point in enumerate(points):
+        if place is not None and place.die(point, loses_power=n % 2 == 1) == 0:
             # The chain has come to its end before the point: begin another one.
             undisturbed.judge(place)
-            place = again()
+            place = None
+        if place is None:
+            place = again(loses_power=not point.call.startswith("adopt"))
             assert place.die(point) == KILLED, f"the recovery was not killed at {point}"
+    assert place is not None
     _finish(place, undisturbed, points[-1])
     _show(f"{victim.flow}, in a recovery", points, victim.outcome)

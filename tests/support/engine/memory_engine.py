@@ -141,7 +141,7 @@ class MemoryEngine:
 
     def start(self, beginning: Beginning) -> None:
         self._store, self._scratch, self._token = beginning.store, beginning.scratch, beginning.token
-        self._files = ScratchFiles(beginning.scratch)
+        self._files = ScratchFiles(beginning.scratch, beginning.files)
 
     def skip(self, skips: Skips) -> None:
         self.skipped = skips.steps

@@ -27,6 +27,7 @@ from boatlift.simulation.simulation import Case, Simulation, attempt
 from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 from support.worlds.mutant import Mutant
+from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
@@ -472,6 +473,7 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "bound": Mutant("a batch takes more rows than its bound", {(BatchEpochs, "_first_end"): _with_all_rows}),
     **MUTANTS_OF_THE_LOG,
+    **MUTANTS_OF_SOFT_CHECKPOINTS,
 }
 
 EXACT = Mutant(

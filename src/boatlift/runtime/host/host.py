@@ -20,17 +20,20 @@ from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_runn
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.run_report import RunReports
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
+from boatlift.runtime.host.soft_checkpoints import SoftFile, adopt, head_of
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.steps import Probes, StepRuns
 from boatlift.runtime.machine import StateMachine, events
+from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS
+from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.store import Store
-from boatlift.times import Frontier
+from boatlift.times import Frontier, read_frontier
 
 COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
 
@@ -127,7 +130,8 @@ class OwnershipTerm:
         clock.at_least(self._log.written_at)  # no recorded reading is later
         check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
-        token = self._owner.claim(program, engine.environment(), options.bytes_in_flight)
+        environment = engine.environment()
+        token = self._owner.claim(program, environment, options.bytes_in_flight)
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = self._log.history
@@ -135,10 +139,16 @@ class OwnershipTerm:
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
         self._commits = SinkCommits(engine, self._program.graph, self._overrides, self._history.committed)
-        self._runs = StoredRuns(store, engine)
-        self._runs.begin(self._history.live_runs(), token)
         self._scratch = store.scratch(token)
-        store.discard_scratch(before=token)
+        head = head_of(program, environment)
+        again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
+        self._adopted = None if again else adopt(store, self._log, self._scratch, head)
+        begun = SoftFrame(begins=True) if self._adopted is None else self._adopted.memory.frame()
+        self._soft = SoftFile(self._scratch, token, head, begun)
+        store.discard_scratch(before=token)  # from now on no older owner makes a run of its own durable
+        files = frozenset[str]() if self._adopted is None else self._adopted.files
+        self._runs = StoredRuns(store, engine)
+        self._runs.begin(token, files)
         beginning = Beginning(
             store,
             self._scratch,
@@ -147,8 +157,10 @@ class OwnershipTerm:
             recorded=self._cursors.recorded,
             read=readings(self._plan, self._history),
             cursors=self._cursors.cursors,
+            files=files,
         )
-        engine.start(beginning)
+        with self._soft.kept_unless_spoilt():
+            engine.start(beginning)
         for name, url in engine.listening().items():
             options.on_progress(Progress("listening", name, -1, where=url))
         engine.skip(self._overrides.skips)
@@ -161,7 +173,9 @@ class OwnershipTerm:
         """
         # Jobs end before the writer does: their answers may still want to write.
         with (
-            closing(GroupWriter(self._log)) as writer,
+            closing(self._soft),
+            self._soft.kept_unless_spoilt(),
+            closing(GroupWriter(self._log, self._soft)) as writer,
             closing(Workers(self._queue, 5 + 3 * len(self._plan.processors))) as workers,
         ):
             try:
@@ -187,7 +201,7 @@ class OwnershipTerm:
             bytes_ahead=self._options.bytes_in_flight,
             size_of=lambda payload: sum(run.size for run in runs_of(payload)),
         )
-        first = machine.start()
+        first = self._start(machine)
         steps = self._record_beginning(machine.progress)
         context = HostContext(
             self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options
@@ -195,7 +209,7 @@ class OwnershipTerm:
         failures = Failures(context, self._program.graph)
         sources = SourcePolls(context, self._cursors, self._clock)
         deadlines = Deadlines(context, self._clock)
-        log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads)
+        log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads, self._soft)
         handlers = handlers_of(
             sources,
             StepRuns(context, failures, log, self._cursors, self._commits, steps, deadlines),
@@ -217,15 +231,28 @@ class OwnershipTerm:
         for left in left_behind(self._plan, machine.progress):
             self._options.on_progress(left)
 
+    def _start(self, machine: StateMachine) -> list[Instruction]:
+        """Recover; the engine is informed which runs of adopted states are durable."""
+        if self._adopted is None:
+            return machine.start()
+        first, records = machine.start(self._adopted.memory), self._history.live_records
+        for name, part in self._adopted.memory.parts.items():
+            checkpoint = records.checkpoint_within(name, read_frontier(part.done))
+            if checkpoint is not None:
+                self._engine.kept(name, runs_of(checkpoint.payload))
+        return first
+
     def _record_beginning(self, progress: MachineProgress) -> RecordedSteps:
         """Record what this run changes before any effect of it can be seen, and report where it begins."""
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
         if records := [*admitted, *positions, *self._overrides.take()]:
+            self._soft.write(self._log.last + 1, 0)
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)
         steps = RecordedSteps(self._plan, recorded, self._history)
-        for beginning in beginnings(self._plan, progress, steps.replayed):
+        adopted = () if self._adopted is None else self._adopted.memory.parts
+        for beginning in beginnings(self._plan, progress, steps.replayed, adopted):
             self._options.on_progress(beginning)
         return steps
 

@@ -7,21 +7,26 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from boatlift.errors import DataError
 from boatlift.runtime.engine import Engine
 from boatlift.runtime.host.context import HostContext, handles
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.host.soft_checkpoints import SoftFile
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Finish, Persist
 from boatlift.storage.group_commit import GroupWriter, complete
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
 from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped
+from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.store import Store
+from boatlift.storage.verify import damage_of
 from boatlift.times import last_number
 
 
@@ -31,21 +36,25 @@ class StoredRuns:
     def __init__(self, store: Store, engine: Engine) -> None:
         self._store, self._engine = store, engine
         self._durable: dict[str, int] = {}  # name to bytes
+        self._adopted: AbstractSet[str] = frozenset()
         self._under_way: set[str] = set()
         self._over = False
         self._changed = threading.Condition()
 
-    def begin(self, live: AbstractSet[str], token: int) -> None:
-        """List the durable runs, and delete those that earlier owners left and no fact names.
+    def begin(self, token: int, adopted: AbstractSet[str]) -> None:
+        """List the durable runs of earlier owners.
+
+        Those that no fact names are garbage. They are deleted after this owner's first manifest: a newer owner may have
+        adopted and named them, and then there is no such manifest.
 
         Args:
             token: Of this owner; the names of a newer owner's runs have a larger token.
+            adopted: Runs that were adopted.
         """
+        self._adopted = adopted
         for name in self._store.list("runs/"):
-            if name in live:
+            if Path(name).name < f"{token:012d}":
                 self._durable[name] = self._store.size(name) or 0
-            elif Path(name).name < f"{token:012d}":
-                self._store.delete(name)
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:
         """Make a processor's runs durable; the state of another processor may name them too, at the same moment."""
@@ -58,6 +67,9 @@ class StoredRuns:
                 self._under_way.add(run.name)
             try:
                 self._store.create(run.name, self._engine.path(run))
+                if run.name in self._adopted and (damage := damage_of(self._store, run)):
+                    self._store.delete(run.name)
+                    raise DataError("CORRUPT", f"{run.name}, left by an earlier run, {damage}: run again")
                 self._durable[run.name] = run.size
             finally:
                 with self._changed:
@@ -101,7 +113,9 @@ class LogCalls:
         overrides: Overrides,
         cursors: Callable[[Iterable[Fact]], Iterable[Cursor]],
         payloads: Callable[[], Iterable[Any]],
+        soft: SoftFile,
     ) -> None:
+        self._soft = soft
         self._context, self._writer, self._runs, self._overrides = context, writer, runs, overrides
         self._cursors, self._payloads = cursors, payloads
         self.remembered: list[Record] = []  # written together with the next facts, ahead of them
@@ -110,8 +124,8 @@ class LogCalls:
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.finished = False
 
-    def write(self, records: Sequence[Record], then: Answer = tuple) -> None:
-        self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error))
+    def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> None:
+        self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error), frame)
 
     def make_durable(self, record: Record) -> None:
         """Write a record, and return once it is durable; any thread but the writer's may call this.
@@ -134,7 +148,7 @@ class LogCalls:
             yield events.LogDurable(order.number)
 
         cursors = self._cursors(order.facts)
-        self.write((*self._take_remembered(), *cursors, *order.facts), durable)
+        self.write((*self._take_remembered(), *cursors, *order.facts), durable, order.soft)
 
     @handles(Persist)
     def persist(self, order: Persist) -> None:
@@ -151,7 +165,7 @@ class LogCalls:
 
         The live runs are listed now. A manifest is written once it is worth its bytes, those of the garbage included.
         """
-        live = names_of_runs(self._payloads()) | self._context.engine.holds()
+        live = names_of_runs(chain(self._payloads(), self._soft.payloads())) | self._context.engine.holds()
         self._context.engine.discard(live)
         under_way = [manifest for manifest in self._manifests if not manifest.done()]
         self._manifests = [*under_way, self._context.workers.run(self._collect, self._runs.garbage(live))]
@@ -174,6 +188,7 @@ class LogCalls:
 
     def _finish(self, named: AbstractSet[str]) -> Answer:
         """Write the last record, after the last manifest, once the store has the runs that facts name and no others."""
+        self._soft.end()
         for manifest in self._manifests:
             manifest.result()
         self._garbage.update(self._runs.finish(named))

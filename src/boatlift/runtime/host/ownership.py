@@ -76,13 +76,18 @@ def refuse_running_owner(log: Log) -> None:
     )
 
 
-def _where() -> str:
-    """Return the boot id of this computer, and the namespace of process numbers."""
+def boot_of_computer() -> str:
+    """Return an id of the last start of this computer; empty where the system has none."""
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:  # no Linux: unknown
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:  # no Linux
         return ""
+
+
+def _where() -> str:
+    """Return the boot id of this computer, and the namespace of process numbers; empty if unknown."""
+    boot = boot_of_computer()
+    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}" if boot else ""
 
 
 def _began(pid: int) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from boatlift.dataflow import Plan, Reading, Timing
@@ -18,10 +18,10 @@ class Progress:
     """One report.
 
     Attributes:
-        what: `compile`, `recover`, `takeover`, `restore`, `replay`, `step`, `commit`, `checkpoint`, `failure`, `stuck`,
-            `beat` and `over` of the event loop, `idle`, `listening`, `stopping`, `unreachable` or `reached` of a
-            source; `take`: a source has closed an epoch; or `left`: the run was stopped, and steps wait at the
-            processor for the next run.
+        what: `compile`, `recover`, `takeover`; `adopt`, `restore` or `replay`: where a unit begins; `step`, `commit`,
+            `checkpoint`, `failure`, `stuck`, `beat` and `over` of the event loop, `idle`, `listening`, `stopping`,
+            `unreachable` or `reached` of a source; `take`: a source has closed an epoch; or `left`: the run was
+            stopped, and steps wait at the processor for the next run.
         processor: The processor; of `compile`, `recover`, `stopping` and `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
@@ -51,15 +51,23 @@ class Progress:
     where: str = ""
 
 
-def beginnings(plan: Plan, progress: MachineProgress, replayed: Mapping[str, int]) -> Iterator[Progress]:
-    """Return a `restore` for each unit with a state, and a `replay` for each unit that is behind its recorded steps.
+def beginnings(
+    plan: Plan, progress: MachineProgress, replayed: Mapping[str, int], adopted: Collection[str]
+) -> Iterator[Progress]:
+    """Return where each unit begins.
+
+    That is an `adopt` or a `restore` for each unit with a state, and a `replay` for each unit that is behind its
+    recorded steps.
 
     Args:
         replayed: Unit to the last step that an earlier run executed; a unit that is left out replays nothing.
+        adopted: The units whose memory was adopted.
     """
     for name in plan.units:
         done = progress.done(name)
-        if progress.has_state(name):
+        if name in adopted and done >= 0:
+            yield Progress("adopt", name, done)
+        elif progress.has_state(name):
             yield Progress("restore", name, done)
         if (last := replayed.get(name, -1)) > done:
             yield Progress("replay", name, last, behind=last - done)

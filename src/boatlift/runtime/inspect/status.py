@@ -17,6 +17,7 @@ from boatlift.recovery import Kind, Monitor, RecoveryGraph, RecoveryPlan
 from boatlift.runtime.host.deadlines import StuckCall
 from boatlift.runtime.host.ownership import Life, is_stopped, life_of
 from boatlift.runtime.host.run_report import FILE, InputReport, RunReport
+from boatlift.runtime.host.soft_checkpoints import is_of_this_boot
 from boatlift.runtime.inspect.contents import log_at, store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
@@ -95,6 +96,8 @@ class DataflowStatus(msgspec.Struct, frozen=True):
             attribute too, such as `event_times` and `bad_rows`, and a key of the JSON.
         input: What sources could still take, as a living owner has said last; None if there is none.
         stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
+        soft: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded step is
+            executed again.
     """
 
     dataflow: str
@@ -113,6 +116,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     numbers: Mapping[str, Mapping[str, OperatorStatus]] = {}
     input: InputReport | None = None
     stuck: list[StuckCall] = []
+    soft: bool = False
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -141,7 +145,9 @@ def status_at(
     """
     log, store = log_at(path), store_at(path)
     status = status_of(log, store.bytes_in_scratch(), operators)
-    scratch = store.newest_scratch()
+    scratch = max(store.scratches().items(), default=(0, None))[1]
+    if scratch is not None:
+        status = msgspec.structs.replace(status, soft=is_of_this_boot(scratch))
     if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
         return status
     report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from itertools import chain
@@ -28,6 +28,7 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.times import AnyFrontier, Sequence, all_times, frontier_of, maximal_of, read_frontier
 
 
@@ -64,6 +65,7 @@ class DurableFacts:
         self._persists = 0
         self._under_way: dict[int, tuple[Fact, ...]] = {}
         self._number = 0
+        self._added: set[str] = set()
         self.version = 0
         for fact in records.facts():
             self._report(fact)
@@ -82,6 +84,8 @@ class DurableFacts:
         """
         added = list(facts)
         self.version += 1
+        if added:
+            self._added.add(processor)
         others_wait = any(each.processor == processor for each in self._waiting)
         waits = [bool(payloads_of(fact)) or (others_wait and isinstance(fact, LoggedInput)) for fact in added]
         at = waits.index(True) if True in waits else len(added)
@@ -112,17 +116,26 @@ class DurableFacts:
                 left.append(each)
         self._waiting = left
 
+    def take_added(self) -> set[str]:
+        """Return the processors to which facts were added since the last call."""
+        added, self._added = self._added, set()
+        return added
+
+    def waiting(self) -> tuple[tuple[str, tuple[Fact, ...]], ...]:
+        """Return the facts that wait for payloads to be durable, each with its processor, in the order of `add`."""
+        return tuple((each.processor, each.facts) for each in self._waiting)
+
     def needless(self, edge: str) -> AnyFrontier:
         """Return the sender's times whose messages the receiver will never need again, whatever fails."""
         return self._monitor.needless(edge)
 
-    def write(self) -> AppendLog | None:
+    def write(self, memory: Callable[[], SoftFrame] = SoftFrame) -> AppendLog | None:
         if not self._next:
             return None
         self._number += 1
         facts = self._under_way[self._number] = tuple(self._next)
         self._next.clear()
-        return AppendLog(self._number, facts)
+        return AppendLog(self._number, facts, memory())
 
     def secured(self, processors: Iterable[str]) -> dict[str, AnyFrontier]:
         """Return for each processor the times without a message or state that is still being written.

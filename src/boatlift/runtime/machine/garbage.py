@@ -12,6 +12,7 @@ from boatlift.runtime.machine.kinds.endpoints import SourceProcessor
 from boatlift.runtime.machine.kinds.ordered import ArrivalOrdered
 from boatlift.runtime.machine.kinds.processor import MachineProcessor
 from boatlift.runtime.machine.program import Program
+from boatlift.runtime.machine.soft_frames import SoftFrames
 from boatlift.storage.records.facts import GarbageCollection
 from boatlift.times import frontier_of, maximal_of
 
@@ -29,7 +30,9 @@ class GarbageCollector:
         monitor: Monitor,
         durable: DurableFacts,
         collect_after: int,
+        soft: SoftFrames,
     ) -> None:
+        self._soft = soft
         self._program, self._processors, self._monitor, self._durable = program, processors, monitor, durable
         self._collect_after = collect_after
         self._facts = 0
@@ -47,6 +50,7 @@ class GarbageCollector:
             if garbage != self._garbage:
                 self._garbage = garbage
                 self._durable.add("", [garbage])
+                self._soft.needless(garbage.messages)
 
     def collected(self, garbage: GarbageCollection) -> Iterator[Instruction]:
         """Return the instructions that follow from a durable `GarbageCollection`."""

@@ -11,10 +11,11 @@ except `AppendLog`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.storage.records.facts import Fact
+from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.times import AnyFrontier
 
 
@@ -173,10 +174,17 @@ class Persist:
 
 @dataclass(frozen=True, slots=True)
 class AppendLog:
-    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`."""
+    """Make facts durable in the log, all or none, after those of every earlier `AppendLog`. Answer: `LogDurable`.
+
+    Attributes:
+        soft: The changes in memory that go with the facts. A shell that keeps soft checkpoints keeps it before the
+            facts become durable, and from then on the payloads that it names, as long as a fold of the frames names
+            them.
+    """
 
     number: int
     facts: tuple[Fact, ...]
+    soft: SoftFrame = field(default_factory=SoftFrame)
 
 
 @dataclass(frozen=True, slots=True)

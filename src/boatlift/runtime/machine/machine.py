@@ -29,9 +29,11 @@ from boatlift.runtime.machine.liveness import Backpressure, Liveness
 from boatlift.runtime.machine.program import Program
 from boatlift.runtime.machine.progress import MachineProgress, TransitionLog
 from boatlift.runtime.machine.recover import carry_out
+from boatlift.runtime.machine.soft_frames import SoftFrames, adopt
 from boatlift.runtime.machine.steps import StepOrders
 from boatlift.storage.records.facts import GarbageCollection, LoopEnd, StepDigest
 from boatlift.storage.records.live import LiveRecords
+from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
 from boatlift.times import AnyFrontier
 
 
@@ -84,7 +86,10 @@ class StateMachine:
         self.finished = False
         self._gate = ReleaseGate(program.graph, self.processors, self.durable)
         self._steps = StepOrders(self.durable, steps_per_job)
-        self._garbage = GarbageCollector(program, self.processors, self.monitor, self.durable, collect_after)
+        self._soft = SoftFrames(self.processors, self.durable)
+        self._garbage = GarbageCollector(
+            program, self.processors, self.monitor, self.durable, collect_after, self._soft
+        )
         self._liveness = Liveness(
             self.processors, self.durable, self.backpressure, self._garbage, awaited, self.transitions
         )
@@ -96,9 +101,17 @@ class StateMachine:
         self._failed: set[str] = set()
         self._outbox: list[instructions.Instruction] = []
 
-    def start(self) -> list[instructions.Instruction]:
-        """Recover from the durable facts, and return the first instructions."""
-        self._recover(self.processors.keys())
+    def start(self, memory: SoftCheckpoint | None = None) -> list[instructions.Instruction]:
+        """Recover, and return the first instructions.
+
+        Args:
+            memory: Of the process that wrote the last durable facts, at the moment of these. Its processors have not
+                failed; all others, sources and sinks among them, recover from the durable facts.
+        """
+        adopted = frozenset[str]()
+        if memory is not None:
+            adopted = adopt(memory, self.processors, self.durable, self.monitor)
+        self._recover(self.processors.keys() - adopted)
         self._outbox += self._garbage.acknowledge_again()
         return self._next()
 
@@ -216,6 +229,7 @@ class StateMachine:
             p.rebuild.popleft()
             p.state = event.state
             self._moved.add(p.name)
+            self._soft.changed(p.name)
             return
         self._pass_over(p, p.over_before(step))
         self._did(p, step, event.sent, event.state)
@@ -232,16 +246,22 @@ class StateMachine:
         """Record a step, and pass on its messages."""
         p.take(step)
         p.state = state
+        self._send(p, step.time, sent)
+        self._report_done(p)
+
+    def _send(self, p: MachineProcessor, time: Any, sent: Mapping[str, Any]) -> None:
+        """Pass on the messages of a time; an edge without one is left out."""
         for edge, receiver in p.receivers:
             payload = sent.get(edge.name)
-            self.monitor.sent(edge.name, step.time)
-            p.sent[edge.name][step.time] = payload
-            receiver.put(edge, step.time, payload)
-        self._report_done(p)
+            self.monitor.sent(edge.name, time)
+            p.sent[edge.name][time] = payload
+            self._soft.sent(p.name, edge.name, time, payload)
+            receiver.put(edge, time, payload)
 
     def _report_done(self, p: MachineProcessor) -> None:
         if p.vertex.kind is not Kind.SINK:  # a sink reports the times that it holds
             self.monitor.completed(p.name, p.done)
+        self._soft.changed(p.name)
         self._moved.add(p.name)
         self._moved.update(receiver.name for _, receiver in p.receivers)
         if isinstance(p.durability.policy, Eager):
@@ -275,6 +295,7 @@ class StateMachine:
         self.monitor.recovered(plan)
         self.durable.cut(plan)
         self._outbox += carry_out(plan, self.processors, self.durable.records)
+        self._soft.begin_anew()
         self._failed = set()
         self._moved = set(self.processors)
 
@@ -291,7 +312,7 @@ class StateMachine:
                 self.finished = True
                 self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
         ordered, self._outbox = self._outbox, []
-        write = self.durable.write()
+        write = self.durable.write(partial(self._soft.take, self._failed))
         if write is not None:
             ordered.insert(0, write)
         ordered += self.durable.persist()
@@ -371,10 +392,7 @@ class StateMachine:
             self.monitor.ended(p.name, last)
         for time in p.empty_times(over):
             self.durable.add(p.name, steps.facts_of_nothing(p, time))
-            for edge, receiver in p.receivers:
-                self.monitor.sent(edge.name, time)
-                p.sent[edge.name][time] = None
-                receiver.put(edge, time, None)
+            self._send(p, time, {})
         p.done = over
         self._report_done(p)
 

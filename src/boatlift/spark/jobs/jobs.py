@@ -178,12 +178,13 @@ class ScratchFiles:
 
     Args:
         folder: The folder of the files; the last part of a run's name is the name of its file.
+        files: The runs that are there already.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, files: Collection[str] = ()) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._files: set[str] = set()
+        self._files = set(files)
         self._fresh: set[str] = set()
 
     def made(self, names: Iterable[str]) -> None:

@@ -8,9 +8,9 @@ payload.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import xxhash
@@ -18,6 +18,7 @@ import xxhash
 from boatlift.errors import RESTORE, DataError
 from boatlift.storage.records.facts import Fact
 from boatlift.storage.records.records import Milliseconds, Record, TakenNames
+from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.records.well_formed import fault_of, fault_of_names
 
 FORMAT_VERSION = 7  # the version that is written
@@ -35,6 +36,7 @@ _FACTS = b"F"
 _NAMES = b"N"
 _PACK_HEAD = b"K"
 _BAD_ROWS = b"B"
+_SOFT = b"S"
 
 _Number = Annotated[int, msgspec.Meta(ge=0, lt=10**12)]  # the number of an object, which has twelve digits in its name
 _Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -144,7 +146,22 @@ class InputObject(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_f
         return sum(push.rows for push in self.pushes) if self.kind == "rows" else 0
 
 
+class SoftHead(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The head of a file of soft checkpoints: what must be the same in the process that adopts it.
+
+    Attributes:
+        boot: Identifies the start of the computer; empty if unknown.
+        program, environment: As in the claim of the process that wrote it.
+    """
+
+    boot: str
+    program: dict[str, Any]
+    environment: dict[str, Any]
+
+
 _encoder = msgspec.msgpack.Encoder()
+_soft_heads = msgspec.msgpack.Decoder(SoftHead)
+_soft_frames = msgspec.msgpack.Decoder(tuple[_Number, tuple[SoftFrame, ...]])
 _groups = msgspec.msgpack.Decoder(tuple[Header, tuple[Record, ...]])
 _identities = msgspec.msgpack.Decoder(StoreIdentity)
 _inputs = msgspec.msgpack.Decoder(InputObject)
@@ -242,6 +259,38 @@ def encode_pack_head(head: PackHead) -> bytes:
 def decode_pack_head(content: bytes, name: str) -> PackHead:
     """Return the head of a pack; see `decode_group`."""
     return _decoded(_pack_heads, _payload(content, name, _PACK_HEAD), name)
+
+
+def encode_soft_head(head: SoftHead) -> bytes:
+    """Return the first bytes of a file of soft checkpoints; equal heads give equal bytes (a tuple is a list)."""
+    return _framed(_SOFT, msgspec.msgpack.encode(head, order="deterministic"))
+
+
+def encode_soft_frames(number: int, frames: Sequence[SoftFrame]) -> bytes:
+    """Return the bytes of the frames that go with an object of the log, to be appended to a file."""
+    return _framed(_SOFT, _encoder.encode((number, tuple(frames))))
+
+
+def decode_soft_file(content: bytes, name: str) -> tuple[SoftHead, Iterator[tuple[int, tuple[SoftFrame, ...]]]]:
+    """Return the head of a file of soft checkpoints, and its frames up to the first that was not written whole.
+
+    Raises:
+        DataError: `[CORRUPT]` there is no whole head; `[NEWER_FORMAT]` a newer Boatlift wrote it.
+    """
+    parts = _parts_of(content)
+    head = _decoded(_soft_heads, _payload(next(parts, b""), name, _SOFT), name)
+    return head, (_decoded(_soft_frames, _payload(part, name, _SOFT), name) for part in parts)
+
+
+def _parts_of(content: bytes) -> Iterator[bytes]:
+    """Yield the framed parts of a file, each of which was written whole."""
+    at = 0
+    while at + _PREFIX.size <= len(content):
+        end = at + _PREFIX.size + _PREFIX.unpack_from(content, at)[3] + _CHECKSUM_BYTES
+        if end > len(content):
+            return
+        yield content[at:end]
+        at = end
 
 
 def checksum_of(content: bytes) -> bytes:

@@ -13,6 +13,7 @@ from boatlift.runtime.machine.instructions import Message
 from boatlift.runtime.machine.kinds.processor import MachineProcessor, Step
 from boatlift.runtime.machine.program import Durability
 from boatlift.storage.records.facts import Determinant
+from boatlift.storage.records.soft_checkpoints import SoftPart
 from boatlift.times import AnyFrontier, ArrivalOrder, Feedback, Loop, SequenceTime, frontier_of
 
 
@@ -130,6 +131,10 @@ class ArrivalOrdered(MachineProcessor):
             self.order.take(step.taken)
         self.count += 1
         self.done = self.order.prefix(self.count)
+
+    def adopt(self, part: SoftPart, sent: Mapping[str, Mapping[Any, Any]]) -> None:
+        super().adopt(part, sent)
+        self.count = self.order.within(self.done)
 
     def roll_back(self, frontier: AnyFrontier) -> None:
         super().roll_back(frontier)

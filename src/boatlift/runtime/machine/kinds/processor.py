@@ -12,6 +12,7 @@ from boatlift.recovery import Edge, Kind, Vertex
 from boatlift.runtime.machine.instructions import Message, SetTimer
 from boatlift.runtime.machine.program import Durability
 from boatlift.storage.records.facts import Determinant, LoggedInput
+from boatlift.storage.records.soft_checkpoints import SoftPart
 from boatlift.times import LAST, NO_ITERATION, AnyFrontier, EpochFrontier, Loop, LoopTime, frontier_of
 
 
@@ -254,6 +255,14 @@ class MachineProcessor(ABC):
         *outer, n = last
         first = before[-1] + 1 if before is not None and before[:-1] == last[:-1] else 0
         return [(*outer, iteration) for iteration in range(first, n + 1)]
+
+    def adopt(self, part: SoftPart, sent: Mapping[str, Mapping[Any, Any]]) -> None:
+        """Take over the memory of this processor in another process."""
+        self.done, self.state = frontier_of(self.vertex.domain, part.done), part.state
+        for edge, messages in sent.items():
+            self.sent[edge] = dict(messages)
+        self.unsaved, self.unsaved_since, self.replayed = part.unsaved, part.unsaved_since, part.replayed
+        self.unrecorded, self.kept = list(part.unrecorded), dict(part.kept)
 
     def hold_state(self) -> None:
         self.states.append(Held(self.done, self.state, self.unsaved, self.unsaved_since, tuple(self.unrecorded)))
