@@ -72,11 +72,27 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def child_of(process: subprocess.Popen[str], sign: bytes) -> int:
+def child_of(process: subprocess.Popen[str], sign: bytes, nth: int = 0) -> int:
     """Return the child of the supervisor with some text in its command line: its run, or its JVM."""
-    return until(
-        lambda: next((pid for pid in children(process.pid) if sign in Path(f"/proc/{pid}/cmdline").read_bytes()), 0)
-    )
+    return until(lambda: next(iter(_children_of(process, sign)[nth:]), 0))
+
+
+def spare_of(process: subprocess.Popen[str]) -> int:
+    """Return the child that waits until it is needed; it is younger than the run."""
+    return child_of(process, b"boatlift.console", 1)
+
+
+def _children_of(process: subprocess.Popen[str], sign: bytes) -> list[int]:
+    living = filter(runs, children(process.pid))
+    return sorted(pid for pid in living if sign in Path(f"/proc/{pid}/cmdline").read_bytes())
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process is there and has not ended."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_whatever_dies_is_started_again_and_each_step_is_there_once(tmp_path: Path) -> None:
@@ -114,6 +130,36 @@ def test_whatever_dies_is_started_again_and_each_step_is_there_once(tmp_path: Pa
     for row in rows:
         totals[row["k"], row["v"]] = totals.get((row["k"], row["v"]), 0) + row["_weight"]
     assert {key: weight for key, weight in totals.items() if weight} == {(k, sum(range(fed))): 1 for k in range(3)}
+
+
+def test_a_spare_takes_the_place_of_a_run_that_dies(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(FLOW)
+
+    def feed_and_wait(upto: int) -> None:
+        for number in range(len(steps(tmp_path)), upto):
+            feed(tmp_path, number)
+        until(lambda: len(steps(tmp_path)) == upto)
+
+    with supervised(tmp_path) as process:
+        feed_and_wait(2)
+        run, spare = child_of(process, b"boatlift.console"), spare_of(process)
+        os.kill(run, signal.SIGKILL)
+        feed_and_wait(4)
+        assert child_of(process, b"boatlift.console") == spare
+        assert "replays" not in told(tmp_path), "no recorded step is executed again"
+
+        os.kill(spare_of(process), signal.SIGKILL)  # the spare dies: the run that is started is a new one
+        until(lambda: len(_children_of(process, b"boatlift.console")) == 1)
+        os.kill(spare, signal.SIGKILL)
+        feed_and_wait(6)
+
+        before, spare = child_of(process, b"java"), spare_of(process)
+        os.kill(before, signal.SIGKILL)  # the spare knew the JVM that died
+        feed_and_wait(8)
+        assert not runs(spare)
+        last, spare = child_of(process, b"boatlift.console"), spare_of(process)
+        process.kill()
+        until(lambda: not runs(last) and not runs(spare))
 
 
 def test_a_run_that_dies_at_each_start_ends_and_says_why(tmp_path: Path) -> None:

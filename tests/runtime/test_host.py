@@ -6,11 +6,12 @@ Whatever write it dies at, whatever fails, whoever takes over: the sinks end wit
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from boatlift.dataflow import Committed
 from boatlift.errors import UnavailableError
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
@@ -18,7 +19,8 @@ from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from support.engine.hosts import RaisingEngine, check_store, open_store, run
+from support.crash.mortality import Fate, KilledError, MortalStore
+from support.engine.hosts import PATIENCE, RaisingEngine, check_store, open_store, run
 from support.engine.memory_engine import MemoryEngine, World
 from support.worlds.facts import Unsynced
 
@@ -63,8 +65,7 @@ class Apart(MemoryEngine):
 
 def test_the_step_after_the_one_under_way_is_prepared_once_in_replays_too(tmp_path: Path) -> None:
     world = World(rows=20)
-    store = MortalStore.open(tmp_path, create=True, filesystem=Unsynced())
-    store.writes_left = 12
+    store = MortalStore.of(tmp_path, Fate(12, after=False))
     first = Apart(world)
     with pytest.raises(KilledError):
         run(first, store)
@@ -83,39 +84,12 @@ def test_the_step_after_the_one_under_way_is_prepared_once_in_replays_too(tmp_pa
 # -- killed at any write ----------------------------------------------------------------------------------------------
 
 
-class KilledError(Exception):
-    """The process is dead from here on."""
-
-
-class MortalStore(LocalStore):
-    """A store whose process dies at one of its writes, before or after it: none succeeds from then on."""
-
-    writes_left = 10**9
-    after = False
-    dying = threading.Lock()
-
-    def create(self, name: str, content: bytes | Path) -> None:
-        self._write(lambda: super(MortalStore, self).create(name, content))
-
-    def delete(self, name: str) -> None:
-        self._write(lambda: super(MortalStore, self).delete(name))
-
-    def _write(self, act: Callable[[], None]) -> None:
-        with self.dying:
-            self.writes_left -= 1
-            if self.writes_left > 0 or (self.writes_left == 0 and self.after):
-                act()
-            if self.writes_left <= 0:
-                raise KilledError
-
-
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_write_and_run_again(tmp_path: Path, after: bool) -> None:
     deaths = 0
     while True:
         root, world = tmp_path / str(deaths), World(rows=15)
-        store = MortalStore.open(root, create=True, filesystem=Unsynced())
-        store.writes_left, store.after = deaths + 1, after
+        store = MortalStore.of(root, Fate(deaths + 1, after=after))
         try:
             run(MemoryEngine(world), store)
         except KilledError:
@@ -131,8 +105,7 @@ def test_killed_at_any_write_and_run_again(tmp_path: Path, after: bool) -> None:
 def test_killed_again_and_again(tmp_path: Path) -> None:
     world, lives = World(rows=90), 0
     while True:
-        store = MortalStore.open(tmp_path, create=True, filesystem=Unsynced())
-        store.writes_left, store.after = 8 + lives % 5, lives % 2 == 1
+        store = MortalStore.of(tmp_path, Fate(8 + lives % 5, after=lives % 2 == 1))
         lives += 1
         try:
             run(MemoryEngine(world, every=3), store)
@@ -178,3 +151,24 @@ def test_a_step_that_fails_is_told_as_it_failed(tmp_path: Path) -> None:
         run(RaisingEngine(world), open_store(tmp_path))
     run(MemoryEngine(world), open_store(tmp_path))
     world.check()
+
+
+def test_sinks_are_opened_at_the_same_time(tmp_path: Path) -> None:
+    world, both = World(rows=9), threading.Barrier(2)
+
+    class Slow(MemoryEngine):
+        def open_sink(self, sink: str) -> Committed | None:
+            both.wait(PATIENCE)
+            return super().open_sink(sink)
+
+    run(Slow(world), open_store(tmp_path))
+    world.check()
+
+
+def test_the_first_sink_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
+    class Refusing(MemoryEngine):
+        def open_sink(self, sink: str) -> Committed | None:
+            raise UnavailableError("SINK_FAILED", f"{sink} cannot be reached")
+
+    with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] all cannot be reached"):
+        run(Refusing(World(rows=9)), open_store(tmp_path))

@@ -321,6 +321,10 @@ def main() -> None:
     Before that line, an error of the user's own code is shown with the user's part of its traceback.
     """
     print_warnings()
+    if "BOATLIFT_SPARE" in os.environ:
+        from boatlift.console.supervisor import wait_as_spare
+
+        wait_as_spare()
     try:
         with refused_arguments(app):
             app(exit_on_error=False, print_error=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import InspectLoader
@@ -79,7 +80,8 @@ class OneSession:
         if self._session is None:
             from boatlift.spark.session import session
 
-            notice(f"starting Spark ({self._master})", quiet=self._quiet)
+            if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else it attaches to a context that is there
+                notice(f"starting Spark ({self._master})", quiet=self._quiet)
             self._session = session.session(self._master, app_name=self._app_name, **self._conf)
         return self._session
 

@@ -2,7 +2,7 @@
 
 The run is a child process, so that whatever ends it leaves the supervisor. The JVM is the supervisor's: a new run has a
 Spark context, loaded classes and Python workers at once. The child writes a *beat* from its event loop every two
-seconds; one that is silent hangs or is stopped, and is killed.
+seconds; one that is silent hangs or is stopped, and is killed. Beside it waits a *spare*, with its imports done.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from types import FrameType
 
 from boatlift.console.messages import notice
@@ -26,6 +27,9 @@ from boatlift.spark.session.warm_jvm import WarmJvm
 
 BEATS = "BOATLIFT_BEATS"
 """The environment variable of a child with the file descriptor that it writes its beats to."""
+
+SPARE = "BOATLIFT_SPARE"
+"""The environment variable of a spare with the file descriptor from which it reads when it is needed."""
 
 SILENT_SECONDS = 15.0
 """A child without a beat for so long is killed; before its first beat, and when its event loop is over, it may take any
@@ -70,12 +74,23 @@ def beating(on_progress: Callable[[Progress], None]) -> Callable[[Progress], Non
     return report
 
 
+def wait_as_spare() -> None:
+    """In a spare: import what a run needs, then wait until the run before has died; end if the supervisor has."""
+    for module in ("boatlift.api.running", "boatlift.console.programs", "pyspark.sql.functions"):
+        import_module(module)
+    needed = int(os.environ.pop(SPARE))
+    if not os.read(needed, 1):
+        sys.exit()
+    os.close(needed)
+
+
 class Supervisor:
     """Starts a command until it ends by itself.
 
     Laws:
         * A run that ends in good order, is refused, or fails in a way that a new start repeats is not started again.
         * At most one child runs. It dies with the supervisor, because its JVM does.
+        * A spare does nothing but wait: it opens no store, and knows no JVM that is gone.
         * Only the first child takes a store over from a run of another process (`--take-over`).
 
     Args:
@@ -86,6 +101,7 @@ class Supervisor:
     def __init__(self, arguments: Sequence[str], master: str, conf: Mapping[str, str], *, quiet: bool) -> None:
         self._arguments, self._master, self._conf, self._quiet = list(arguments), master, conf, quiet
         self._child: subprocess.Popen[bytes] | None = None
+        self._spare: _Child | None = None
         self._signals: list[int] = []
 
     def run(self) -> int:
@@ -99,7 +115,9 @@ class Supervisor:
         with ExitStack() as stack, self._forwarding():
             while True:
                 if jvm is None or not jvm.answers():
+                    self._end_spare()
                     stack.close()
+                    stack.callback(self._end_spare)
                     try:
                         notice(f"starting Spark ({self._master})", quiet=self._quiet)
                         jvm = stack.enter_context(WarmJvm(self._master, self._conf, warm_up=False))
@@ -124,27 +142,24 @@ class Supervisor:
 
     def _live(self, jvm: WarmJvm) -> _End:
         """Run a child to its end."""
-        reading, writing = os.pipe()
-        try:
-            environment = {**jvm.environment(), BEATS: str(writing)}
-            command = [sys.executable, "-m", "boatlift.console", *self._arguments]
-            # In a group of its own a signal from the terminal reaches it once, by the supervisor.
-            self._child = child = subprocess.Popen(
-                command, env=environment, stdin=subprocess.DEVNULL, pass_fds=[writing], process_group=0
-            )
-        finally:
-            os.close(writing)
+        born, self._spare = self._spare, None
+        if born is None or not born.begins():
+            born = _Child(jvm, self._arguments, waits=False)
+        self._child = child = born.process
         self._arguments = [each for each in self._arguments if not each.startswith("--take-over")]
         began = asked = time.monotonic()
         worked, silent, stopped = False, False, 0
         heard: float | None = None  # of the last beat, while the event loop turns
-        with os.fdopen(reading, "rb", 0) as beats:
+        with os.fdopen(born.beats, "rb", 0) as beats:
             while child.poll() is None and not silent:
                 beat = _next_beat(beats.fileno())
                 now = time.monotonic()
                 if beat is not None:
                     worked = worked or beat == STEP
                     heard = now if beat in (STEP, BEAT) else None
+                    if beat == STEP and self._spare is None:  # not before: its imports would slow the first step
+                        with suppress(OSError):  # without a spare the next start is slower
+                            self._spare = _Child(jvm, self._arguments, waits=True)
                 if beat == b"":  # the child ends
                     break
                 stopped = stopped + 1 if is_stopped(child.pid) else 0
@@ -155,6 +170,11 @@ class Supervisor:
         if silent:
             child.kill()
         return _End(child.wait(), worked or time.monotonic() - began > LONG_LIFE, silent)
+
+    def _end_spare(self) -> None:
+        if self._spare is not None:
+            self._spare.end()
+            self._spare = None
 
     @contextmanager
     def _forwarding(self) -> Iterator[None]:
@@ -172,6 +192,54 @@ class Supervisor:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+class _Child:
+    """A run, or a spare that waits until it is needed.
+
+    Attributes:
+        beats: The file descriptor from which its beats are read; the reader closes it.
+    """
+
+    def __init__(self, jvm: WarmJvm, arguments: Sequence[str], *, waits: bool) -> None:
+        self.beats, beats = os.pipe()
+        wait, self._go = os.pipe()
+        environment = {**jvm.environment(), BEATS: str(beats), **({SPARE: str(wait)} if waits else {})}
+        try:
+            # In a group of its own a signal from the terminal reaches it once, by the supervisor.
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "boatlift.console", *arguments],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[beats, wait] if waits else [beats],
+                process_group=0,
+            )
+        except BaseException:
+            os.close(self.beats)
+            os.close(self._go)
+            raise
+        finally:
+            os.close(beats)
+            os.close(wait)
+        if not waits:
+            os.close(self._go)
+
+    def begins(self) -> bool:
+        """Let a spare run; return whether it lives."""
+        try:
+            os.write(self._go, b"+")
+        except OSError:  # it has ended
+            self.end()
+            return False
+        os.close(self._go)
+        return True
+
+    def end(self) -> None:
+        """End a spare."""
+        os.close(self._go)
+        os.close(self.beats)
+        self.process.kill()
+        self.process.wait()
 
 
 @dataclass(frozen=True, slots=True)

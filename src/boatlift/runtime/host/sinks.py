@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -64,9 +65,14 @@ class SinkCommits:
         self.held: dict[str, int] = {}
 
     def open(self) -> None:
-        """Take all sinks over, which fences older owners."""
-        for name in self._engine.plan.sinks:
-            self.held[name] = self.position(name)
+        """Take all sinks over at the same time, which fences older owners.
+
+        Raises:
+            BoatliftError: of the first sink that could not be taken over, in the order of the program.
+        """
+        names = list(self._engine.plan.sinks)
+        with ThreadPoolExecutor(max(1, len(names)), thread_name_prefix="opening") as pool:
+            self.held.update(zip(names, pool.map(self.position, names), strict=True))
 
     def news_for(self, recorded: Mapping[str, int]) -> list[SinkCommit]:
         """Return a record for each sink whose position is not the one in the log.
