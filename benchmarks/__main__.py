@@ -31,6 +31,7 @@ NAMES = (
     "fast_path",
     "partial_failure",
     "operator_loss",
+    "restart_replay",
     "back_pressure",
     "selective",
     "solver",
