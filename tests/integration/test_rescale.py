@@ -151,6 +151,7 @@ def test_each_step_has_as_many_tasks_as_there_are_slots_then(
     """Executors come and go while the dataflow runs."""
     slots = cycle((1, 4, 2, 8))
     monkeypatch.setattr(SparkContext, "defaultParallelism", property(lambda _self: next(slots)))
+    monkeypatch.setattr(planner, "ONE_TASK_BYTES", 0)  # a small step has one task, and does not ask for slots
     divided, tasks_for = set(), planner.tasks_for
 
     def noted(weight: int, parallelism: int) -> int:
