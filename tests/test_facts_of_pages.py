@@ -60,6 +60,8 @@ def test_the_figures_are_those_of_the_newest_results() -> None:
         f"| latency with 10M keys over that with 100k, median | {ratios('state_growth')[0]:.2f} |",
         f"| throughput with log and checkpoints over that without | {ratios('overhead')[0]:.2f}",
         f"in a warm session | {ratios('recovery')[0]:.2f} s |",
+        f"| {ratios('restart_replay')[1]:.1f} s, and no step is executed again |",
+        f"no step is executed again; {ratios('restart_replay')[2]:.2f} of a restart of everything |",
         f"1% of 1M keys changed | {ratios('checkpoint_size')[0]:.1%} of the state, on average |",
     )
     assert [figure for figure in said if figure not in TEXT] == []
