@@ -50,6 +50,7 @@ def test_a_fold_of_frames_is_the_memory(seed: int) -> None:
         whole = SoftCheckpoint.of([_take(SoftFrames(processors, self._durable), ())])
         assert meaning(fold, needless) == meaning(whole, needless)
         assert fold.waiting == whole.waiting
+        assert SoftCheckpoint.of([fold.frame()]).frame() == fold.frame()
         assert not set(failed) & fold.parts.keys()
         compared += 1
         kept.append(self)  # an id is of one machine as long as that lives

@@ -97,7 +97,7 @@ def show_status(path: Path, *, as_json: bool) -> None:
         number = "no step" if not again else "1 step" if again == 1 else f"{again:,} steps"
         more = f": `{shlex.join(('boatlift', 'explain', '--store', str(path)))}` shows which, and why" if again else ""
         print(f"if everything failed now, {number} would be executed again{more}")
-        if again and status.soft:
+        if again and status.adoptable:
             print("if the driver alone died, no recorded step would be executed again")
     for sink, step in status.sinks.items():
         holds = f"holds steps up to {step}" if step >= 0 else "holds nothing"

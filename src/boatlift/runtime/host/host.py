@@ -20,7 +20,7 @@ from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_runn
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.run_report import RunReports
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
-from boatlift.runtime.host.soft_checkpoints import SoftFile, adopt, head_of
+from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.steps import Probes, StepRuns
@@ -31,7 +31,7 @@ from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS
-from boatlift.storage.records.soft_checkpoints import SoftFrame
+from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, read_frontier
 
@@ -142,13 +142,12 @@ class OwnershipTerm:
         self._scratch = store.scratch(token)
         head = head_of(program, environment)
         again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
-        self._adopted = None if again else adopt(store, self._log, self._scratch, head)
-        begun = SoftFrame(begins=True) if self._adopted is None else self._adopted.memory.frame()
-        self._soft = SoftFile(self._scratch, token, head, begun)
+        adopted = Adopted(SoftCheckpoint()) if again else adopt(store, self._log, self._scratch, head)
+        self._memory = adopted.memory
+        self._soft = SoftFile(self._scratch, token, head, self._memory.frame())
         store.discard_scratch(before=token)  # from now on no older owner makes a run of its own durable
-        files = frozenset[str]() if self._adopted is None else self._adopted.files
         self._runs = StoredRuns(store, engine)
-        self._runs.begin(token, files)
+        self._runs.begin(token, adopted.files)
         beginning = Beginning(
             store,
             self._scratch,
@@ -157,7 +156,7 @@ class OwnershipTerm:
             recorded=self._cursors.recorded,
             read=readings(self._plan, self._history),
             cursors=self._cursors.cursors,
-            files=files,
+            files=adopted.files,
         )
         with self._soft.kept_unless_spoilt():
             engine.start(beginning)
@@ -233,10 +232,8 @@ class OwnershipTerm:
 
     def _start(self, machine: StateMachine) -> list[Instruction]:
         """Recover; the engine is informed which runs of adopted states are durable."""
-        if self._adopted is None:
-            return machine.start()
-        first, records = machine.start(self._adopted.memory), self._history.live_records
-        for name, part in self._adopted.memory.parts.items():
+        first, records = machine.start(self._memory), self._history.live_records
+        for name, part in self._memory.parts.items():
             checkpoint = records.checkpoint_within(name, read_frontier(part.done))
             if checkpoint is not None:
                 self._engine.kept(name, runs_of(checkpoint.payload))
@@ -247,12 +244,11 @@ class OwnershipTerm:
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
         if records := [*admitted, *positions, *self._overrides.take()]:
-            self._soft.write(self._log.last + 1, 0)
+            self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)
         steps = RecordedSteps(self._plan, recorded, self._history)
-        adopted = () if self._adopted is None else self._adopted.memory.parts
-        for beginning in beginnings(self._plan, progress, steps.replayed, adopted):
+        for beginning in beginnings(self._plan, progress, steps.replayed, self._memory.parts):
             self._options.on_progress(beginning)
         return steps
 

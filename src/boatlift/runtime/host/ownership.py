@@ -87,7 +87,10 @@ def boot_of_computer() -> str:
 def _where() -> str:
     """Return the boot id of this computer, and the namespace of process numbers; empty if unknown."""
     boot = boot_of_computer()
-    return f"{boot}/{Path('/proc/self/ns/pid').readlink()}" if boot else ""
+    try:
+        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}" if boot else ""
+    except OSError:
+        return ""
 
 
 def _began(pid: int) -> str:

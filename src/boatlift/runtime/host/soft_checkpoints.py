@@ -42,10 +42,10 @@ What they adopted may be the reason.
 
 
 class Adopted(NamedTuple):
-    """The memory of a predecessor, and the names of its runs that are in scratch."""
+    """The memory of a predecessor, empty if none was adopted; and the names of its runs that are in scratch."""
 
     memory: SoftCheckpoint
-    files: frozenset[str]
+    files: frozenset[str] = frozenset()
 
 
 class SoftFile(KeptFrames):
@@ -151,14 +151,14 @@ def is_of_this_boot(scratch: Path) -> bool:
     return False
 
 
-def adopt(store: Store, log: Log, scratch: Path, head: SoftHead) -> Adopted | None:
-    """Adopt the memory of the process that wrote the end of the log; None if it left none that fits.
+def adopt(store: Store, log: Log, scratch: Path, head: SoftHead) -> Adopted:
+    """Adopt the memory of the process that wrote the end of the log, if it left one that fits.
 
     The files of its runs are linked into this owner's scratch. A processor of which one is missing is left out.
     """
     found = _left(store, log, head)
     if found is None:
-        return None
+        return Adopted(SoftCheckpoint())
     folder, memory = found
     there: dict[str, bool] = {}  # run to whether it is in the store or in scratch
     files, lost = set[str](), set[str]()

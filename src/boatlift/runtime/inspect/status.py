@@ -96,8 +96,8 @@ class DataflowStatus(msgspec.Struct, frozen=True):
             attribute too, such as `event_times` and `bad_rows`, and a key of the JSON.
         input: What sources could still take, as a living owner has said last; None if there is none.
         stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
-        soft: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded step is
-            executed again.
+        adoptable: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded
+            step is executed again.
     """
 
     dataflow: str
@@ -116,7 +116,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     numbers: Mapping[str, Mapping[str, OperatorStatus]] = {}
     input: InputReport | None = None
     stuck: list[StuckCall] = []
-    soft: bool = False
+    adoptable: bool = False
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -147,7 +147,7 @@ def status_at(
     status = status_of(log, store.bytes_in_scratch(), operators)
     scratch = max(store.scratches().items(), default=(0, None))[1]
     if scratch is not None:
-        status = msgspec.structs.replace(status, soft=is_of_this_boot(scratch))
+        status = msgspec.structs.replace(status, adoptable=is_of_this_boot(scratch))
     if status.state not in LIVING or scratch is None or not (scratch / FILE).exists():
         return status
     report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())

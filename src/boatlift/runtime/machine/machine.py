@@ -108,9 +108,7 @@ class StateMachine:
             memory: Of the process that wrote the last durable facts, at the moment of these. Its processors have not
                 failed; all others, sources and sinks among them, recover from the durable facts.
         """
-        adopted = frozenset[str]()
-        if memory is not None:
-            adopted = adopt(memory, self.processors, self.durable, self.monitor)
+        adopted = adopt(memory or SoftCheckpoint(), self.processors, self.durable, self.monitor)
         self._recover(self.processors.keys() - adopted)
         self._outbox += self._garbage.acknowledge_again()
         return self._next()
