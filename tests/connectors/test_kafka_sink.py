@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, ResourceType
 
 import boatlift as bl
 from boatlift.connectors.kafka import ledger, sink
+from boatlift.connectors.kafka.access import access_to, of_asking
+from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
@@ -330,6 +332,25 @@ def test_a_transaction_that_was_ended_meanwhile_is_written_again(
         assert put(made, tmp_path, 1) is Outcome.APPENDED
     assert "begins again, and reads its ledger first" in caplog.text
     assert by_key(changes_of(kafka_broker, topic)) == by_key(expected(2))
+
+
+def test_a_writer_asks_again_for_a_partition_of_the_ledger_that_its_broker_does_not_know_yet(
+    kafka_broker: KafkaBroker, topic: str, make: Callable[..., Sink], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make()
+    made.open(context())
+    offset, refused = Topics._offset, []
+
+    def late(topics: Topics, client: AdminClient, here: TopicPartition, *given: Any) -> int:
+        if here.topic.endswith(".ledger") and len(refused) < 3:
+            refused.append(here)
+            raise of_asking(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), str(here), sink=True)
+        return offset(topics, client, here, *given)
+
+    monkeypatch.setattr(Topics, "_offset", late)
+    access = access_to(kafka_broker.bootstrap, {})
+    assert Writer(access, topic, f"{topic}.ledger", 0, lambda _claim: None).begin().claim is not None
+    assert len(refused) == 3
 
 
 def test_an_id_that_another_program_uses_is_an_error(

@@ -11,7 +11,7 @@ from boatlift.dataflow import Json, Names
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import decode_group
-from boatlift.storage.records.records import Cursor, Snapshot
+from boatlift.storage.records.records import Cursor, Snapshot, TakenNames
 from boatlift.storage.store import Store
 from support.crash.mortality import Fate, KilledError, MortalStore
 from support.engine.hosts import check_store, open_store, run
@@ -61,28 +61,39 @@ def check_names(store: Store) -> int:
 
 
 class Kept(LocalStore):
-    """Keeps what was ever written to the log."""
+    """Keeps what was ever written to the log, and for each manifest how many names were known as objects were due."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.records: list[Any] = []
+        self.known = 0
+        self.manifests: list[tuple[TakenNames, int]] = []
 
     def create(self, name: str, content: bytes | Path) -> None:
         super().create(name, content)
         if name.startswith("log/") and isinstance(content, bytes):
-            self.records += decode_group(content, name)[1]
+            records = decode_group(content, name)[1]
+            self.records += records
+            self.manifests += [(each.names["rows"], self.known) for each in records if isinstance(each, Snapshot)]
 
 
-def test_no_name_is_recorded_twice(tmp_path: Path) -> None:
+def test_no_name_is_recorded_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A manifest has few names of its own: less than fill an object, and those recorded while objects were written."""
     world = World(rows=300)
     store = Kept.open(tmp_path, create=True, filesystem=Unsynced())
+    move_out = Log.move_out
+
+    def counted(log: Log) -> None:
+        store.known = log.history.names["rows"].count
+        move_out(log)
+
+    monkeypatch.setattr(Log, "move_out", counted)
     run(NamesEngine(world), store)
     world.check()
     written = [name for record in store.records if isinstance(record, Cursor) for name in record.names]
     assert len(written) == check_names(store) > 10_000
-    manifests = [record for record in store.records if isinstance(record, Snapshot)]
-    assert manifests
-    assert all(len(record.names["rows"].new) < 1024 for record in manifests)
+    assert store.manifests
+    assert all(len(names.new) < 1024 + names.count - known for names, known in store.manifests)
     check_store(tmp_path)
 
 

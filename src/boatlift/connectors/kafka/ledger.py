@@ -245,13 +245,18 @@ class SettlingTopic:
 
 
 class LedgerTopic:
-    """Makes the topic of a ledger, and reads it."""
+    """Makes the topic of a ledger, and reads it.
 
-    def __init__(self, access: Access, name: str) -> None:
+    Args:
+        made: Whether the topic and its partitions are known to exist (`Topics.made`).
+    """
+
+    def __init__(self, access: Access, name: str, *, made: bool = False) -> None:
         self._access, self.name = access, name
         self._complaints = Complaints()
         self._settling = SettlingTopic(access, name, str(self))
         self._committed, self._written = self._settling.committed, self._settling.written
+        self._committed.made = self._written.made = made
 
     def __str__(self) -> str:
         return f"ledger {self.name}"

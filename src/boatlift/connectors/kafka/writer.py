@@ -83,7 +83,7 @@ class Writer:
         self._at = at
         self._again = again
         self._rows = SettlingTopic(access, topic, f"topic {topic}")
-        self._records = LedgerTopic(access, ledger)
+        self._records = LedgerTopic(access, ledger, made=True)  # the sink made it
         self._complaints = Complaints()
         self._producer: Producer | None = None
         self._id = f"{ledger}.{number}"
