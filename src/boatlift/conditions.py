@@ -250,8 +250,26 @@ CONDITIONS: dict[str, Condition] = {
     ),
     "LISTEN_FAILED": Condition(
         "UnavailableError",
-        "a source cannot listen at its address, or answer",
+        "a source, or a run, cannot listen at its address, or answer",
         "give another address, or repair the cause in the message",
+        retry=Retry.AGAIN,
+    ),
+    # standbys
+    "NO_STANDBY": Condition(
+        "InvalidError",
+        "a dataflow is to be handed over, and no standby is ready",
+        "start one with boatlift run --standby, and wait until boatlift status shows it as ready",
+    ),
+    "OWNER_UNREACHABLE": Condition(
+        "UnavailableError",
+        "the owner of a store does not answer",
+        "see boatlift status, then try again",
+        retry=Retry.AGAIN,
+    ),
+    "STANDBY_SILENT": Condition(
+        "UnavailableError",
+        "the owner has stopped, and the standby that it was handed to has not claimed the dataflow",
+        "begin it with boatlift run",
         retry=Retry.AGAIN,
     ),
     # sinks

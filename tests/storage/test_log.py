@@ -111,6 +111,46 @@ def test_any_log_is_read_back_whole(
     shutil.rmtree(store.root)
 
 
+@settings(max_examples=50)
+@given(sequences(), st.data())
+def test_a_log_that_is_followed_means_what_it_means_read_anew(
+    tmp_path_factory: pytest.TempPathFactory, records: list[Record], data: st.DataObject
+) -> None:
+    """However much was written since the last look, by however many owners, and truncated behind a manifest."""
+    store = LocalStore.open(tmp_path_factory.mktemp("store"), create=True, filesystem=Unsynced())
+    follower = Log.open(store, "flow", facts_an_object=3)
+    assert not follower.catch_up()
+    log = claimed(store, facts_an_object=3)
+    rest = [record for record in records[1:] if not isinstance(record, Claim)]
+    while rest:
+        count = data.draw(st.integers(1, len(rest)))
+        log.append(rest[:count])
+        rest = rest[count:]
+        if data.draw(st.booleans()):
+            log.move_out()
+            log.checkpoint()
+            if data.draw(st.booleans()):
+                log.truncate()
+        if data.draw(st.booleans()):
+            log = claimed(store, facts_an_object=3)
+        if data.draw(st.booleans()):
+            before = follower.last
+            assert follower.catch_up() == (follower.last != before)
+            anew = Log.open(store, None, facts_an_object=3)
+            assert follower.history == anew.history
+            for name in ("last", "manifest", "owner", "predecessor", "acted", "written_at", "objects_of_facts"):
+                assert getattr(follower, name) == getattr(anew, name), name
+            assert not follower.catch_up()
+    follower.catch_up()
+    follower.claim(CLAIM)  # and what it deletes from then on is what any other owner would
+    follower.move_out()
+    follower.checkpoint()
+    follower.truncate()
+    kept = {*follower.objects_of_facts, name_of(follower.last), *map(name_of, follower.claims())}
+    assert {name for name in store.list("") if name.startswith(("log/", "facts/"))} == kept
+    shutil.rmtree(store.root)
+
+
 def test_a_manifest_makes_what_was_before_it_garbage(store: LocalStore) -> None:
     log = claimed(store)
     for time in range(5):

@@ -5,25 +5,28 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
+from typing import Any, Self
 
 from pyspark.sql import SparkSession
 
 from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.api.registry import ON_SPARK
+from boatlift.api.rehearsal import Rehearsals
 from boatlift.api.reports import status
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
-from boatlift.errors import BoatliftError, FencedError, InvalidError
+from boatlift.errors import BoatliftError, FencedError, InvalidError, UnavailableError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
+from boatlift.runtime.peers.owner import LOOPBACK
 from boatlift.spark.engine import SparkEngine
 from boatlift.spark.session.jvm import kill_jvm_if_hung, raising_jvm_died
 from boatlift.spark.session.session import check_session, session
@@ -33,6 +36,8 @@ from boatlift.storage.store import Store
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = RunOptions()
+
+FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
 
 
 @checked_options("bl.run")
@@ -49,6 +54,10 @@ def run(
     take_over: bool = False,
     pause: Collection[str] = (),
     step_timeout: float | None = None,
+    standby: bool = False,
+    for_handover: bool = False,
+    listen: str = LOOPBACK,
+    plain: bool = False,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -81,6 +90,11 @@ def run(
             begun, ended or moved rows. A step that is ended four times in a row ends the run. If not given: the larger
             of 30 s and 20 times the longest of the unit's last 100 steps, then twice as long each time, without end.
             Batches may take any time.
+        standby: Follow the run that owns the store, and take over as soon as it dies, hangs, or hands over.
+        for_handover: A standby under other versions or settings than the owner: it takes over from an owner that stops
+            cleanly and hands over (`boatlift handover`), and never by suspicion.
+        listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.
+        plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint. If not given, a takeover, and a step or a commit
             without progress, is logged as a warning.
@@ -95,17 +109,42 @@ def run(
     """
     options = RunOptions(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
-        step_timeout,
+        step_timeout, standby or for_handover, for_handover, listen, plain,
     )  # fmt: skip
-    run_plan(*_prepared(flow, store, spark), options)
+    run_plan(*_prepared(flow, store, spark, create=not options.standby), options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
     """Run a dataflow that is already divided into units; as `run`."""
-    with raising_jvm_died():
-        host = _host(planned, store, spark, options)
-        with _stopped_by_signals(host):
+    with raising_jvm_died(), _Signals() as signals:
+        if options.standby:
+            _stand_by(planned, store, spark, options, signals)
+        else:
+            signals.stopping(_host(planned, store, spark, options)).run()
+
+
+def _stand_by(planned: Plan, store: Store, spark: SparkSession, options: RunOptions, signals: _Signals) -> None:
+    """Follow the owners of a dataflow, and own it in between, until a clean stop."""
+    while not signals.received:
+        host = signals.stopping(_host(planned, store, spark, options))
+        rehearsals, predecessor = Rehearsals(planned, store, spark, options.bytes_in_flight), None
+        try:
+            predecessor = host.stand_by(rehearsals.are_done)
+        finally:
+            rehearsals.end(wait=predecessor is None)
+        if predecessor is None:
+            return
+        try:
+            host.claim(after=predecessor)
             host.run()
+        except (FencedError, UnavailableError) as error:
+            if isinstance(error, UnavailableError) and host.has_claimed:
+                raise
+            options.on_progress(Progress("standby", planned.dataflow, -1, said=f"goes on as a standby: {error}"))
+            store = LocalStore.open(store.root, create=False) if isinstance(store, LocalStore) else store
+            time.sleep(FOLLOW_AGAIN_SECONDS)
+        else:
+            return
 
 
 class Running:
@@ -188,6 +227,8 @@ def start(
     take_over: bool = False,
     pause: Collection[str] = (),
     step_timeout: float | None = None,
+    listen: str = LOOPBACK,
+    plain: bool = False,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> Running:
@@ -204,24 +245,24 @@ def start(
     """
     options = RunOptions(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
-        step_timeout,
+        step_timeout, listen=listen, plain=plain,
     )  # fmt: skip
     with raising_jvm_died():
         return Running(_host(*_prepared(flow, store, spark), options), flow.name, store)
 
 
-def _opened(store: str | Path | Store) -> Store:
+def _opened(store: str | Path | Store, *, create: bool) -> Store:
     if isinstance(store, str | Path):
-        return LocalStore.open(Path(store), create=True)
+        return LocalStore.open(Path(store), create=create)
     if not isinstance(store, Store):
         raise InvalidError("BAD_OPTION", f"store={store!r}: name a folder, as in store='flights_store'")
     return store
 
 
 def _prepared(
-    flow: Dataflow, store: str | Path | Store, spark: SparkSession | None
+    flow: Dataflow, store: str | Path | Store, spark: SparkSession | None, *, create: bool = True
 ) -> tuple[Plan, Store, SparkSession]:
-    opened, found = _opened(store), session_of(flow, spark)
+    opened, found = _opened(store, create=create), session_of(flow, spark)
     pickle_by_value(flow)
     return plan(flow), opened, found
 
@@ -248,25 +289,40 @@ def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions)
     return Host(engine, store, options)
 
 
-@contextmanager
-def _stopped_by_signals(host: Host) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    asked, ended = False, threading.Event()
+class _Signals:
+    """Stops a host cleanly at the first SIGINT or SIGTERM, and raises `KeyboardInterrupt` at the second.
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            threading.Thread(target=kill_jvm_if_hung, args=(ended,), name="end of a run", daemon=True).start()
+    Attributes:
+        received: Whether there was one.
+    """
+
+    def __init__(self) -> None:
+        self.received = False
+        self._host: Host | None = None
+        self._ended = threading.Event()
+        self._before: dict[int, Any] = {}
+
+    def stopping(self, host: Host) -> Host:
+        """Let signals stop this host from now on, as one did already if it came before."""
+        self._host = host
+        if self.received:
+            host.stop()
+        return host
+
+    def _ask(self, _number: int, _frame: FrameType | None) -> None:
+        if self.received:
+            threading.Thread(target=kill_jvm_if_hung, args=(self._ended,), name="end of a run", daemon=True).start()
             raise KeyboardInterrupt
-        asked = True
-        host.stop()
+        self.received = True
+        if self._host is not None:
+            self._host.stop()
 
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        ended.set()
-        for number, handler in before.items():
+    def __enter__(self) -> Self:
+        if threading.current_thread() is threading.main_thread():
+            self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        for number, handler in self._before.items():
             signal.signal(number, handler)

@@ -57,6 +57,10 @@ def run(
     step_timeout: Annotated[float | None, Parameter(show_default=False)] = None,
     short_jobs: Annotated[bool, Parameter(negative=())] = False,
     supervised: Annotated[bool, Parameter(negative=())] = False,
+    standby: Annotated[bool, Parameter(negative=())] = False,
+    for_handover: Annotated[bool, Parameter(negative=())] = False,
+    listen: str = "127.0.0.1:0",
+    plain: Annotated[bool, Parameter(negative=())] = False,
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -86,6 +90,12 @@ def run(
         short_jobs: Give each small step a job of its own, also where many could share a long-running job.
         supervised: Start the run again when it is killed, hangs, or fails because something outside it does. It is a
             process of its own, whose JVM outlives it.
+        standby: Follow the run that owns the store, on any machine that sees the store, and take over as soon as it
+            dies, hangs, or hands over (boatlift handover).
+        for_handover: Be a standby under other versions or settings than the owner, which takes over after a handover
+            alone: an upgrade without a gap.
+        listen: Where the owner listens for standbys and commands.
+        plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
@@ -93,17 +103,20 @@ def run(
     from boatlift.console.live import Live
     from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
     from boatlift.dataflow import plan as planned
-    from boatlift.runtime.host.admission import check_owner, check_store
+    from boatlift.runtime.host.admission import check_owner, check_store, refuse_missing_store
     from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
     skips = skips_named(skip)
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
-    RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout)
+    RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout, listen=listen, plain=plain)
+    standby = standby or for_handover
     refuse_url(store, "a store")
     refuse_file(store, "a store")
     check_flow(flow)
-    if not take_over:
+    if standby:
+        refuse_missing_store(store)
+    elif not take_over:
         check_owner(store)
     from boatlift.console.supervisor import BEATS, Supervisor, beating
 
@@ -130,9 +143,26 @@ def run(
             take_over=take_over,
             pause=pause,
             step_timeout=step_timeout,
+            standby=standby,
+            for_handover=for_handover,
+            listen=listen,
+            plain=plain,
             spark=spark,
             on_progress=beating(live.show),
         )
+
+
+@app.command
+def handover(*, store: StorePath, to: Annotated[str, Parameter(show_default=False)] = "") -> None:
+    """Let the run that owns a store stop cleanly, and a standby take the dataflow over.
+
+    Args:
+        to: The standby, as host:pid, such as worker-2:4711; if not given, one that waits for a handover, or any.
+    """
+    from boatlift.runtime.peers.handover import hand_over
+
+    for said in hand_over(store, to):
+        print(said, flush=True)
 
 
 @app.command

@@ -80,6 +80,11 @@ def show_status(path: Path, *, as_json: bool) -> None:
     if status.owner is not None:
         print(f"last owner: process {status.owner.pid} on {status.owner.host}, since {moment(status.owner.at)}")
         print(f"last record: {moment(status.last_record_at)}")
+    for standby in status.standbys:
+        ready = "is ready" if standby.ready else "is not ready yet"
+        waits = ", and waits for a handover" if standby.handover_only else ""
+        behind_by = f", {standby.behind:,} objects of the log behind" if standby.behind else ""
+        print(f"standby: process {standby.pid} on {standby.host} {ready}{behind_by}{waits}")
     if (ahead := status.last_record_at // 1000 - int(time.time())) >= LEAST_SECONDS:
         print(behind(ahead))
     for source, step in status.closed.items():

@@ -42,7 +42,9 @@ class Stages:
                 notice(f"compiling {progress.processor}", quiet=self._quiet)
             case "recover":
                 notice("opening the store and the sinks", quiet=self._quiet)
-            case "takeover":
+            case "standby":
+                notice(f"{progress.processor}: this standby {progress.said}", quiet=self._quiet)
+            case "takeover" | "suspect":
                 notice(f"{progress.processor}: {progress.said}")
             case "listening":
                 notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)

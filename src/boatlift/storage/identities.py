@@ -24,7 +24,26 @@ BEGUN = "begun"  # there was a claim; created after the first, before any other 
 TRUNCATED = "truncated"  # the log begins with a manifest; created before the first truncation
 IDENTITIES = (IDENTITY, BEGUN, TRUNCATED)
 
+SECRET = "secret"  # noqa: S105 - a name
+"""The object with the secret by which processes of the store's dataflow know each other."""
+
+SECRET_BYTES = 32
 STORE_ID_BYTES = 16
+
+
+def secret_of(store: Store, *, create: bool = False) -> bytes | None:
+    """Return the secret of a store; None if it has none. Each user that may read the store's rows may read it.
+
+    Args:
+        create: Draw one if there is none.
+    """
+    if create and store.size(SECRET) is None:
+        try:
+            store.create(SECRET, secrets.token_bytes(SECRET_BYTES))
+        except FencedError as error:
+            if error.condition != "OBJECT_EXISTS":
+                raise
+    return None if store.size(SECRET) is None else store.read(SECRET)
 
 
 class Identities:

@@ -110,7 +110,7 @@ class Log(LogReader):
         if self._token is not None:
             raise InternalError("INTERNAL", f"this log was claimed already, with token {self._token}")
         for _ in range(CLAIM_ATTEMPTS):
-            self._refuse_other_program(record, accepts)
+            self.refuse_other_program(record, accepts)
             refuse(self.history)
             self._identities.create(IDENTITY)
             number = self.last + 1
@@ -316,7 +316,12 @@ class Log(LogReader):
         with self._meaning:
             self._apply(Group(header, records, checksum_of(content), len(content)))
 
-    def _refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
+    def refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
+        """Raise if a claim is of another program than the log.
+
+        Raises:
+            DataError: `[PROGRAM_CHANGED]`.
+        """
         recorded, now = without_units(self.history.program), without_units(record.program)
         if not recorded:
             return

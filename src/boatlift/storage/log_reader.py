@@ -89,6 +89,33 @@ class LogReader:
                 return
         self._read(numbers)
 
+    def catch_up(self) -> bool:
+        """Read what was written since; return whether there was anything.
+
+        The meaning is that of the whole log, read anew. A manifest is such a reading, because it replaces facts.
+
+        Raises:
+            DataError: as `load`.
+            UnavailableError: `[STORE_FAILED]` the store cannot be read.
+        """
+        before = self.last
+        try:
+            while self.last and self._store.size(name_of(self.last + 1)) is not None:
+                group = self._group(self.last + 1)
+                if group.header.manifest != self.manifest:
+                    break
+                self._check_place(group, self.last + 1)
+                self._apply(group)
+        except DataError:  # truncated since, or a void claim: the log read anew tells
+            self._reset()
+        try:
+            if max(self._numbers(), default=0) != self.last:
+                self.load()
+        except BaseException:
+            self._reset()  # the next call reads all of it
+            raise
+        return self.last != before
+
     def groups(self) -> Iterator[Group]:
         """Read the objects from the newest manifest on again, in order."""
         for number in range(self.manifest or FIRST, self.last + 1):

@@ -10,7 +10,7 @@ import xxhash
 from boatlift.errors import RESTORE, BoatliftError, Finding
 from boatlift.storage.bad_rows import BAD_ROWS
 from boatlift.storage.blocks import BLOCK_BYTES, BlockTable
-from boatlift.storage.identities import IDENTITIES, STOPS, last_mark, mark_of
+from boatlift.storage.identities import IDENTITIES, SECRET, STOPS, last_mark, mark_of
 from boatlift.storage.input_log import CLAIM, INPUT, InputLog
 from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.log import Log
@@ -80,7 +80,7 @@ def verify(store: Store) -> Iterator[Finding]:
         for source, determinants in log.history.live_records.determinants.items()
     }
     yield from verify_input(store, log.store_id, {source: number for source, number in newest.items() if number})
-    needed = {*IDENTITIES, *log.history.live_runs(), *log.objects_of_facts, *of_names, *map(name_of, claims)}
+    needed = {*IDENTITIES, SECRET, *log.history.live_runs(), *log.objects_of_facts, *of_names, *map(name_of, claims)}
     for name in store.list(""):
         kept = name.startswith((INPUT, COMPACTED, KEYS_FOLDER, STOPS, BAD_ROWS))
         belongs = kept or (name.startswith(LOG) and name >= name_of(log.manifest))

@@ -310,6 +310,12 @@ class Topics:
         if self.__dict__.get("_admin") is client:
             self.__dict__.pop("_admin", None)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, which makes a client of its own."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("_admin", "_known")} | {
+            "_known": None
+        }
+
     @cached_property
     def _admin(self) -> AdminClient:
         return self.access.admin(self._complaints)

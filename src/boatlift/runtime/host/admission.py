@@ -38,6 +38,15 @@ def check_owner(path: Path) -> None:
         refuse_running_owner(log)
 
 
+def refuse_missing_store(path: Path) -> None:
+    """Raise if there is no store that a standby could follow.
+
+    Raises:
+        InvalidError: `[STORE_NOT_FOUND]`.
+    """
+    LocalStore.open(path, create=False)
+
+
 def check_store(
     planned: Plan,
     path: Path,

@@ -14,6 +14,7 @@ from boatlift.runtime.host.event_loop import EventQueue, Workers
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.peers.owner import LOOPBACK, OwnerLink, refuse_open
 from boatlift.storage.log import Log
 
 BYTES_IN_FLIGHT = 16 * 2**30  # the default limit of data in flight
@@ -58,6 +59,10 @@ class RunOptions:
     take_over: bool = False
     pause: Collection[str] = ()
     step_timeout: float | None = None
+    standby: bool = False
+    for_handover: bool = False
+    listen: str = LOOPBACK
+    plain: bool = False
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight
@@ -68,6 +73,7 @@ class RunOptions:
         for name in ("skip", "set_aside", "pause"):
             if isinstance(value := getattr(self, name), str):
                 raise InvalidError("BAD_OPTION", f"{name}={value!r} is one text: write {name}=[{value!r}]")
+        refuse_open(self.listen, plain=self.plain)
         skips: Collection[object] = self.skip
         for each in skips:
             if not (isinstance(each, tuple) and len(each) == 2):
@@ -85,6 +91,7 @@ class HostContext:
     Attributes:
         queue, workers: Where answers go, and the threads that blocking calls run on.
         progress: A read-only view of the machine.
+        link: Where standbys listen.
     """
 
     engine: Engine
@@ -94,6 +101,7 @@ class HostContext:
     workers: Workers
     progress: MachineProgress
     options: RunOptions
+    link: OwnerLink
 
 
 def handles(instruction: type[Any]) -> Callable[[_Method], _Method]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
@@ -23,11 +24,14 @@ from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
 from boatlift.runtime.host.soft_checkpoints import Adopted, SoftFile, adopt, head_of
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
+from boatlift.runtime.host.standby import Standby
 from boatlift.runtime.host.steps import Probes, StepRuns
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
+from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.group_commit import GroupWriter
+from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS
@@ -64,9 +68,13 @@ class Host:
         self._queue = EventQueue()
         self._owner: Ownership | None = None
         self._term: OwnershipTerm | None = None
+        self._link: OwnerLink | None = None
+        self._followed: Log | None = None
+        self._stopping = threading.Event()
 
     def stop(self) -> None:
         """Request a clean stop; a signal handler may call this."""
+        self._stopping.set()
 
         def stopping() -> Iterable[events.Event]:
             self._options.on_progress(Progress("stopping", self._engine.plan.dataflow, -1))
@@ -75,20 +83,65 @@ class Host:
 
         self._queue.put(stopping)
 
-    def claim(self) -> None:
+    def stand_by(self, ready: Callable[[], bool] = lambda: True) -> int | None:
+        """Follow the owner until the dataflow has to be claimed; return the owner's token, None once stopped.
+
+        Args:
+            ready: Returns whether the first step after a takeover would be quick.
+
+        Raises:
+            DataError: as `Standby.wait`.
+        """
+        log = self._open_log()
+        self._followed = log
+        program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
+        standby = Standby(
+            self._store,
+            log,
+            program,
+            self._engine.environment(),
+            handover_only=self._options.for_handover,
+            available_now=self._options.available_now,
+            report=self._options.on_progress,
+            stopping=self._stopping,
+            ready=ready,
+        )
+        try:
+            after = standby.wait()
+        except BaseException:
+            self._end()
+            raise
+        if after is None:
+            self._end()
+        return after
+
+    def _open_log(self) -> Log:
+        return Log.open(self._store, self._engine.plan.dataflow, clock=self._clock)
+
+    def claim(self, after: int | None = None) -> None:
         """Claim the dataflow, and start the engine; `run` does so if it was not done before.
+
+        Args:
+            after: The token of the owner that a standby takes over from; None: of any that does not run on this host.
 
         Raises:
             InvalidError: `[STORE_IN_USE]` a run on this host owns the dataflow.
+            FencedError: `[FENCED]` another standby has taken over.
             BoatliftError: as `run`.
         """
         try:
             self._engine.reserve()
-            log = Log.open(self._store, self._engine.plan.dataflow, clock=self._clock)
-            if not self._options.take_over:
+            self._link = OwnerLink(self._options.listen)
+            log = self._followed or self._open_log()
+            if after is None and not self._options.take_over:
                 refuse_running_owner(log)
             self._owner = Ownership(log, self._clock)
-            self._term = OwnershipTerm(self._engine, self._store, self._owner, self._options, self._queue, self._clock)
+            self._term = OwnershipTerm(
+                self._engine, self._store, self._owner, self._options, self._queue, self._clock, self._link, after
+            )
+            self._link.begin(
+                secret_of(self._store, create=True) or b"", log.store_id, log.dataflow, self._owner.make_beat, self.stop
+            )
         except BaseException:
             self._end()
             raise
@@ -108,7 +161,14 @@ class Host:
         finally:
             self._end()
 
+    @property
+    def has_claimed(self) -> bool:
+        """Whether this host owns, or has owned, the dataflow."""
+        return self._owner is not None and self._owner.make_beat().token > 0
+
     def _end(self) -> None:
+        if self._link is not None:
+            self._link.close()
         self._engine.close()
         if self._owner is not None:
             self._owner.end()
@@ -121,17 +181,27 @@ class OwnershipTerm:
     """
 
     def __init__(
-        self, engine: Engine, store: Store, owner: Ownership, options: RunOptions, queue: EventQueue, clock: SteadyClock
+        self,
+        engine: Engine,
+        store: Store,
+        owner: Ownership,
+        options: RunOptions,
+        queue: EventQueue,
+        clock: SteadyClock,
+        link: OwnerLink,
+        after: int | None,
     ) -> None:
         self._engine, self._options, self._queue, self._clock = engine, options, queue, clock
         self._plan = engine.plan
         self._program = program_of(self._plan)
-        self._log, self._owner = owner.log, owner
+        self._log, self._owner, self._link = owner.log, owner, link
         clock.at_least(self._log.written_at)  # no recorded reading is later
-        check_places(self._plan, self._log.store_id, self._log.history)
+        if after is None:  # else the owner had them open
+            check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
-        token = self._owner.claim(program, environment, options.bytes_in_flight)
+        token = self._owner.claim(program, environment, options.bytes_in_flight, link.address, after)
+        clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         self._history = self._log.history
@@ -203,7 +273,7 @@ class OwnershipTerm:
         first = self._start(machine)
         steps = self._record_beginning(machine.progress)
         context = HostContext(
-            self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options
+            self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options, self._link
         )
         failures = Failures(context, self._program.graph)
         sources = SourcePolls(context, self._cursors, self._clock)

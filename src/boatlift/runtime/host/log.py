@@ -201,5 +201,5 @@ class LogCalls:
             self.finished = True
             return ()
 
-        self.write((*self._take_remembered(), Stopped()), end)
+        self.write((*self._take_remembered(), Stopped(self._context.link.heir)), end)
         return tuple

@@ -4,22 +4,30 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.evolution import accepts_state, refuse_other_division
 from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.peers.channel import Beat
 from boatlift.storage.log import Log
+from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim
 
-_RUNS_HERE: set[tuple[str, int]] = set()
-"""The runs of this process that have not ended: each with the id of its store and its token."""
+_RUNS_HERE: Counter[tuple[str, int]] = Counter()
+"""The runs of this process that have not ended, by the id of the store and the token: a copy of a store has its id."""
+
+_CLAIMS = ("", 0)
+"""Counts the claims of this process that are under way: others may see such a claim before its token is known here."""
+
+_COUNTING = threading.Lock()
 
 _START = 19  # the field of `/proc/PID/stat` with the start time of the process, counted from the command's name
 
@@ -49,7 +57,7 @@ def life_of(claim: Claim, store: str, token: int) -> Life:
     if not where or claim.host != socket.gethostname() or where != _where():
         return Life.UNKNOWN
     if (claim.pid, claim.process) == (os.getpid(), this_process()):
-        return Life.RUNNING if (store, token) in _RUNS_HERE else Life.ENDED
+        return Life.RUNNING if _RUNS_HERE[store, token] > 0 or _RUNS_HERE[_CLAIMS] > 0 else Life.ENDED
     return Life.RUNNING if _began(claim.pid) == began else Life.ENDED
 
 
@@ -74,6 +82,20 @@ def refuse_running_owner(log: Log) -> None:
         f"{whom} has run {log.dataflow} on this store since {since:%Y-%m-%d %H:%M:%S} UTC: {how}, or take the store "
         f"over from it with {'' if here else '--take-over, in Python '}take_over=True",
     )
+
+
+@contextmanager
+def _claiming() -> Iterator[None]:
+    _count(_CLAIMS, 1)
+    try:
+        yield
+    finally:
+        _count(_CLAIMS, -1)
+
+
+def _count(run: tuple[str, int], more: int) -> None:
+    with _COUNTING:
+        _RUNS_HERE[run] += more
 
 
 def boot_of_computer() -> str:
@@ -121,22 +143,46 @@ class Ownership:
     def __init__(self, log: Log, clock: Callable[[], int]) -> None:
         self.log, self._clock = log, clock
         self._seen = self._token = 0
+        self._over = False
 
-    def claim(self, program: Mapping[str, Any], environment: Mapping[str, Any], bytes_in_flight: int) -> int:
+    def claim(
+        self,
+        program: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        bytes_in_flight: int,
+        address: str = "",
+        after: int | None = None,
+    ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
+
+        Args:
+            address: Where this process listens for standbys.
+            after: The token of the owner to take over from; None: of any.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
-            FencedError: `[FENCED]`.
+            FencedError: `[FENCED]`, also if another process has taken over from that owner.
         """
+
+        def refuse(history: LogHistory) -> None:
+            if after is not None and (self.log.owner != after or (history.stopped and not history.heir)):
+                raise FencedError("FENCED", f"another process has taken {self.log.dataflow} over, or it has stopped")
+            refuse_other_division(history, program)
+
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight)
-        self._token = self.log.claim(claim, partial(refuse_other_division, program=program), accepts_state)
-        _RUNS_HERE.add((self.log.store_id, self._token))
+        claim = Claim(*mine, bytes_in_flight, address)
+        with _claiming():
+            self._token = self.log.claim(claim, refuse, accepts_state)
+            _count((self.log.store_id, self._token), 1)
         return self._token
 
     def end(self) -> None:
-        _RUNS_HERE.discard((self.log.store_id, self._token))
+        if self._token and not self._over:
+            _count((self.log.store_id, self._token), -1)
+            self._over = True
+
+    def make_beat(self) -> Beat:
+        return Beat(self._token, self.log.last)
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""

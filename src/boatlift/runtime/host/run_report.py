@@ -19,6 +19,7 @@ from boatlift.runtime.host.deadlines import Deadlines, StuckCall
 from boatlift.runtime.host.event_loop import Answer
 from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.machine.events import Event
+from boatlift.runtime.peers.owner import StandbyReport
 
 FILE = "run-report.json"
 
@@ -44,6 +45,7 @@ class RunReport(msgspec.Struct, frozen=True):
     at: int
     input: InputReport | None = None
     stuck: list[StuckCall] = []
+    standbys: list[StandbyReport] = []
 
 
 class RunReports:
@@ -58,7 +60,7 @@ class RunReports:
         clock: Callable[[], int],
     ) -> None:
         self._workers, self._cursors, self._folder, self._clock = context.workers, cursors, folder, clock
-        self._deadlines = deadlines
+        self._deadlines, self._link = deadlines, context.link
         asked = {name: source.source.capabilities.waiting for name, source in context.plan.sources.items()}
         self._asked = {name: waiting for name, waiting in asked.items() if waiting is not None}
         self._input: InputReport | None = None
@@ -81,7 +83,7 @@ class RunReports:
         return self._later(max(LOOK_SECONDS, LOOK_PAUSE * (time.monotonic() - began)), self._ask)
 
     def _write(self) -> Answer:
-        report = RunReport(self._clock(), self._input, self._deadlines.stuck())
+        report = RunReport(self._clock(), self._input, self._deadlines.stuck(), self._link.standbys())
         written = self._folder / f"{FILE}.new"
         # A newer owner may have removed the folder, or the disk is full: a write of the run reports that.
         with suppress(OSError):

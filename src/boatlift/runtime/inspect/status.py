@@ -21,6 +21,7 @@ from boatlift.runtime.host.soft_checkpoints import is_of_this_boot
 from boatlift.runtime.inspect.contents import log_at, store_at
 from boatlift.runtime.inspect.explanation import last_held, monitor_from_log, steps_again
 from boatlift.runtime.machine import Program
+from boatlift.runtime.peers.owner import StandbyReport
 from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
@@ -96,6 +97,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
             attribute too, such as `event_times` and `bad_rows`, and a key of the JSON.
         input: What sources could still take, as a living owner has said last; None if there is none.
         stuck: Steps and commits without progress; if the owner itself does nothing, one of the dataflow.
+        standbys: The standbys of a living owner, as it has reported last.
         adoptable: What the owner has in memory is in scratch of this computer: if the driver alone dies, no recorded
             step is executed again.
     """
@@ -117,6 +119,7 @@ class DataflowStatus(msgspec.Struct, frozen=True):
     input: InputReport | None = None
     stuck: list[StuckCall] = []
     adoptable: bool = False
+    standbys: list[StandbyReport] = []
 
     def __getattr__(self, name: str) -> Mapping[str, Any]:
         if name in self.numbers:
@@ -153,7 +156,7 @@ def status_at(
     report: RunReport = _REPORTS.decode((scratch / FILE).read_bytes())
     stuck = list(_stuck_owner(status, report, clock())) or report.stuck
     state = "stuck" if stuck and status.state == "alive" else status.state
-    return msgspec.structs.replace(status, input=report.input, stuck=stuck, state=state)
+    return msgspec.structs.replace(status, input=report.input, stuck=stuck, state=state, standbys=report.standbys)
 
 
 def _stuck_owner(status: DataflowStatus, report: RunReport, now: int) -> Iterator[StuckCall]:

@@ -50,8 +50,19 @@ SETTINGS = (
 """Settings of Spark SQL that can change the value of an expression; a version of Spark may lack some."""
 
 
+_READ: dict[str, Any] = {}
+"""The environment that was read last, and the settings that it is of: each of them costs a call of Spark."""
+
+
 def environment(spark: SparkSession) -> dict[str, str]:
     """Return names such as `spark`, `java`, `spark.sql.ansi.enabled` with their values, defaults included."""
+    settings = (id(spark), java_settings(spark).hashCode())
+    if _READ.get("settings") != settings:
+        _READ.update(settings=settings, environment=_read(spark))
+    return dict(_READ["environment"])
+
+
+def _read(spark: SparkSession) -> dict[str, str]:
     import numpy as np
     import pyarrow as pa
 

@@ -47,6 +47,7 @@ class LogHistory:
         stopped: The newest record is a clean shutdown.
         resumed: Only claims follow a clean shutdown: the current owner's, and those of owners that did no work. (An
             owner with another environment records `Admitted` first.)
+        heir: The life of the standby that a clean shutdown, the newest record, hands the dataflow over to.
     """
 
     dataflow: str = ""
@@ -59,6 +60,7 @@ class LogHistory:
     decisions: dict[tuple[str, str, int], Override] = field(default_factory=dict)
     stopped: bool = False
     resumed: bool = False
+    heir: str = ""
     _claimed: dict[str, Any] | None = None
 
     @classmethod
@@ -75,6 +77,7 @@ class LogHistory:
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped, self.resumed = isinstance(record, Stopped), False
+        self.heir = record.heir if isinstance(record, Stopped) else ""
         match record:
             case Cursor(source, time, cursor, names):
                 self.cursors[source] = (time, cursor)
@@ -114,6 +117,7 @@ class LogHistory:
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped = self.resumed = False
+        self.heir = ""
 
     def live_runs(self) -> set[str]:
         """Return the names of all runs of live facts: those that a recovery may need."""
@@ -155,7 +159,7 @@ class LogHistory:
         if self.program.get(UNITS) != claim.program.get(UNITS):
             before, now = units_in(self.program), units_in(claim.program)
             self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
-        self.program = claim.program
+        self.program, self.heir = claim.program, ""
         self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
 
     def _become(self, snapshot: Snapshot) -> None:

@@ -48,7 +48,10 @@ class RunRef(Recorded, frozen=True):
 
 
 class Claim(Recorded, frozen=True, tag="claim"):
-    """A process takes the dataflow over. The number of this record's object is the process's token."""
+    """A process takes the dataflow over. The number of this record's object is the process's token.
+
+    `address` is where standbys and commands reach the process; empty if it does not listen.
+    """
 
     host: str
     pid: int
@@ -57,6 +60,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     environment: dict[str, Any]
     process: str = ""
     bytes_in_flight: _Count = 0
+    address: str = ""
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
@@ -91,7 +95,12 @@ class Override(Recorded, frozen=True, tag="decided"):
 
 
 class Stopped(Recorded, frozen=True, tag="stopped"):
-    """A clean shutdown: no process has executed a step that is logged and has no result."""
+    """A clean shutdown: no process has executed a step that is logged and has no result.
+
+    `heir` is the life of the standby that the dataflow is handed over to; empty for none.
+    """
+
+    heir: str = ""
 
 
 class FactsObject(Recorded, frozen=True):

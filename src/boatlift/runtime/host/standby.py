@@ -1,0 +1,216 @@
+"""A standby: a process that follows the log of a running dataflow, and claims it when its owner is taken for dead.
+
+A suspicion need not be right (`boatlift.runtime.peers.detector`). The claim fences an owner that is still alive, whose
+next write fails; so a wrong suspicion costs a takeover, and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import secrets
+import select
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from typing import Any
+
+from boatlift.errors import DataError, UnavailableError
+from boatlift.runtime.evolution import accepts_state, refuse_other_division
+from boatlift.runtime.host.ownership import Life, is_stopped, life_of
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.peers.channel import Beat, Hello, is_loopback
+from boatlift.runtime.peers.detector import Detector, ProcessState
+from boatlift.runtime.peers.follower import FollowerLink, Lost
+from boatlift.storage.identities import secret_of
+from boatlift.storage.log import Log
+from boatlift.storage.records.records import Claim
+from boatlift.storage.store import Store
+
+LOOK_SECONDS = 0.02  # from one look at the owner to the next
+READ_SECONDS = 0.5  # from one look at the log to the next, without a beat that tells of a new object
+
+KILLED_SECONDS = 1.0  # a killed process ends within so many seconds
+
+
+class Standby:
+    """Follows the owners of a dataflow.
+
+    Laws:
+        * It writes nothing, and takes no lock, port or id of the owner's.
+        * It never takes over from an owner that has stopped cleanly, unless the log names it as the heir.
+        * With `handover_only` it takes over as the heir alone.
+        * It kills no process but one of this host, of the claim, that a signal has stopped: that process could hold
+          locks and ports for ever.
+        * A store that cannot be read for a while does not end it.
+
+    Args:
+        log: Unclaimed; it is read to its end again and again.
+        program, environment: Of this process; an owner of another program or environment is refused.
+        handover_only: The environment may differ.
+        available_now: The waiting ends with the clean stop of an owner.
+        report: Receives progress.
+        stopping: Ends the waiting.
+        ready: Returns whether the first step after a takeover would be quick.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        log: Log,
+        program: Mapping[str, Any],
+        environment: Mapping[str, Any],
+        *,
+        handover_only: bool,
+        available_now: bool,
+        report: Callable[[Progress], None],
+        stopping: threading.Event,
+        ready: Callable[[], bool],
+    ) -> None:
+        self._store, self._log, self._stopping, self._report, self._ready = store, log, stopping, report, ready
+        self._mine = Claim("", 0, 0, dict(program), dict(environment))
+        self._handover_only, self._available_now = handover_only, available_now
+        self._last_told = ""
+        self._life = secrets.token_hex(8)
+
+    def wait(self) -> int | None:
+        """Wait until the dataflow has to be claimed; return the token of the owner to take over from.
+
+        Returns:
+            None once the waiting has ended without that.
+
+        Raises:
+            DataError: `[PROGRAM_CHANGED]`, `[ENVIRONMENT_CHANGED]` the owner is another one; `[CORRUPT]`.
+            UnavailableError: `[OWNER_UNREACHABLE]` the owner listens on its own host alone, which is another one.
+        """
+        while not self._stopping.is_set():
+            try:
+                self._log.catch_up()
+                owner = self._log.claim_of(self._log.owner)
+                if owner is not None and not self._log.history.stopped:
+                    self._refuse_another(owner)
+                    if self._follow(owner, self._log.owner):
+                        return self._log.owner
+                    continue
+                if self._log.history.heir == self._life:
+                    return self._log.owner
+                if owner is not None and self._available_now:
+                    return None
+                self._tell("waits for a run that begins")
+            except UnavailableError as error:
+                if error.condition != "STORE_FAILED":
+                    raise
+                self._tell(f"cannot read the store, and tries again: {error.message}")
+            self._stopping.wait(READ_SECONDS)
+        return None
+
+    def _follow(self, owner: Claim, token: int) -> bool:
+        """Follow one owner; return whether the dataflow has to be claimed, False if the owner runs no longer."""
+        self._tell(f"follows process {owner.pid} on {owner.host}")
+        detector = Detector(time.monotonic())
+        is_ready, read_at = False, 0.0
+        with closing(FollowerLink(owner.address, lambda: secret_of(self._store), self._hello)) as link:
+            while not self._stopping.is_set():
+                news = self._hear(link, detector, token)
+                now = time.monotonic()
+                if news or now >= read_at:
+                    read_at = now + READ_SECONDS
+                    if self._log.catch_up():
+                        detector.grew(time.monotonic())
+                    detector.looked(time.monotonic())
+                    if self._log.owner != token or self._log.history.stopped:
+                        return False
+                state = self._state_of(owner, token)
+                why = detector.suspicion(time.monotonic(), state)
+                if why and not self._handover_only and self._is_dead(owner, token, why, state):
+                    return True
+                if not is_ready and self._ready():
+                    is_ready = True
+                    self._tell("is ready")
+        return False
+
+    def _hear(self, link: FollowerLink, detector: Detector, token: int) -> bool:
+        """Hear all that has come, and return whether the log has to be read; wait a moment if nothing has."""
+        news = False
+        wait = LOOK_SECONDS
+        with suppress(queue.Empty):
+            while True:
+                at, heard = link.heard.get(timeout=wait) if wait else link.heard.get_nowait()
+                wait = 0.0
+                match heard:
+                    case Beat(token=beating, number=number) if beating == token:
+                        detector.heard_beat(at)
+                        news = news or number > self._log.last
+                    case Lost.CLOSED:
+                        news = True  # the owner may have stopped
+                    case Lost():
+                        detector.unreached(refused=heard is Lost.REFUSED)
+        return news
+
+    def _is_dead(self, owner: Claim, token: int, why: str, state: ProcessState) -> bool:
+        """Look once more at the log; return whether this standby claims the dataflow now."""
+        if self._log.catch_up() and state is not ProcessState.ENDED:
+            return False
+        if self._log.owner != token or self._log.history.stopped:
+            return False
+        said = f"process {owner.pid} on {owner.host} is taken for dead: {why}"
+        self._report(Progress("suspect", self._log.dataflow, -1, said=said))
+        if state is ProcessState.STOPPED:
+            _kill(owner, self._log.store_id, token)
+        return True
+
+    def _state_of(self, owner: Claim, token: int) -> ProcessState:
+        match life_of(owner, self._log.store_id, token):
+            case Life.ENDED:
+                return ProcessState.ENDED
+            case Life.RUNNING:
+                return ProcessState.STOPPED if is_stopped(owner.pid) else ProcessState.RUNNING
+            case Life.UNKNOWN:
+                return ProcessState.UNKNOWN
+
+    def _hello(self) -> Hello:
+        names = (self._log.store_id, self._log.dataflow, socket.gethostname(), os.getpid())
+        return Hello(
+            "standby", *names, self._life, self._log.last, ready=self._ready(), handover_only=self._handover_only
+        )
+
+    def _refuse_another(self, owner: Claim) -> None:
+        self._log.refuse_other_program(self._mine, accepts_state)
+        mine, theirs = self._mine.environment, owner.environment
+        changed = [name for name in sorted({*theirs, *mine}) if theirs.get(name) != mine.get(name)]
+        if not self._handover_only:
+            refuse_other_division(self._log.history, self._mine.program)
+        if changed and not self._handover_only:
+            differs = ", ".join(f"{name} is {theirs.get(name)} there and {mine.get(name)} here" for name in changed)
+            raise DataError(
+                "ENVIRONMENT_CHANGED",
+                f"the owner and this standby differ ({differs}), so it cannot execute the owner's steps again: "
+                "start it under the same versions and settings, or with --for-handover, which waits for boatlift "
+                "handover",
+            )
+        if owner.host != socket.gethostname() and is_loopback(owner.address):
+            raise UnavailableError(
+                "OWNER_UNREACHABLE",
+                f"process {owner.pid} owns {self._log.dataflow} on {owner.host}, and listens at {owner.address}, which "
+                "this host cannot reach: run it with --listen 0.0.0.0:0 --plain, in a network that you trust",
+            )
+
+    def _tell(self, said: str) -> None:
+        if said != self._last_told:
+            self._last_told = said
+            self._report(Progress("standby", self._log.dataflow, self._log.last, said=said))
+
+
+def _kill(owner: Claim, store: str, token: int) -> None:
+    """End a process of this host that was stopped, and no other one that has got its number since."""
+    with suppress(OSError):
+        handle = os.pidfd_open(owner.pid)
+        try:
+            if life_of(owner, store, token) is Life.RUNNING:  # the handle is of this process, then
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                select.select([handle], [], [], KILLED_SECONDS)
+        finally:
+            os.close(handle)

@@ -1,0 +1,213 @@
+"""The owner's end: it listens for standbys and commands, and beats."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from ipaddress import ip_address
+
+import msgspec
+
+from boatlift.errors import InvalidError, UnavailableError
+from boatlift.runtime.peers.channel import (
+    Answered,
+    Beat,
+    HandoverAsked,
+    Hello,
+    PeerConnection,
+    StrangerError,
+    admit,
+    is_loopback,
+    split,
+)
+from boatlift.runtime.peers.detector import BEAT_SECONDS
+
+LOOPBACK = "127.0.0.1:0"
+
+STRANGERS = 8  # so many connections may be in their handshake at once
+
+SILENT_SECONDS = 2.0  # a standby that has said nothing for so long is none
+
+logger = logging.getLogger(__name__)
+
+
+class StandbyReport(msgspec.Struct, frozen=True):
+    """A standby, as the owner knows it.
+
+    Attributes:
+        ready: Whether it can take over at once.
+        behind: The objects of the log that it had not read at its last message.
+        handover_only: Whether it takes over after a clean stop alone.
+    """
+
+    host: str
+    pid: int
+    ready: bool
+    behind: int
+    handover_only: bool = False
+
+
+class OwnerLink:
+    """Listens for the standbys of a dataflow and for commands, from `begin` to `close`.
+
+    Attributes:
+        heir: The life of the standby that was chosen for a handover; empty for none.
+
+    Laws:
+        * A stranger gets no byte but a nonce, holds nobody up, and is shown the door after a second.
+        * Each standby gets a beat every `BEAT_SECONDS`, whatever the run does.
+        * A standby that is silent is not chosen.
+
+    Args:
+        listen: The address to listen at; port 0 takes a free one.
+
+    Raises:
+        UnavailableError: `[LISTEN_FAILED]`.
+    """
+
+    def __init__(self, listen: str = LOOPBACK) -> None:
+        host, port = split(listen)
+        try:
+            self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        except (OSError, OverflowError) as error:
+            raise UnavailableError(
+                "LISTEN_FAILED", f"cannot listen at {listen} for standbys ({error}): free it, or give another --listen"
+            ) from error
+        self._host = host
+        self._strangers: list[socket.socket] = []  # the oldest first
+        self._known: dict[PeerConnection, tuple[Hello, float]] = {}
+        self.heir = ""
+        self._changed = threading.Lock()
+        self._over = threading.Event()
+
+    @property
+    def address(self) -> str:
+        """The address that other processes connect to."""
+        host, port = self._socket.getsockname()[:2]
+        if ip_address(host).is_unspecified:
+            host = socket.gethostname()
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    def begin(
+        self, secret: bytes, store: str, dataflow: str, beat: Callable[[], Beat], stop: Callable[[], None]
+    ) -> None:
+        """Begin to answer.
+
+        Args:
+            beat: Returns the next beat; it takes no lock.
+            stop: Requests a clean stop.
+        """
+        self._secret, self._names, self._beat, self._stop = secret, (store, dataflow), beat, stop
+        threading.Thread(target=self._accept, name="boatlift-owner", daemon=True).start()
+
+    def standbys(self) -> list[StandbyReport]:
+        last = self._beat().number
+        return [
+            StandbyReport(each.host, each.pid, each.ready, max(0, last - each.number), each.handover_only)
+            for each in self._standbys()
+        ]
+
+    def _standbys(self) -> list[Hello]:
+        since = time.monotonic() - SILENT_SECONDS
+        with self._changed:
+            return [hello for hello, at in self._known.values() if hello.role == "standby" and at > since]
+
+    def close(self) -> None:
+        self._over.set()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        with self._changed:
+            known, strangers = list(self._known), list(self._strangers)
+        for each in (*[channel.shutdown for channel in known], *[stranger.shutdown for stranger in strangers]):
+            with suppress(OSError):
+                each(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while not self._over.is_set():
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                if self._over.is_set():
+                    return
+                time.sleep(BEAT_SECONDS)  # such as: no free descriptor
+                continue
+            with self._changed:
+                self._strangers.append(connection)
+                if len(self._strangers) > STRANGERS:
+                    with suppress(OSError):
+                        self._strangers.pop(0).shutdown(socket.SHUT_RDWR)  # its thread closes it
+            try:
+                threading.Thread(target=self._serve, args=[connection], name="boatlift-peer", daemon=True).start()
+            except RuntimeError:  # no thread can be started
+                self._admitted(connection)
+                connection.close()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            try:
+                channel = admit(connection, self._secret)
+                hello = channel.receive(1.0)
+            finally:
+                self._admitted(connection)
+            if not isinstance(hello, Hello) or (hello.store, hello.dataflow) != self._names:
+                raise StrangerError
+            self._hear(channel, hello)
+            try:
+                self._converse(channel)
+            finally:
+                with self._changed:
+                    del self._known[channel]
+        except (OSError, StrangerError, ValueError) as error:  # ValueError: closed by `close`
+            logger.debug("a connection has ended: %r", error)
+        finally:
+            connection.close()
+
+    def _admitted(self, connection: socket.socket) -> None:
+        with self._changed, suppress(ValueError):
+            self._strangers.remove(connection)
+
+    def _hear(self, channel: PeerConnection, hello: Hello) -> None:
+        with self._changed:
+            self._known[channel] = (hello, time.monotonic())
+
+    def _converse(self, channel: PeerConnection) -> None:
+        due = time.monotonic()
+        while not self._over.is_set():
+            if (now := time.monotonic()) >= due:
+                channel.send(self._beat())
+                due = now + BEAT_SECONDS
+            match channel.receive(max(0.0, due - time.monotonic())):
+                case Hello() as hello:
+                    self._hear(channel, hello)
+                case HandoverAsked(to=to):
+                    channel.send(self._choose(to))
+
+    def _choose(self, to: str) -> Answered:
+        standbys = self._standbys()
+        ready = [hello for hello in standbys if hello.ready and to in ("", _name(hello))]
+        if not ready:
+            named = ", ".join(f"{_name(each)}{'' if each.ready else ' (not ready yet)'}" for each in standbys)
+            return Answered(said=f"its standbys are {named}" if named else "it has no standby")
+        heir = max(ready, key=lambda each: (each.handover_only, each.number))
+        self.heir = heir.life
+        self._stop()
+        return Answered(to=_name(heir))
+
+
+def _name(standby: Hello) -> str:
+    return f"{standby.host}:{standby.pid}"
+
+
+def refuse_open(listen: str, *, plain: bool) -> None:
+    """Refuse an address beyond this host, unless what is said there may be read by others."""
+    if not plain and not is_loopback(listen):
+        raise InvalidError(
+            "BAD_OPTION",
+            f"listen={listen!r} is seen from other hosts, and what standbys exchange is not encrypted: allow it with "
+            "--plain, in Python plain=True, inside a network that you trust, or listen at 127.0.0.1:0",
+        )

@@ -1,0 +1,290 @@
+"""Standbys of a dataflow: one of them goes on when the owner dies, and none of them when it stops."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
+from boatlift.runtime.host.context import RunOptions
+from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.progress import Progress
+from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.peers.handover import hand_over
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from boatlift.storage.records.records import Claim
+from support.crash.mortality import Fate, KilledError, MortalStore
+from support.engine.hosts import Background, check_store, open_store, run
+from support.engine.memory_engine import PROGRAM, MemoryEngine, World
+from support.waiting import until
+from support.worlds.facts import Unsynced
+from support.worlds.logs import claimed
+
+NEWER = {"python": "4"}
+
+
+class NewerEngine(MemoryEngine):
+    def environment(self) -> dict[str, Any]:
+        return NEWER
+
+
+@dataclass
+class Process:
+    """A host, as `bl.run` drives it; `what` is its progress."""
+
+    world: World
+    store: LocalStore
+    standby: bool = False
+    for_handover: bool = False
+    available_now: bool = True
+    engine: type[MemoryEngine] = MemoryEngine
+    again: bool = True
+    before_claim: Callable[[], object] = lambda: None
+    said: list[Progress] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.host = self._new_host()
+        self.work = Background(self._run)
+
+    def _new_host(self) -> Host:
+        options = RunOptions(
+            self.available_now,
+            on_progress=self.said.append,
+            standby=self.standby,
+            for_handover=self.for_handover,
+        )
+        return Host(self.engine(self.world, every=3), self.store, options)
+
+    def _run(self) -> None:
+        try:
+            self._run_once()
+        except FencedError:
+            if self.host.has_claimed or not self.again:
+                raise
+            self.host = self._new_host()
+            self._run()
+
+    def _run_once(self) -> None:
+        predecessor = None
+        if self.standby:
+            if (predecessor := self.host.stand_by()) is None:
+                return
+            self.before_claim()
+        self.host.claim(after=predecessor)
+        self.host.run()
+
+    def told(self, text: str) -> bool:
+        return any(re.search(text, progress.said) for progress in self.said)
+
+    def follows(self) -> bool:
+        return self.told("follows process")
+
+
+@contextmanager
+def standby(world: World, root: Path, **options: Any) -> Iterator[Process]:
+    """A standby that has to be asked to end, if the test does not let it."""
+    process = Process(world, open_store(root), standby=True, **options)
+    try:
+        yield process
+    finally:
+        process.host.stop()
+        process.work.result()
+
+
+@contextmanager
+def idle_owner(world: World, root: Path) -> Iterator[Process]:
+    """An owner that has executed all there is, and goes on."""
+    process = Process(world, open_store(root), available_now=False)
+    try:
+        until(lambda: any(progress.what == "idle" for progress in process.said))
+        yield process
+    finally:
+        process.host.stop()
+        process.work.result()
+
+
+@pytest.mark.adopts
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("calls", [4, 9, 17])
+def test_standbys_go_on_one_after_the_other_and_nothing_is_lost_or_doubled(
+    tmp_path: Path, calls: int, after: bool
+) -> None:
+    world, lives = World(rows=120), 0
+    process = Process(world, MortalStore.of(tmp_path, Fate(calls, after=after)))
+    while True:
+        lives += 1
+        heir = Process(world, MortalStore.of(tmp_path, Fate(calls + lives, after=after)), standby=True)
+        error = process.work.result()
+        assert error is None or isinstance(error, KilledError)
+        if Log.open(open_store(tmp_path), "flow").history.stopped:  # perhaps by a process that died just after it
+            break
+        until(lambda heir=heir: heir.told("is taken for dead"))
+        process = heir
+    heir.host.stop()
+    assert heir.work.result() is None
+    assert lives > 3
+    run(MemoryEngine(world, every=3), open_store(tmp_path))
+    world.check()
+    check_store(tmp_path)
+
+
+def test_of_two_standbys_one_takes_over_and_the_other_is_told(tmp_path: Path) -> None:
+    world, both = World(rows=30), threading.Barrier(2)
+    owner = Process(world, MortalStore.of(tmp_path, Fate(12, after=False)))
+    standbys = [
+        Process(world, open_store(tmp_path), standby=True, again=False, before_claim=both.wait) for _ in range(2)
+    ]
+    assert isinstance(owner.work.result(), KilledError)
+    errors = sorted((each.work.result() for each in standbys), key=lambda error: error is not None)
+    assert errors[0] is None
+    assert isinstance(errors[1], FencedError)
+    assert "another process has taken flow over" in errors[1].message
+    world.check()
+    check_store(tmp_path)
+
+
+def test_a_clean_stop_is_no_death(tmp_path: Path) -> None:
+    world = World(rows=9)
+    with idle_owner(world, tmp_path) as owner, standby(world, tmp_path, available_now=False) as waiting:
+        until(waiting.follows)
+        owner.host.stop()
+        assert owner.work.result() is None
+        until(lambda: waiting.told("waits for a run that begins"))
+        with idle_owner(world, tmp_path):
+            until(lambda: sum("follows" in each.said for each in waiting.said) == 2)
+    assert waiting.work.result() is None
+    assert not waiting.told("taken for dead")
+    assert len(list(Log.open(open_store(tmp_path), "flow").claims())) == 2
+
+
+def test_a_dataflow_is_handed_over_to_a_newer_environment(tmp_path: Path) -> None:
+    """The one that waits for a handover gets the dataflow; one of the same environment would have been there, too."""
+    world = World(rows=9)
+    newer = {"for_handover": True, "engine": NewerEngine, "available_now": False}
+    with (
+        idle_owner(world, tmp_path) as owner,
+        standby(world, tmp_path, available_now=False) as same,
+        standby(world, tmp_path, **newer) as heir,
+    ):
+        until(lambda: len(status_at(tmp_path).standbys) == 2)
+        until(lambda: all(each.ready for each in status_at(tmp_path).standbys))
+        said = list(hand_over(tmp_path))
+        assert "stops, for" in said[0]
+        assert "goes on" in said[1]
+        assert owner.work.result() is None
+        until(lambda: any(progress.what == "idle" for progress in heir.said))
+        until(lambda: isinstance(same.work.result(), DataError))
+    log = Log.open(open_store(tmp_path), "flow")
+    claim = log.claim_of(log.owner)
+    assert claim is not None
+    assert claim.environment == NEWER
+    world.check()
+
+
+def test_a_standby_for_a_handover_does_not_take_over_by_suspicion(tmp_path: Path) -> None:
+    world = World(rows=60)
+    owner = Process(world, MortalStore.of(tmp_path, Fate(20, after=False)))
+    with standby(world, tmp_path, for_handover=True, engine=NewerEngine) as waiting:
+        until(waiting.follows)
+        assert isinstance(owner.work.result(), KilledError)
+        with standby(world, tmp_path) as heir:
+            assert heir.work.result() is None
+    assert not waiting.told("taken for dead")
+    world.check()
+
+
+def test_another_environment_is_refused_when_the_standby_starts(tmp_path: Path) -> None:
+    world = World(rows=9)
+    with idle_owner(world, tmp_path), standby(world, tmp_path, engine=NewerEngine) as refused:
+        error = refused.work.result()
+    assert isinstance(error, DataError)
+    assert error.condition == "ENVIRONMENT_CHANGED"
+    assert "(python is 3 there and 4 here)" in error.message
+    assert "--for-handover" in error.message
+
+
+def test_another_program_is_refused_when_the_standby_starts(tmp_path: Path) -> None:
+    class Another(MemoryEngine):
+        def program(self) -> dict[str, Any]:
+            return {**super().program(), "plan": "another"}
+
+    world = World(rows=9)
+    with idle_owner(world, tmp_path), standby(world, tmp_path, engine=Another) as refused:
+        error = refused.work.result()
+    assert isinstance(error, DataError)
+    assert error.condition == "PROGRAM_CHANGED"
+
+
+def test_an_owner_that_listens_on_another_host_alone_cannot_be_followed(tmp_path: Path) -> None:
+    claimed(open_store(tmp_path), Claim("elsewhere", 7, 0, PROGRAM, {"python": "3"}, address="127.0.0.1:4711"))
+    with standby(World(), tmp_path) as refused:
+        error = refused.work.result()
+    assert isinstance(error, UnavailableError)
+    assert error.condition == "OWNER_UNREACHABLE"
+    assert "run it with --listen 0.0.0.0:0 --plain" in error.message
+
+
+def test_nothing_is_handed_over_without_an_owner_or_a_standby(tmp_path: Path) -> None:
+    world = World(rows=9)
+    with pytest.raises(InvalidError, match=r"\[STORE_NOT_FOUND\]"):
+        list(hand_over(tmp_path / "nowhere"))
+    with idle_owner(world, tmp_path):
+        with pytest.raises(
+            InvalidError, match=r"\[NO_STANDBY\] the owner has not got a standby that is ready: it has no"
+        ):
+            list(hand_over(tmp_path))
+        with pytest.raises(InvalidError, match=r"\[NO_STANDBY\] the owner has not got a standby here:1 that is ready"):
+            list(hand_over(tmp_path, "here:1"))
+    with pytest.raises(InvalidError, match=r"\[NO_STANDBY\] no run owns flow"):
+        list(hand_over(tmp_path))
+
+
+def test_the_secret_stays(tmp_path: Path) -> None:
+    world, secrets = World(rows=9), set[bytes]()
+    for _ in range(2):
+        with idle_owner(world, tmp_path):
+            secrets.add((tmp_path / "secret").read_bytes())
+    (secret,) = secrets
+    assert len(secret) == 32
+
+
+def test_a_standby_with_available_now_ends_with_the_run(tmp_path: Path) -> None:
+    world = World(rows=9)
+    with idle_owner(world, tmp_path) as owner, standby(world, tmp_path) as waiting:
+        until(waiting.follows)
+        owner.host.stop()
+        assert waiting.work.result() is None
+    assert len(list(Log.open(open_store(tmp_path), "flow").claims())) == 1
+
+
+def test_a_store_that_cannot_be_read_for_a_while_does_not_end_a_standby(tmp_path: Path) -> None:
+    class Away(LocalStore):
+        away = False
+
+        def size(self, name: str) -> int | None:
+            if self.away:
+                raise UnavailableError("STORE_FAILED", "it is away")
+            return super().size(name)
+
+    world, mortal = World(rows=60), MortalStore.of(tmp_path, Fate(None, after=False))
+    owner = Process(world, mortal, available_now=False)
+    until(lambda: any(progress.what == "idle" for progress in owner.said))
+    heir = Process(world, Away(tmp_path, Unsynced()), standby=True)
+    until(heir.follows)
+    Away.away = True
+    until(lambda: heir.told("cannot read the store, and tries again"))
+    mortal.fate = Fate(1, after=False)
+    owner.host.stop()
+    assert isinstance(owner.work.result(), KilledError)
+    Away.away = False
+    assert heir.work.result() is None
+    world.check()
+    check_store(tmp_path)
