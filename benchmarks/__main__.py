@@ -32,6 +32,7 @@ NAMES = (
     "partial_failure",
     "operator_loss",
     "restart_replay",
+    "takeover",
     "back_pressure",
     "selective",
     "solver",
