@@ -111,14 +111,16 @@ _LATER = {
     for name in names
 }
 
-_COMMANDS_ALONE = frozenset({"bad-rows", "checkpoints", "explain", "gc", "log", "look", "simulate", "verify"})
+_COMMANDS_ALONE = frozenset(
+    {"bad-rows", "checkpoints", "explain", "gc", "handover", "log", "look", "simulate", "verify"}
+)
 
 
 def __getattr__(name: str) -> Any:
     if name in _LATER:
         return getattr(importlib.import_module(_LATER[name]), name)
     command = name.replace("_", "-")
-    hint = f": the command boatlift {command} shows it" if command in _COMMANDS_ALONE else ""
+    hint = f": the command boatlift {command} does it" if command in _COMMANDS_ALONE else ""
     raise AttributeError(f"module 'boatlift' has no attribute {name!r}{hint}")
 
 

@@ -80,7 +80,7 @@ def test_a_command_that_is_no_function_is_named() -> None:
     alone = {each for each in app if not each.startswith("-") and each.replace("-", "_") not in bl.__all__}
     assert alone == bl._COMMANDS_ALONE
     for command in alone:
-        with pytest.raises(AttributeError, match=f"the command boatlift {command} shows it"):
+        with pytest.raises(AttributeError, match=f"the command boatlift {command} does it"):
             getattr(bl, command.replace("-", "_"))
     with pytest.raises(AttributeError, match=r"no attribute 'nothing'$"):
         _ = bl.nothing

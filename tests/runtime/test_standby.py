@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import secrets
+import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,11 +15,16 @@ from typing import Any
 
 import pytest
 
-from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.runtime.host import host
+from boatlift.runtime.host import standby as standby_module
 from boatlift.runtime.host.context import RunOptions
-from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.host import Host, run_as_standby
+from boatlift.runtime.host.ownership import Life
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.peers.channel import Beat
+from boatlift.runtime.peers.follower import FollowerLink, Lost
 from boatlift.runtime.peers.handover import hand_over
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
@@ -25,7 +33,7 @@ from support.crash.mortality import Fate, KilledError, MortalStore
 from support.engine.hosts import Background, check_store, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
 from support.waiting import until
-from support.worlds.facts import Unsynced
+from support.worlds.facts import Unsynced, made
 from support.worlds.logs import claimed
 
 NEWER = {"python": "4"}
@@ -44,13 +52,16 @@ class Process:
     store: LocalStore
     standby: bool = False
     for_handover: bool = False
+    take_over: bool = False
     available_now: bool = True
     engine: type[MemoryEngine] = MemoryEngine
-    again: bool = True
+    stopped: bool = False
+    follows_on: list[str] = field(default_factory=list)
     before_claim: Callable[[], object] = lambda: None
     said: list[Progress] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.life = secrets.token_hex(8)
         self.host = self._new_host()
         self.work = Background(self._run)
 
@@ -60,26 +71,34 @@ class Process:
             on_progress=self.said.append,
             standby=self.standby,
             for_handover=self.for_handover,
+            take_over=self.take_over,
         )
-        return Host(self.engine(self.world, every=3), self.store, options)
+        return Host(self.engine(self.world, every=3), self.store, options, life=self.life)
 
     def _run(self) -> None:
-        try:
-            self._run_once()
-        except FencedError:
-            if self.host.has_claimed or not self.again:
-                raise
-            self.host = self._new_host()
-            self._run()
+        if not self.standby:
+            self.host.run()
+            return
+        first = [self.host]
 
-    def _run_once(self) -> None:
-        predecessor = None
-        if self.standby:
-            if (predecessor := self.host.stand_by()) is None:
-                return
+        def new_host() -> Host:
+            self.host = first.pop() if first else self._new_host()
+            if self.stopped:
+                self.host.stop()
+            return self.host
+
+        run_as_standby(new_host, lambda: self, self.follows_on.append, lambda: self.stopped)
+
+    def are_done(self) -> bool:
+        return True
+
+    def end(self, *, wait: bool) -> None:
+        if not wait:
             self.before_claim()
-        self.host.claim(after=predecessor)
-        self.host.run()
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.host.stop()
 
     def told(self, text: str) -> bool:
         return any(re.search(text, progress.said) for progress in self.said)
@@ -95,19 +114,19 @@ def standby(world: World, root: Path, **options: Any) -> Iterator[Process]:
     try:
         yield process
     finally:
-        process.host.stop()
+        process.stop()
         process.work.result()
 
 
 @contextmanager
-def idle_owner(world: World, root: Path) -> Iterator[Process]:
+def idle_owner(world: World, root: Path, **options: Any) -> Iterator[Process]:
     """An owner that has executed all there is, and goes on."""
-    process = Process(world, open_store(root), available_now=False)
+    process = Process(world, open_store(root), available_now=False, **options)
     try:
         until(lambda: any(progress.what == "idle" for progress in process.said))
         yield process
     finally:
-        process.host.stop()
+        process.stop()
         process.work.result()
 
 
@@ -128,7 +147,7 @@ def test_standbys_go_on_one_after_the_other_and_nothing_is_lost_or_doubled(
             break
         until(lambda heir=heir: heir.told("is taken for dead"))
         process = heir
-    heir.host.stop()
+    heir.stop()
     assert heir.work.result() is None
     assert lives > 3
     run(MemoryEngine(world, every=3), open_store(tmp_path))
@@ -136,26 +155,63 @@ def test_standbys_go_on_one_after_the_other_and_nothing_is_lost_or_doubled(
     check_store(tmp_path)
 
 
-def test_of_two_standbys_one_takes_over_and_the_other_is_told(tmp_path: Path) -> None:
+def test_of_two_standbys_one_takes_over_and_the_other_follows_it(tmp_path: Path) -> None:
     world, both = World(rows=30), threading.Barrier(2)
+    meets = [both.wait]
+
+    def before_claim() -> None:
+        if meets:
+            both.wait()
+            meets.clear()
+
     owner = Process(world, MortalStore.of(tmp_path, Fate(12, after=False)))
-    standbys = [
-        Process(world, open_store(tmp_path), standby=True, again=False, before_claim=both.wait) for _ in range(2)
-    ]
+    standbys = [Process(world, open_store(tmp_path), standby=True, before_claim=before_claim) for _ in range(2)]
     assert isinstance(owner.work.result(), KilledError)
-    errors = sorted((each.work.result() for each in standbys), key=lambda error: error is not None)
-    assert errors[0] is None
-    assert isinstance(errors[1], FencedError)
-    assert "another process has taken flow over" in errors[1].message
+    assert [each.work.result() for each in standbys] == [None, None]
+    (said,) = (said for each in standbys for said in each.follows_on)
+    assert "another process has taken flow over" in said
+    assert len(list(Log.open(open_store(tmp_path), "flow").claims())) == 2
     world.check()
     check_store(tmp_path)
+
+
+def test_an_heir_that_finds_a_port_taken_tries_again(tmp_path: Path) -> None:
+    """The owner may still hold it for a moment after its clean stop."""
+    busy = [1, 1]
+
+    class Busy(MemoryEngine):
+        def reserve(self) -> None:
+            if busy:
+                busy.pop()
+                raise UnavailableError("LISTEN_FAILED", "the port is taken")
+
+    world = World(rows=9)
+    with idle_owner(world, tmp_path) as owner, standby(world, tmp_path, engine=Busy, available_now=False) as heir:
+        until(lambda: any(each.ready for each in status_at(tmp_path).standbys))
+        assert "goes on" in list(hand_over(tmp_path))[-1]
+        assert owner.work.result() is None
+        assert len(heir.follows_on) == 2
+    assert heir.work.result() is None
+
+
+def test_an_owner_that_was_fenced_follows_its_successor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.05)
+    world = World(rows=9)
+    owner = Process(world, MortalStore.of(tmp_path, Fate(5, after=True)))
+    with standby(world, tmp_path, available_now=False) as heir:
+        assert isinstance(owner.work.result(), KilledError)
+        until(lambda: any(progress.what == "idle" for progress in heir.said))
+        with idle_owner(world, tmp_path, take_over=True):
+            until(lambda: heir.follows_on)
+            until(lambda: heir.told("is ready") and len(status_at(tmp_path).standbys) == 1)
+    assert "[FENCED]" in heir.follows_on[0]
 
 
 def test_a_clean_stop_is_no_death(tmp_path: Path) -> None:
     world = World(rows=9)
     with idle_owner(world, tmp_path) as owner, standby(world, tmp_path, available_now=False) as waiting:
         until(waiting.follows)
-        owner.host.stop()
+        owner.stop()
         assert owner.work.result() is None
         until(lambda: waiting.told("waits for a run that begins"))
         with idle_owner(world, tmp_path):
@@ -260,7 +316,7 @@ def test_a_standby_with_available_now_ends_with_the_run(tmp_path: Path) -> None:
     world = World(rows=9)
     with idle_owner(world, tmp_path) as owner, standby(world, tmp_path) as waiting:
         until(waiting.follows)
-        owner.host.stop()
+        owner.stop()
         assert waiting.work.result() is None
     assert len(list(Log.open(open_store(tmp_path), "flow").claims())) == 1
 
@@ -282,9 +338,37 @@ def test_a_store_that_cannot_be_read_for_a_while_does_not_end_a_standby(tmp_path
     Away.away = True
     until(lambda: heir.told("cannot read the store, and tries again"))
     mortal.fate = Fate(1, after=False)
-    owner.host.stop()
+    owner.stop()
     assert isinstance(owner.work.result(), KilledError)
     Away.away = False
     assert heir.work.result() is None
     world.check()
     check_store(tmp_path)
+
+
+def test_an_owner_that_writes_is_not_taken_for_dead_though_it_is_not_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link is cut, and nothing is known of its process."""
+    monkeypatch.setattr(standby_module, "life_of", lambda *_: Life.UNKNOWN)
+    monkeypatch.setattr(FollowerLink, "_converse", cut_after_a_beat())
+    claim = Claim(socket.gethostname(), 7, 0, PROGRAM, {"python": "3"}, address="127.0.0.1:1")
+    world, log = World(rows=9), claimed(open_store(tmp_path), claim)
+    with standby(world, tmp_path, available_now=False) as waiting:
+        until(waiting.follows)
+        for number in range(30):
+            log.append([made(number, "rows")])
+            time.sleep(0.05)
+        assert not waiting.told("taken for dead")
+        until(lambda: waiting.told("it has been silent for"))
+
+
+def cut_after_a_beat() -> Callable[[FollowerLink], Lost]:
+    beats = [Beat(1, 0)]
+
+    def converse(link: FollowerLink) -> Lost:
+        if beats:
+            link.heard.put((time.monotonic(), beats.pop()))
+        return Lost.UNREACHED
+
+    return converse

@@ -60,10 +60,11 @@ class Rehearsals:
     Laws:
         * Nothing is written but a copy beside the owner's scratch, made by links and removed at the end.
         * No sink is opened, no input acknowledged, and no source of the real run asked. A source that cannot be copied
-          gives recorded input alone, and so do all if a unit asks external systems.
+          gives recorded input alone.
         * A failed rehearsal harms nobody: the next one may succeed.
 
-    A dataflow with pushed rows, or on a store that is no folder, is not rehearsed.
+    A dataflow with pushed rows, with functions that ask external systems, or on a store that is no folder, is not
+    rehearsed.
     """
 
     def __init__(self, plan: Plan, store: Store, spark: SparkSession, bytes_in_flight: int) -> None:
@@ -74,7 +75,8 @@ class Rehearsals:
         self._engine: SparkEngine | None = None
         self._thread: threading.Thread | None = None
         pushed = any(each.source.capabilities.store_backed is not None for each in plan.sources.values())
-        if isinstance(store, LocalStore) and not pushed:
+        asks = any(unit.records_answers or not unit.deterministic for unit in plan.units.values())
+        if isinstance(store, LocalStore) and not pushed and not asks:
             self._thread = threading.Thread(
                 target=self._work, args=[store.root], name="boatlift-rehearsal", daemon=True
             )
@@ -121,12 +123,14 @@ class Rehearsals:
             if self._over.is_set():
                 return
             self._engine = engine = _RehearsedEngine(self._spark, rehearsed, ON_SPARK)
-        until, steps = time.monotonic() + SECONDS, 0
+        until, steps, stopped = time.monotonic() + SECONDS, 0, threading.Event()
 
         def watch(progress: Progress) -> None:
             nonlocal steps
             steps += progress.what == "step"
-            if steps >= STEPS or time.monotonic() > until or self._over.is_set():
+            due = steps >= STEPS or time.monotonic() > until or self._over.is_set()
+            if due and not stopped.is_set():
+                stopped.set()
                 host.stop()
 
         options = RunOptions(
@@ -167,8 +171,6 @@ def _copied(plan: Plan, history: LogHistory) -> tuple[Plan, set[str]]:
         except Exception as error:
             logger.debug("%s cannot be copied", name, exc_info=error)
             paused.add(name)
-    if any(unit.records_answers for unit in plan.units.values()):
-        paused = set(sources)
     sinks = {name: replace(spec, sink=_Discards(spec.sink, history.held(name))) for name, spec in plan.sinks.items()}
     units = {
         name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()

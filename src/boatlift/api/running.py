@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import signal
 import threading
-import time
 from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -20,9 +21,9 @@ from boatlift.api.rehearsal import Rehearsals
 from boatlift.api.reports import status
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import Plan, plan
-from boatlift.errors import BoatliftError, FencedError, InvalidError, UnavailableError
+from boatlift.errors import BoatliftError, FencedError, InvalidError
 from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
-from boatlift.runtime.host.host import Host
+from boatlift.runtime.host.host import Host, run_as_standby
 from boatlift.runtime.host.overrides import source_named
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import DataflowStatus
@@ -36,8 +37,6 @@ from boatlift.storage.store import Store
 logger = logging.getLogger(__name__)
 
 _DEFAULTS = RunOptions()
-
-FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
 
 
 @checked_options("bl.run")
@@ -117,34 +116,24 @@ def run(
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:
     """Run a dataflow that is already divided into units; as `run`."""
     with raising_jvm_died(), _Signals() as signals:
-        if options.standby:
-            _stand_by(planned, store, spark, options, signals)
-        else:
+        if not options.standby:
             signals.stopping(_host(planned, store, spark, options)).run()
+            return
+        life = secrets.token_hex(8)
+
+        def new_host() -> Host:
+            return signals.stopping(_host(planned, _reopened(store), spark, options, life))
+
+        def report(said: str) -> None:
+            options.on_progress(Progress("standby", planned.dataflow, -1, said=said))
+
+        rehearsals = partial(Rehearsals, planned, store, spark, options.bytes_in_flight)
+        run_as_standby(new_host, rehearsals, report, lambda: signals.received)
 
 
-def _stand_by(planned: Plan, store: Store, spark: SparkSession, options: RunOptions, signals: _Signals) -> None:
-    """Follow the owners of a dataflow, and own it in between, until a clean stop."""
-    while not signals.received:
-        host = signals.stopping(_host(planned, store, spark, options))
-        rehearsals, predecessor = Rehearsals(planned, store, spark, options.bytes_in_flight), None
-        try:
-            predecessor = host.stand_by(rehearsals.are_done)
-        finally:
-            rehearsals.end(wait=predecessor is None)
-        if predecessor is None:
-            return
-        try:
-            host.claim(after=predecessor)
-            host.run()
-        except (FencedError, UnavailableError) as error:
-            if isinstance(error, UnavailableError) and host.has_claimed:
-                raise
-            options.on_progress(Progress("standby", planned.dataflow, -1, said=f"goes on as a standby: {error}"))
-            store = LocalStore.open(store.root, create=False) if isinstance(store, LocalStore) else store
-            time.sleep(FOLLOW_AGAIN_SECONDS)
-        else:
-            return
+def _reopened(store: Store) -> Store:
+    """Return the same store; one in a folder is opened anew, because it refuses all writes after a failed one."""
+    return LocalStore.open(store.root, create=False) if isinstance(store, LocalStore) else store
 
 
 class Running:
@@ -279,14 +268,14 @@ def session_of(flow: Dataflow, spark: SparkSession | None) -> SparkSession:
     return found
 
 
-def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions) -> Host:
+def _host(planned: Plan, store: Store, spark: SparkSession, options: RunOptions, life: str = "") -> Host:
     check_session(spark)
     for name in options.pause:
         source_named(planned, name)
     options.on_progress(Progress("compile", planned.dataflow, -1))
     engine = SparkEngine(spark, planned, ON_SPARK, long_running=options.long_running)
     options.on_progress(Progress("recover", planned.dataflow, -1))
-    return Host(engine, store, options)
+    return Host(engine, store, options, life=life)
 
 
 class _Signals:

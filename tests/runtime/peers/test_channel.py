@@ -37,8 +37,8 @@ def asked() -> list[str]:
 
 @pytest.fixture
 def link(asked: list[str]) -> Iterator[OwnerLink]:
-    with closing(OwnerLink()) as made:
-        made.begin(SECRET, STORE, FLOW, lambda: BEATS, lambda: asked.append("stop"))
+    with closing(OwnerLink(lambda: asked.append("stop"))) as made:
+        made.begin(SECRET, STORE, FLOW, lambda: BEATS)
         yield made
 
 
@@ -188,12 +188,12 @@ def test_nothing_is_stopped_for_a_standby_that_is_not_there_or_not_ready(link: O
 
 
 def test_an_address_that_is_taken_or_wrong() -> None:
-    with closing(OwnerLink()) as other:
+    with closing(OwnerLink(lambda: None)) as other:
         with pytest.raises(bl.UnavailableError, match=r"\[LISTEN_FAILED\] cannot listen at 127.0.0.1:\d+ for standbys"):
-            OwnerLink(other.address)
+            OwnerLink(lambda: None, other.address)
         for wrong in ("here", ":1", "127.0.0.1:", "127.0.0.1:99999", ""):
             with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] .* is no address: write host:port"):
-                OwnerLink(wrong)
+                OwnerLink(lambda: None, wrong)
 
 
 def test_an_address_beyond_this_host_needs_the_users_word() -> None:
@@ -203,9 +203,9 @@ def test_an_address_beyond_this_host_needs_the_users_word() -> None:
         refuse_open(listen, plain=True)
     for listen in ("127.0.0.1:0", "localhost:7", "[::1]:0"):
         refuse_open(listen, plain=False)
-    with closing(OwnerLink("0.0.0.0:0")) as link:
+    with closing(OwnerLink(lambda: None, "0.0.0.0:0")) as link:
         assert link.address.startswith(f"{socket.gethostname()}:")
-    with closing(OwnerLink("127.0.1.1:0")) as link:  # as a host's own name may be bound
+    with closing(OwnerLink(lambda: None, "127.0.1.1:0")) as link:  # as a host's own name may be bound
         assert link.address.startswith("127.0.1.1:")
         assert is_loopback(link.address)
     assert not is_loopback("")

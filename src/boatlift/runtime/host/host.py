@@ -6,7 +6,9 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from typing import Protocol
 
+from boatlift.errors import FencedError, UnavailableError
 from boatlift.runtime.engine import Beginning, Engine
 from boatlift.runtime.graph import division_of, program_of
 from boatlift.runtime.host.admission import admit, check_places
@@ -41,6 +43,8 @@ from boatlift.times import Frontier, read_frontier
 
 COLLECT_AFTER = 64  # the durable facts from one garbage collection to the next
 
+FOLLOW_AGAIN_SECONDS = 0.2  # a standby that could not take over looks again after so long
+
 MESSAGES_AHEAD = 12
 """A source is not polled while so many messages wait behind it.
 
@@ -53,6 +57,7 @@ class Host:
 
     Args:
         clock: Milliseconds since 1970; a determinant of each step, which never goes back.
+        life: Of a standby: distinguishes it from all others; its next host, after a claim that failed, has the same.
     """
 
     def __init__(
@@ -62,7 +67,9 @@ class Host:
         options: RunOptions | None = None,
         *,
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        life: str = "",
     ) -> None:
+        self._life = life
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._queue = EventQueue()
@@ -92,22 +99,21 @@ class Host:
         Raises:
             DataError: as `Standby.wait`.
         """
-        log = self._open_log()
-        self._followed = log
-        program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
-        standby = Standby(
-            self._store,
-            log,
-            program,
-            self._engine.environment(),
-            handover_only=self._options.for_handover,
-            available_now=self._options.available_now,
-            report=self._options.on_progress,
-            stopping=self._stopping,
-            ready=ready,
-        )
         try:
-            after = standby.wait()
+            self._followed = log = self._open_log()
+            program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
+            after = Standby(
+                self._store,
+                log,
+                program,
+                self._engine.environment(),
+                life=self._life,
+                handover_only=self._options.for_handover,
+                available_now=self._options.available_now,
+                report=self._options.on_progress,
+                stopping=self._stopping,
+                ready=ready,
+            ).wait()
         except BaseException:
             self._end()
             raise
@@ -131,16 +137,13 @@ class Host:
         """
         try:
             self._engine.reserve()
-            self._link = OwnerLink(self._options.listen)
+            self._link = OwnerLink(self.stop, self._options.listen)
             log = self._followed or self._open_log()
             if after is None and not self._options.take_over:
                 refuse_running_owner(log)
-            self._owner = Ownership(log, self._clock)
+            self._owner = Ownership(log, self._clock, self._life)
             self._term = OwnershipTerm(
                 self._engine, self._store, self._owner, self._options, self._queue, self._clock, self._link, after
-            )
-            self._link.begin(
-                secret_of(self._store, create=True) or b"", log.store_id, log.dataflow, self._owner.make_beat, self.stop
             )
         except BaseException:
             self._end()
@@ -174,6 +177,50 @@ class Host:
             self._owner.end()
 
 
+class Warms(Protocol):
+    """Keeps a standby warm while it waits."""
+
+    def are_done(self) -> bool:
+        """Return whether the first step after a takeover would be quick."""
+
+    def end(self, *, wait: bool) -> None:
+        """End; wait for what is under way only if `wait`."""
+
+
+def run_as_standby(
+    new_host: Callable[[], Host], warms: Callable[[], Warms], report: Callable[[str], None], is_over: Callable[[], bool]
+) -> None:
+    """Follow the owners of a dataflow, and own it in between, until a clean stop.
+
+    A standby that another one outruns, that is fenced, or that cannot claim yet (a port is taken, the store is away)
+    follows on.
+
+    Args:
+        new_host: Makes a host over a store that was opened anew; each has the same life.
+        report: Receives in words why the standby follows on.
+        is_over: Returns whether the standby was asked to stop.
+    """
+    while not is_over():
+        host: Host | None = None
+        try:
+            host, warm, predecessor = new_host(), warms(), None
+            try:
+                predecessor = host.stand_by(warm.are_done)
+            finally:
+                warm.end(wait=predecessor is None)
+            if predecessor is not None:
+                host.claim(after=predecessor)
+                host.run()
+        except (FencedError, UnavailableError) as error:
+            passes = isinstance(error, FencedError) or host is None or not host.has_claimed
+            if error.condition == "OWNER_UNREACHABLE" or not passes:
+                raise
+            report(f"goes on as a standby: {error}")
+            time.sleep(FOLLOW_AGAIN_SECONDS)
+        else:
+            return
+
+
 class OwnershipTerm:
     """A dataflow that this process has claimed, and whose engine has started.
 
@@ -201,6 +248,8 @@ class OwnershipTerm:
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
         token = self._owner.claim(program, environment, options.bytes_in_flight, link.address, after)
+        secret = secret_of(store, create=True) or b""
+        link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
         clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)

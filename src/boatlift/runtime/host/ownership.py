@@ -140,8 +140,8 @@ LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for 
 class Ownership:
     """The claim of this process on a dataflow's log."""
 
-    def __init__(self, log: Log, clock: Callable[[], int]) -> None:
-        self.log, self._clock = log, clock
+    def __init__(self, log: Log, clock: Callable[[], int], life: str = "") -> None:
+        self.log, self._clock, self._life = log, clock, life
         self._seen = self._token = 0
         self._over = False
 
@@ -165,7 +165,7 @@ class Ownership:
         """
 
         def refuse(history: LogHistory) -> None:
-            if after is not None and (self.log.owner != after or (history.stopped and not history.heir)):
+            if after is not None and (self.log.owner != after or (history.stopped and history.heir != self._life)):
                 raise FencedError("FENCED", f"another process has taken {self.log.dataflow} over, or it has stopped")
             refuse_other_division(history, program)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import queue
-import secrets
 import select
 import signal
 import socket
@@ -50,6 +49,7 @@ class Standby:
     Args:
         log: Unclaimed; it is read to its end again and again.
         program, environment: Of this process; an owner of another program or environment is refused.
+        life: Distinguishes this standby from all others; a clean stop names its heir by it.
         handover_only: The environment may differ.
         available_now: The waiting ends with the clean stop of an owner.
         report: Receives progress.
@@ -64,6 +64,7 @@ class Standby:
         program: Mapping[str, Any],
         environment: Mapping[str, Any],
         *,
+        life: str,
         handover_only: bool,
         available_now: bool,
         report: Callable[[Progress], None],
@@ -74,7 +75,7 @@ class Standby:
         self._mine = Claim("", 0, 0, dict(program), dict(environment))
         self._handover_only, self._available_now = handover_only, available_now
         self._last_told = ""
-        self._life = secrets.token_hex(8)
+        self._life = life
 
     def wait(self) -> int | None:
         """Wait until the dataflow has to be claimed; return the token of the owner to take over from.
@@ -114,28 +115,35 @@ class Standby:
         is_ready, read_at = False, 0.0
         with closing(FollowerLink(owner.address, lambda: secret_of(self._store), self._hello)) as link:
             while not self._stopping.is_set():
-                news = self._hear(link, detector, token)
+                news = self._hear(link, detector, token, LOOK_SECONDS)
                 now = time.monotonic()
                 if news or now >= read_at:
                     read_at = now + READ_SECONDS
+                    detector.woke(now)
                     if self._log.catch_up():
                         detector.grew(time.monotonic())
+                    self._hear(link, detector, token, 0.0)  # reading may have taken long
                     detector.looked(time.monotonic())
                     if self._log.owner != token or self._log.history.stopped:
                         return False
                 state = self._state_of(owner, token)
                 why = detector.suspicion(time.monotonic(), state)
-                if why and not self._handover_only and self._is_dead(owner, token, why, state):
+                if why and not self._handover_only:
+                    if self._log.catch_up() and state is not ProcessState.ENDED:
+                        detector.grew(time.monotonic())
+                        continue
+                    if self._log.owner != token or self._log.history.stopped:
+                        return False
+                    self._take_for_dead(owner, token, why, state)
                     return True
                 if not is_ready and self._ready():
                     is_ready = True
                     self._tell("is ready")
         return False
 
-    def _hear(self, link: FollowerLink, detector: Detector, token: int) -> bool:
-        """Hear all that has come, and return whether the log has to be read; wait a moment if nothing has."""
+    def _hear(self, link: FollowerLink, detector: Detector, token: int, wait: float) -> bool:
+        """Hear all that has come, and return whether the log has to be read; wait so many seconds if nothing has."""
         news = False
-        wait = LOOK_SECONDS
         with suppress(queue.Empty):
             while True:
                 at, heard = link.heard.get(timeout=wait) if wait else link.heard.get_nowait()
@@ -150,17 +158,11 @@ class Standby:
                         detector.unreached(refused=heard is Lost.REFUSED)
         return news
 
-    def _is_dead(self, owner: Claim, token: int, why: str, state: ProcessState) -> bool:
-        """Look once more at the log; return whether this standby claims the dataflow now."""
-        if self._log.catch_up() and state is not ProcessState.ENDED:
-            return False
-        if self._log.owner != token or self._log.history.stopped:
-            return False
+    def _take_for_dead(self, owner: Claim, token: int, why: str, state: ProcessState) -> None:
         said = f"process {owner.pid} on {owner.host} is taken for dead: {why}"
         self._report(Progress("suspect", self._log.dataflow, -1, said=said))
         if state is ProcessState.STOPPED:
             _kill(owner, self._log.store_id, token)
-        return True
 
     def _state_of(self, owner: Claim, token: int) -> ProcessState:
         match life_of(owner, self._log.store_id, token):

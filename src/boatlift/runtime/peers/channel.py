@@ -153,9 +153,9 @@ class PeerConnection:
             raise StrangerError from error
         return message
 
-    def shutdown(self, how: int = socket.SHUT_RDWR) -> None:
+    def shutdown(self) -> None:
         """End the connection, so that the thread that receives gets a `ConnectionError`; any thread may call this."""
-        self._connection.shutdown(how)
+        self._connection.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         with suppress(OSError):

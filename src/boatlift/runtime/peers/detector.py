@@ -49,6 +49,14 @@ class Detector:
         self._heard, self._beaten = max(now, self._heard), True
         self._refused = self._unreached = False
 
+    def woke(self, now: float) -> None:
+        """The observer is about to read what has come, and may have slept."""
+        slept = now - self._looked
+        if slept > SILENT_SECONDS / 2:  # what was sent meanwhile is read first
+            self._heard += slept
+            self._stopped = None
+        self._looked = now
+
     def looked(self, now: float) -> None:
         """The observer is done with other work: it has not slept."""
         self._looked = now
@@ -74,11 +82,7 @@ class Detector:
 
     def suspicion(self, now: float, process: ProcessState) -> str:
         """Return why the owner is suspected; empty if it is not."""
-        slept = now - self._looked
-        if slept > SILENT_SECONDS / 2:  # what was sent meanwhile is read first
-            self._heard += slept
-            self._stopped = None
-        self._looked = now
+        self.woke(now)
         if process is ProcessState.ENDED:
             return "its process has ended"
         if process is ProcessState.STOPPED:

@@ -58,18 +58,19 @@ class OwnerLink:
         heir: The life of the standby that was chosen for a handover; empty for none.
 
     Laws:
-        * A stranger gets no byte but a nonce, holds nobody up, and is shown the door after a second.
-        * Each standby gets a beat every `BEAT_SECONDS`, whatever the run does.
+        * A stranger gets no byte but a nonce, and is shown the door after a second.
+        * Each standby gets a beat every `BEAT_SECONDS`, from a thread of its own.
         * A standby that is silent is not chosen.
 
     Args:
+        stop: Requests a clean stop of the run.
         listen: The address to listen at; port 0 takes a free one.
 
     Raises:
         UnavailableError: `[LISTEN_FAILED]`.
     """
 
-    def __init__(self, listen: str = LOOPBACK) -> None:
+    def __init__(self, stop: Callable[[], None], listen: str = LOOPBACK) -> None:
         host, port = split(listen)
         try:
             self._socket = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -77,7 +78,7 @@ class OwnerLink:
             raise UnavailableError(
                 "LISTEN_FAILED", f"cannot listen at {listen} for standbys ({error}): free it, or give another --listen"
             ) from error
-        self._host = host
+        self._stop = stop
         self._strangers: list[socket.socket] = []  # the oldest first
         self._known: dict[PeerConnection, tuple[Hello, float]] = {}
         self.heir = ""
@@ -92,16 +93,13 @@ class OwnerLink:
             host = socket.gethostname()
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
-    def begin(
-        self, secret: bytes, store: str, dataflow: str, beat: Callable[[], Beat], stop: Callable[[], None]
-    ) -> None:
+    def begin(self, secret: bytes, store: str, dataflow: str, beat: Callable[[], Beat]) -> None:
         """Begin to answer.
 
         Args:
             beat: Returns the next beat; it takes no lock.
-            stop: Requests a clean stop.
         """
-        self._secret, self._names, self._beat, self._stop = secret, (store, dataflow), beat, stop
+        self._secret, self._names, self._beat = secret, (store, dataflow), beat
         threading.Thread(target=self._accept, name="boatlift-owner", daemon=True).start()
 
     def standbys(self) -> list[StandbyReport]:
@@ -123,9 +121,12 @@ class OwnerLink:
         self._socket.close()
         with self._changed:
             known, strangers = list(self._known), list(self._strangers)
-        for each in (*[channel.shutdown for channel in known], *[stranger.shutdown for stranger in strangers]):
+        for channel in known:
             with suppress(OSError):
-                each(socket.SHUT_RDWR)
+                channel.shutdown()
+        for stranger in strangers:
+            with suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
         while not self._over.is_set():

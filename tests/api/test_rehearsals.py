@@ -1,0 +1,57 @@
+"""Which dataflows a standby rehearses, and what a copy of a store consists of."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.api.rehearsal import FOLDER, Rehearsals, _link, _remove_leftovers
+from boatlift.dataflow import plan
+from boatlift.storage.local import LocalStore
+
+NO_SESSION: Any = None
+
+
+def asking(frame: Any) -> Any:
+    return frame
+
+
+@pytest.mark.parametrize("what", ["pushed", "asks", "no folder"])
+def test_what_is_not_rehearsed_is_ready_at_once(tmp_path: Path, what: str) -> None:
+    flow = bl.Dataflow("flow")
+    source = bl.push("k INT", listen=None) if what == "pushed" else bl.files("data/*.csv", schema="k INT")
+    rows = flow.source("rows", source)
+    if what == "asks":
+        rows = rows.transform("asked", asking, deterministic=False, policy=bl.Eager())
+    rows.sink("out", bl.parquet("out"))
+    store: Any = object() if what == "no folder" else LocalStore.open(tmp_path, create=True)
+    rehearsals = Rehearsals(plan(flow), store, NO_SESSION, 1)
+    assert rehearsals.are_done()
+    rehearsals.end(wait=True)
+    assert not list(tmp_path.glob("scratch/*"))
+
+
+def test_a_copy_is_made_of_links_until_the_rehearsal_is_over(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    for number in range(3):
+        (tmp_path / "log" / str(number)).write_text(str(number))
+    _link(tmp_path / "log", tmp_path / "copy", lambda: False)
+    assert [each.stat().st_nlink for each in sorted((tmp_path / "copy").iterdir())] == [2, 2, 2]
+    _link(tmp_path / "log", tmp_path / "none", lambda: True)
+    assert not list((tmp_path / "none").iterdir())
+    _link(tmp_path / "absent", tmp_path / "nothing", lambda: False)
+    assert not (tmp_path / "nothing").exists()
+
+
+def test_copies_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
+    here = socket.gethostname()
+    for name in (f"{here}-{os.getpid()}", f"{here}-999999999", "elsewhere-999999999"):
+        (tmp_path / f"{FOLDER}{name}").mkdir()
+    _remove_leftovers(tmp_path)
+    left = {each.name for each in tmp_path.iterdir()}
+    assert left == {f"{FOLDER}{here}-{os.getpid()}", f"{FOLDER}elsewhere-999999999"}
