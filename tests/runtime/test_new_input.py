@@ -45,14 +45,18 @@ def test_each_step_of_a_source_and_its_rows_count_once_in_an_undisturbed_run(
 
 
 def test_what_is_replayed_is_not_new(tmp_path: Path) -> None:
-    planned, world = two_sinks(), World(rows=ROWS)
-    first = live(tmp_path, world, planned, Fate(20, after=True))
-    second = live(tmp_path, world, planned, Fate(None, after=True))
-    closed = [progress.time for progress in second if progress.what == "take"]
-    replayed = [progress for progress in second if progress.what == "step" and progress.replay]
+    """How many records are in an object of the log, and so what its death leaves to replay, is a matter of timing."""
+    replayed = 0
+    for calls in range(20, 40, 2):
+        planned, world = two_sinks(), World(rows=ROWS)
+        first = live(tmp_path / str(calls), world, planned, Fate(calls, after=True))
+        second = live(tmp_path / str(calls), world, planned, Fate(None, after=True))
+        closed = [progress.time for progress in second if progress.what == "take"]
+        again = [progress for progress in second if progress.what == "step" and progress.replay]
+        replayed += len(again)
+        assert {progress.newInputRows for progress in again} <= {0}
+        assert sum(progress.newInputRows for progress in second) == len(closed) < STEPS
+        # A step of the first life counts there, also if its record was not durable yet and the second life takes the
+        # step anew.
+        assert sum(progress.newInputRows for progress in first) <= STEPS
     assert replayed
-    assert {progress.newInputRows for progress in replayed} == {0}
-    assert sum(progress.newInputRows for progress in second) == len(closed) < STEPS
-    # A step of the first life counts there, also if its record was not durable yet and the second life takes the step
-    # anew.
-    assert sum(progress.newInputRows for progress in first) <= STEPS

@@ -2,7 +2,7 @@
 
 A rehearsal goes on from a copy of the store, as a run would that takes over now: it restores states, executes recorded
 steps again, and new ones. So the JVM has compiled its code, Python workers have made their imports, and the system has
-the files of the states in memory. What it gives is thrown away.
+the files of the states in memory. The results are discarded.
 """
 
 from __future__ import annotations

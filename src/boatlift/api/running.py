@@ -89,7 +89,7 @@ def run(
             begun, ended or moved rows. A step that is ended four times in a row ends the run. If not given: the larger
             of 30 s and 20 times the longest of the unit's last 100 steps, then twice as long each time, without end.
             Batches may take any time.
-        standby: Follow the run that owns the store, and take over as soon as it dies, hangs, or hands over.
+        standby: Follow the run that owns the store, and take over as soon as it dies, is stopped, or hands over.
         for_handover: A standby under other versions or settings than the owner: it takes over from an owner that stops
             cleanly and hands over (`boatlift handover`), and never by suspicion.
         listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.

@@ -91,7 +91,7 @@ def run(
         supervised: Start the run again when it is killed, hangs, or fails because something outside it does. It is a
             process of its own, whose JVM outlives it.
         standby: Follow the run that owns the store, on any machine that sees the store, and take over as soon as it
-            dies, hangs, or hands over (boatlift handover).
+            dies, is stopped, or hands over (boatlift handover).
         for_handover: Be a standby under other versions or settings than the owner, which takes over after a handover
             alone: an upgrade without a gap.
         listen: Where the owner listens for standbys and commands.

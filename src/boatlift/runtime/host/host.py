@@ -167,7 +167,7 @@ class Host:
     @property
     def has_claimed(self) -> bool:
         """Whether this host owns, or has owned, the dataflow."""
-        return self._owner is not None and self._owner.make_beat().token > 0
+        return self._owner is not None and self._owner.token > 0
 
     def _end(self) -> None:
         if self._link is not None:
@@ -248,7 +248,8 @@ class OwnershipTerm:
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
         token = self._owner.claim(program, environment, options.bytes_in_flight, link.address, after)
-        secret = secret_of(store, create=True) or b""
+        secret = secret_of(store, create=True)
+        assert secret is not None
         link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
         clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
         for takeover in self._owner.taken_over():

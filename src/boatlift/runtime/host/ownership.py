@@ -138,11 +138,15 @@ LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for 
 
 
 class Ownership:
-    """The claim of this process on a dataflow's log."""
+    """The claim of this process on a dataflow's log.
+
+    Attributes:
+        token: Of the claim; 0 before it.
+    """
 
     def __init__(self, log: Log, clock: Callable[[], int], life: str = "") -> None:
         self.log, self._clock, self._life = log, clock, life
-        self._seen = self._token = 0
+        self._seen = self.token = 0
         self._over = False
 
     def claim(
@@ -172,17 +176,17 @@ class Ownership:
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
         claim = Claim(*mine, bytes_in_flight, address)
         with _claiming():
-            self._token = self.log.claim(claim, refuse, accepts_state)
-            _count((self.log.store_id, self._token), 1)
-        return self._token
+            self.token = self.log.claim(claim, refuse, accepts_state)
+            _count((self.log.store_id, self.token), 1)
+        return self.token
 
     def end(self) -> None:
-        if self._token and not self._over:
-            _count((self.log.store_id, self._token), -1)
+        if self.token and not self._over:
+            _count((self.log.store_id, self.token), -1)
             self._over = True
 
     def make_beat(self) -> Beat:
-        return Beat(self._token, self.log.last)
+        return Beat(self.token, self.log.last)
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""

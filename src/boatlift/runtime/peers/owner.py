@@ -135,7 +135,7 @@ class OwnerLink:
             except OSError:
                 if self._over.is_set():
                     return
-                time.sleep(BEAT_SECONDS)  # such as: no free descriptor
+                self._over.wait(BEAT_SECONDS)  # such as: no free descriptor
                 continue
             with self._changed:
                 self._strangers.append(connection)
