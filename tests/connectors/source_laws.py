@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -120,6 +121,15 @@ class SourceLaws:
         positions, cursor = drain(source, source.start(), self.limit())
         again, same = drain(self.case.make(folder), self.case.make(folder).start(), self.limit())
         assert (again, same) == (positions, cursor)
+
+    def test_a_copy_reads_the_same(self, source: Source, folder: Path) -> None:
+        if source.capabilities.store_backed is not None:
+            pytest.skip("a dataflow with pushed rows is not rehearsed")
+        self.case.add(folder, 0)
+        before = drain(source, source.start(), self.limit())
+        copy = deepcopy(source)
+        assert copy.describe() == source.describe()
+        assert drain(copy, copy.start(), self.limit()) == before == drain(source, source.start(), self.limit())
 
     def test_an_earlier_cursor_leads_to_the_same_end_whatever_was_asked_before(
         self, source: Source, folder: Path

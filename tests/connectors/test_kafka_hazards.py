@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 
 import boatlift as bl
 from boatlift.connectors.kafka import sink, source, writer
-from boatlift.connectors.kafka.access import Access
+from boatlift.connectors.kafka.access import ADMINS, Access
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import WriteTask
 from boatlift.dataflow.contracts import Outcome
@@ -158,7 +158,7 @@ def test_a_request_is_answered_although_another_thread_replaces_the_client(
     kafka_broker.pause()
     try:
         ends = topics.ends_asked(topic)  # on its way when its client is replaced
-        topics._replace(topics._admin)
+        ADMINS.drop(topics.access.admin())
         gc.collect()
     finally:
         kafka_broker.resume()
@@ -169,9 +169,9 @@ def test_a_request_is_answered_although_another_thread_replaces_the_client(
 def test_a_client_is_replaced_once_though_several_threads_hear_that_its_knowledge_is_old(
     kafka_broker: KafkaBroker,
 ) -> None:
-    topics = Topics(Access(kafka_broker.bootstrap, {"log_level": 0}), ("t",), None, committed=False)
-    old = topics._admin
-    topics._replace(old)
-    new = topics._admin
-    topics._replace(old)
-    assert old is not new is topics._admin
+    access = Access(kafka_broker.bootstrap, {"log_level": 0})
+    old = access.admin()
+    ADMINS.drop(old)
+    new = access.admin()
+    ADMINS.drop(old)
+    assert old is not new is access.admin()

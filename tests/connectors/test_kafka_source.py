@@ -6,6 +6,7 @@ import inspect
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,11 @@ class TestKafka(SourceLaws):
     @pytest.fixture(autouse=True)
     def _broker(self, kafka_broker: KafkaBroker) -> None:
         KafkaCase.broker = kafka_broker
+
+
+def test_a_source_that_commits_at_a_group_can_be_copied(kafka_broker: KafkaBroker) -> None:
+    made = source(kafka_broker.bootstrap, topic=new_topic(kafka_broker, 1), group="mine")
+    assert deepcopy(made).next(made.start()) is None
 
 
 def rows(spark: SparkSession, made: Any, position: Any) -> list[tuple[Any, ...]]:

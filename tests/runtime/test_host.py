@@ -8,11 +8,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from pathlib import Path
+from time import sleep
 
 import pytest
 
 from boatlift.dataflow import Committed
 from boatlift.errors import UnavailableError
+from boatlift.runtime.engine import Beginning
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.host import Host
 from boatlift.runtime.host.progress import Progress
@@ -157,17 +159,40 @@ def test_sinks_are_opened_at_the_same_time(tmp_path: Path) -> None:
     world, both = World(rows=9), threading.Barrier(2)
 
     class Slow(MemoryEngine):
-        def open_sink(self, sink: str) -> Committed | None:
+        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
             both.wait(PATIENCE)
-            return super().open_sink(sink)
+            return super().open_sink(sink, store, token)
 
     run(Slow(world), open_store(tmp_path))
     world.check()
 
 
+def test_sinks_are_opened_beside_the_start_of_the_engine_and_waited_for_if_it_fails(tmp_path: Path) -> None:
+    world, opening, calls = World(rows=9), threading.Event(), list[str]()
+
+    class Failing(MemoryEngine):
+        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+            opening.set()
+            sleep(0.1)  # would be later than `close`, if nothing waited
+            calls.append("open_sink")
+            return super().open_sink(sink, store, token)
+
+        def start(self, beginning: Beginning) -> None:
+            opening.wait(PATIENCE)
+            raise UnavailableError("STORE_FAILED", "no")
+
+        def close(self) -> None:
+            calls.append("close")
+            super().close()
+
+    with pytest.raises(UnavailableError, match="STORE_FAILED"):
+        run(Failing(world), open_store(tmp_path))
+    assert calls == [*["open_sink"] * 2, "close"]
+
+
 def test_the_first_sink_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     class Refusing(MemoryEngine):
-        def open_sink(self, sink: str) -> Committed | None:
+        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
             raise UnavailableError("SINK_FAILED", f"{sink} cannot be reached")
 
     with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] all cannot be reached"):

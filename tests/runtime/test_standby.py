@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from boatlift.errors import DataError, InvalidError, UnavailableError
+from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
 from boatlift.runtime.host import host
 from boatlift.runtime.host import standby as standby_module
 from boatlift.runtime.host.context import RunOptions
@@ -23,12 +23,13 @@ from boatlift.runtime.host.host import Host, run_as_standby
 from boatlift.runtime.host.ownership import Life
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_at
+from boatlift.runtime.peers import detector
 from boatlift.runtime.peers.channel import Beat
 from boatlift.runtime.peers.follower import FollowerLink, Lost
 from boatlift.runtime.peers.handover import hand_over
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
-from boatlift.storage.records.records import Claim
+from boatlift.storage.records.records import Claim, Stopped
 from support.crash.mortality import Fate, KilledError, MortalStore
 from support.engine.hosts import Background, check_store, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
@@ -286,6 +287,60 @@ def test_an_owner_that_listens_on_another_host_alone_cannot_be_followed(tmp_path
     assert isinstance(error, UnavailableError)
     assert error.condition == "OWNER_UNREACHABLE"
     assert "run it with --listen 0.0.0.0:0 --plain" in error.message
+
+
+def test_an_owner_out_of_reach_is_waited_for_if_another_one_was_followed(tmp_path: Path) -> None:
+    here = Claim(socket.gethostname(), 7, 0, PROGRAM, {"python": "3"}, address="127.0.0.1:1")
+    claimed(open_store(tmp_path), here)
+    world = World(rows=9)
+    with standby(world, tmp_path) as waiting:
+        until(waiting.follows)
+        elsewhere = Claim("elsewhere", 7, 0, PROGRAM, {"python": "3"}, address="127.0.0.1:4711")
+        log = claimed(open_store(tmp_path), elsewhere)
+        until(lambda: waiting.told("cannot reach process 7 on elsewhere"))
+        log.append([Stopped()])
+        assert waiting.work.result() is None
+    assert not waiting.told("taken for dead")
+
+
+def test_another_standby_goes_on_if_the_heir_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(standby_module, "HEIR_SECONDS", 0.5)
+    world = World(rows=9)
+    run(MemoryEngine(world, every=3), open_store(tmp_path))
+    claim = Claim(socket.gethostname(), 7, 0, Log.open(open_store(tmp_path), "flow").history.program, {"python": "3"})
+    claimed(open_store(tmp_path), claim).append([Stopped("gone")])
+    with standby(world, tmp_path, for_handover=True) as unasked, standby(world, tmp_path) as heir:
+        assert heir.work.result() is None
+        assert not unasked.told("taken over")
+    assert len(list(Log.open(open_store(tmp_path), "flow").claims())) == 3
+    world.check()
+    check_store(tmp_path)
+
+
+def test_an_owner_whose_event_loop_hangs_is_taken_for_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(detector, "HUNG_SECONDS", 1.0)
+    hangs, over = threading.Event(), threading.Event()
+
+    class Hanging(list[Progress]):
+        def append(self, progress: Progress) -> None:
+            super().append(progress)
+            if hangs.is_set() and progress.what == "beat":
+                over.wait()
+
+    world = World(rows=9)
+    owner = Process(world, open_store(tmp_path), available_now=False, said=Hanging())
+    until(lambda: any(progress.what == "idle" for progress in owner.said))
+    with standby(world, tmp_path) as heir:
+        until(lambda: heir.told("is ready"))
+        hangs.set()
+        assert heir.work.result() is None
+        assert heir.told("its event loop has not turned for")
+    over.set()
+    error = owner.work.result()
+    assert isinstance(error, FencedError)
+    world.check()
+    check_store(tmp_path)
 
 
 def test_nothing_is_handed_over_without_an_owner_or_a_standby(tmp_path: Path) -> None:

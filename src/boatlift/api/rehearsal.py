@@ -34,13 +34,13 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import Store
 
-STEPS, SECONDS = 40, 15.0
-"""A rehearsal ends after so many steps, or seconds, or with its input."""
+STEPS, SECONDS, MOST_SECONDS = 200, 15.0, 60.0
+"""A rehearsal ends after so many steps, or so many seconds after its first step, or so many seconds."""
 
 PAUSE_SECONDS = 300.0
 """From one rehearsal to the next."""
 
-READY_SECONDS = 60.0
+READY_SECONDS = 90.0
 """A standby counts as ready after so long, whatever became of its rehearsal."""
 
 END_SECONDS = 10.0
@@ -123,19 +123,19 @@ class Rehearsals:
             if self._over.is_set():
                 return
             self._engine = engine = _RehearsedEngine(self._spark, rehearsed, ON_SPARK)
-        until, steps, stopped = time.monotonic() + SECONDS, 0, threading.Event()
+        until, steps, stopped = time.monotonic() + MOST_SECONDS, 0, threading.Event()
 
         def watch(progress: Progress) -> None:
-            nonlocal steps
-            steps += progress.what == "step"
+            nonlocal until, steps
+            if progress.what == "step":
+                until = until if steps else min(until, time.monotonic() + SECONDS)
+                steps += 1
             due = steps >= STEPS or time.monotonic() > until or self._over.is_set()
             if due and not stopped.is_set():
                 stopped.set()
                 host.stop()
 
-        options = RunOptions(
-            available_now=True, on_progress=watch, bytes_in_flight=self._most_bytes, pause=tuple(paused)
-        )
+        options = RunOptions(on_progress=watch, bytes_in_flight=self._most_bytes, pause=tuple(paused))
         host = Host(engine, copy, options)
         host.claim(after=log.owner)
         host.run()

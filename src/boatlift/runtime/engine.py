@@ -131,8 +131,15 @@ class Engine(Protocol):
     def skip(self, skips: Skips) -> None:
         """Skip steps, which then yield nothing and leave their state; set bad rows aside in the store."""
 
-    def open_sink(self, sink: str) -> Committed | None:
-        """Take a sink over, which fences older owners, and return its last step; None if it holds none."""
+    def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+        """Take a sink over, which fences older owners, and return its last step; None if it holds none.
+
+        It may be called before `start`, and beside it.
+
+        Args:
+            store: The id of the store.
+            token: Of the owner.
+        """
 
     def first_cursor(self, source: str) -> Json:
         """Return a source's cursor before its first position."""

@@ -99,7 +99,6 @@ class SparkEngine:
 
     def start(self, beginning: Beginning) -> None:
         scratch, units = beginning.scratch, self._program.units
-        self._store_id, self._token = beginning.store_id, beginning.token
         planner = StepPlanner(scratch, beginning.token, lambda: self._spark.sparkContext.defaultParallelism)
         self._readings = Readings(scratch, beginning.read)
         self._set_aside = SetAside(self._spark, self.plan, beginning.store)
@@ -133,9 +132,9 @@ class SparkEngine:
         self._skips = skips
         self._set_aside.decide(skips.rows)
 
-    def open_sink(self, sink: str) -> Committed | None:
+    def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
         unit = self._program.units[self.plan.unit_of_sink(sink).name]
-        context = SinkContext(self.plan.dataflow, sink, self._store_id, self._token, unit.output, unit.columns.changes)
+        context = SinkContext(self.plan.dataflow, sink, store, token, unit.output, unit.columns.changes)
         return self.plan.sinks[sink].sink.open(context)
 
     def activity(self, processor: str) -> Activity:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from boatlift.runtime.peers.detector import (
     BEAT_SECONDS,
     GAPS,
+    HUNG_SECONDS,
     SILENT_HERE_SECONDS,
     SILENT_SECONDS,
     STOPPED_HERE_SECONDS,
@@ -47,6 +48,17 @@ def test_silence_is_suspected_at_its_limit_and_not_before(state: ProcessState, l
     at = looks(detector, now, 5, state)
     assert at is not None
     assert limit - LOOK < at <= max(limit, GAPS * BEAT_SECONDS) + 2 * LOOK
+
+
+@pytest.mark.parametrize("state", HERE)
+def test_an_event_loop_that_stands_still_is_suspected_though_beats_come(state: ProcessState) -> None:
+    detector, now = beaten(5, state=state)
+    for still in (HUNG_SECONDS - 0.1, HUNG_SECONDS):
+        now += BEAT_SECONDS
+        detector.heard_beat(now, still)
+        assert bool(detector.suspicion(now, state)) == (still >= HUNG_SECONDS)
+    detector.heard_beat(now + BEAT_SECONDS, 0.0)
+    assert not detector.suspicion(now + BEAT_SECONDS, state)
 
 
 @given(st.lists(st.floats(0.01, 1.0), min_size=10, max_size=60))

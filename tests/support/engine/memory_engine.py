@@ -146,11 +146,11 @@ class MemoryEngine:
     def skip(self, skips: Skips) -> None:
         self.skipped = skips.steps
 
-    def open_sink(self, sink: str) -> Committed | None:
+    def open_sink(self, sink: str, _store: str, token: int) -> Committed | None:
         with self.world.lock:
-            if self.world.owners.get(sink, 0) > self._token:
+            if self.world.owners.get(sink, 0) > token:
                 raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")
-            self.world.owners[sink] = self._token
+            self.world.owners[sink] = token
             if not self._keeps_account(sink):
                 return None
             held = self.world.held.setdefault(sink, [])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from boatlift.errors import BoatliftError, DataError, InvalidError, UnavailableError
 
@@ -19,6 +20,9 @@ logger = logging.getLogger("boatlift.kafka")
 
 TIMEOUT = 30.0
 """Seconds after which a cluster without an answer is an error."""
+
+KEEP = 4
+"""The number of idle clients of each kind that a process keeps."""
 
 _OURS = {
     "acks",
@@ -59,10 +63,15 @@ class Access:
 
         return Producer(self._with({"partitioner": "murmur2_random", **settings}))
 
-    def admin(self, complaints: Complaints | None = None) -> AdminClient:
+    def admin(self) -> Admin:
+        """Return the admin client that the requests of this process to the cluster share."""
+        return ADMINS.of(self)
+
+    def new_admin(self) -> Admin:
         from confluent_kafka.admin import AdminClient
 
-        return AdminClient(self._with({} if complaints is None else {"error_cb": complaints}))
+        complaints = Complaints()
+        return Admin(AdminClient(self._with({"error_cb": complaints})), complaints)
 
     def _with(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         return {"bootstrap.servers": self.servers, "logger": _Quietly(), **self.settings, **settings}
@@ -87,6 +96,40 @@ class Complaints:
         return self.last or cause
 
 
+class Admin(NamedTuple):
+    """A client for questions about topics, groups and offsets, and its complaints; threads may share it."""
+
+    client: AdminClient
+    complaints: Complaints
+
+
+class Admins:
+    """The shared admin clients of a process; beyond `KEEP` clusters the oldest is dropped.
+
+    A new client connects first, and at times waits a second or three for that.
+    """
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._admins: list[tuple[Access, Admin]] = []
+
+    def of(self, access: Access) -> Admin:
+        with self._changing:
+            for known, admin in self._admins:
+                if known == access:
+                    return admin
+            self._admins = [*self._admins, (access, access.new_admin())][-KEEP:]
+            return self._admins[-1][1]
+
+    def drop(self, admin: Admin) -> None:
+        """Let later requests use a new client; threads share one, and only the first of them replaces it."""
+        with self._changing:
+            self._admins = [each for each in self._admins if each[1] is not admin]
+
+
+ADMINS = Admins()
+
+
 class _Quietly:
     """Passes log lines of clients on at level debug: without a cluster, a client logs many lines a second."""
 
@@ -108,7 +151,7 @@ def access_to(servers: str, options: Mapping[str, Any] | None) -> Access:
             raise InvalidError("BAD_OPTION", f"option {name} is not the user's to set: leave it out")
     access = Access(servers, settings)
     try:
-        access.admin()  # checks the settings, and does not connect yet
+        access.new_admin()  # checks the settings, and does not connect yet
     except KafkaException as error:
         raise InvalidError(
             "BAD_OPTION", f"the client refuses its options ({error.args[0].str()}): correct them"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, logger
 from boatlift.connectors.kafka.offsets import Range
@@ -123,6 +123,10 @@ class GroupOffsets:
         self._changing = threading.Lock()
         self._background = ThreadPoolExecutor(1, thread_name_prefix="group-offsets")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy has offsets, and a thread, of its own."""
+        return GroupOffsets, (self._access, self._group)
+
     def add(self, ranges: Sequence[Range]) -> None:
         """Commit the ends of ranges soon: no recovery reads what lies before them."""
         with self._changing:
@@ -138,9 +142,10 @@ class GroupOffsets:
             ends, self._ends = self._ends, {}
         places = [TopicPartition(topic, number, end) for (topic, number), end in ends.items()]
         try:
-            admin = self._access.admin()
             asked = [ConsumerGroupTopicPartitions(self._group, places)]
-            (answer,) = admin.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+            (answer,) = (
+                self._access.admin().client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
+            )
             answer.result(TIMEOUT + 5)
         except Exception as error:  # noqa: BLE001 - a later commit may succeed, and no result depends on it
             logger.warning("offsets could not be committed at group %s: %s", self._group, error)

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_reading
+from boatlift.connectors.kafka.access import KEEP, TIMEOUT, Access, Complaints, of_reading
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.errors import BoatliftError
 
@@ -27,9 +27,6 @@ POLL_SECONDS = 0.005
 
 IDLE_TIMEOUT = 1.0
 """Seconds without an answer after which an old client is replaced: its view of the cluster is outdated."""
-
-KEEP = 4
-"""The number of idle clients that a process keeps."""
 
 
 class _Client:

@@ -17,22 +17,18 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 
-from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
+from boatlift.connectors.kafka.access import TIMEOUT, Access, Admin, of_asking
 from boatlift.connectors.kafka.offsets import Range
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kit import StepLedger, fenced
 from boatlift.dataflow.contracts import SinkContext
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
 from boatlift.storage.records.well_formed import fault_of_value
-
-if TYPE_CHECKING:
-    from confluent_kafka.admin import AdminClient
 
 SLOTS = 1024
 
@@ -249,11 +245,13 @@ class LedgerTopic:
 
     Args:
         made: Whether the topic and its partitions are known to exist (`Topics.made`).
+        remembers: Each call of `read` takes only what is new since the last one.
     """
 
-    def __init__(self, access: Access, name: str, *, made: bool = False) -> None:
+    def __init__(self, access: Access, name: str, *, made: bool = False, remembers: bool = False) -> None:
+        self._remembers = remembers
+        self._parts: dict[int, tuple[int, Ledger]] = {}  # writer to its part, and where that ends
         self._access, self.name = access, name
-        self._complaints = Complaints()
         self._settling = SettlingTopic(access, name, str(self))
         self._committed, self._written = self._settling.committed, self._settling.written
         self._committed.made = self._written.made = made
@@ -267,12 +265,13 @@ class LedgerTopic:
         from confluent_kafka.admin import NewPartitions, NewTopic
 
         wanted = NewTopic(self.name, writers, -1, config=_SETTINGS)
-        made = self._admin.create_topics([wanted], request_timeout=TIMEOUT)[self.name]
-        new = self._done(made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
+        admin = self._access.admin()
+        made = admin.client.create_topics([wanted], request_timeout=TIMEOUT)[self.name]
+        new = self._done(admin, made, unless=KafkaError.TOPIC_ALREADY_EXISTS)
         self._committed.made = self._written.made = True
         if not new and len(self.partitions()) < writers:
-            more = self._admin.create_partitions([NewPartitions(self.name, writers)], request_timeout=TIMEOUT)
-            self._done(more[self.name], unless=KafkaError.INVALID_PARTITIONS)
+            more = admin.client.create_partitions([NewPartitions(self.name, writers)], request_timeout=TIMEOUT)
+            self._done(admin, more[self.name], unless=KafkaError.INVALID_PARTITIONS)
 
     def partitions(self) -> list[int]:
         return self._written.partitions_of(self.name)
@@ -285,14 +284,20 @@ class LedgerTopic:
         """
         here = [(self.name, writer) for writer in (self.partitions() if writers is None else writers)]
         ends = self._settling.settled(n for _, n in here) if settled else self._committed.ends(here)
-        ledger = Ledger()
-        for key, value in self._records(ends):
+        parts = {
+            writer: self._parts.get(writer, (0, Ledger())) if self._remembers else (0, Ledger()) for _, writer in here
+        }
+        for writer, key, value in self._records(ends, {writer: begin for writer, (begin, _) in parts.items()}):
             try:
-                ledger.take(key, value)
+                parts[writer][1].take(key, value)
             except ValueError as error:
                 raise DataError(
                     "SINK_DAMAGED", f"{self} has a record that cannot be read ({error}): restore it"
                 ) from error
+        ledger = Ledger()
+        for (_, writer), end in ends.items():
+            self._parts[writer] = (end, parts[writer][1])
+            ledger.add(parts[writer][1])
         return ledger
 
     def claim_if_there(self) -> Claimed | None:
@@ -335,20 +340,19 @@ class LedgerTopic:
                     str(self), "SINK_GAP", f"has no record of the steps between {before} and {after}: restore it"
                 )
 
-    def _records(self, ends: Mapping[Partition, int]) -> Iterator[tuple[bytes, bytes]]:
+    def _records(self, ends: Mapping[Partition, int], known: Mapping[int, int]) -> Iterator[tuple[int, bytes, bytes]]:
         from boatlift.connectors.kafka.fetching import messages_in
 
         begins = self._committed.begins(ends)
-        parts = [Range(self.name, "", 0, writer, begins[self.name, writer], end) for (_, writer), end in ends.items()]
-        for _, some in messages_in(parts, self._access, str(self), committed=True):
+        parts = [
+            Range(self.name, "", 0, writer, max(known[writer], begins[self.name, writer]), end)
+            for (_, writer), end in ends.items()
+        ]
+        for index, some in messages_in(parts, self._access, str(self), committed=True):
             for message in some:
-                yield message.key() or b"", message.value() or b""
+                yield parts[index].partition, message.key() or b"", message.value() or b""
 
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return self._access.admin(self._complaints)
-
-    def _done(self, answer: Future[None], *, unless: int) -> bool:
+    def _done(self, admin: Admin, answer: Future[None], *, unless: int) -> bool:
         """Wait until a topic or its partitions are made; return False if they existed."""
         from confluent_kafka import KafkaException
 
@@ -358,5 +362,5 @@ class LedgerTopic:
             cause = error.args[0]
             if cause.code() == unless:
                 return False
-            raise of_asking(self._complaints.or_else(error, self._admin), str(self), sink=True) from error
+            raise of_asking(admin.complaints.or_else(error, admin.client), str(self), sink=True) from error
         return True

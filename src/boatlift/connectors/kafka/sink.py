@@ -223,26 +223,32 @@ class KafkaSink(SinkBase):
         from boatlift.connectors.kafka.writer import Writer
 
         context, name = self._opened, self._ledger_topic.name
-        before = self._ledger_topic.read(settled=False)
+        records = LedgerTopic(self._access, name, made=True, remembers=True)
+        before = records.read(settled=False)
         self._refuse(before, topic_id)  # before any owner is fenced
         place = (self._topic, topic_id)
         refuse = partial(refuse_another, context=context, topic=place, shape=self._shape)
         # All writers that ever existed: an older owner may have an open transaction with any of their ids.
-        numbers = self._ledger_topic.partitions()
+        numbers = records.partitions()
         self._writers = [Writer(self._access, self._topic, name, number, refuse, self._at) for number in numbers]
-        found = Ledger()
-        for writer in self._writers:
+
+        def begin(writer: Writer) -> Ledger:
             try:
-                found.add(writer.begin())
+                return writer.begin(records)
             except KafkaException as error:
                 raise writer.heard(error) from error
+
+        found = Ledger()
+        with ThreadPoolExecutor(len(numbers), "kafka-writers") as threads:
+            for part in threads.map(begin, self._writers):
+                found.add(part)
         self._refuse(found, topic_id)
         SettlingTopic(self._access, self._topic, f"topic {self._topic}").settled()
         claim = Claimed(FORMAT, context.dataflow, context.sink, context.store, context.token, place, self._shape)
         for writer in self._writers:
             writer.deliver((), lambda: claim)
         # Until the claim an older owner may have taken an id back and written a step. From now on it finds the claim.
-        self._ledger = self._ledger_topic.read(settled=True)
+        self._ledger = records.read(settled=True)
         self._ledger_ends = {}
         self._sure = True
 

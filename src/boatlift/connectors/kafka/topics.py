@@ -9,16 +9,15 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from boatlift.connectors.kafka.access import TIMEOUT, Access, Complaints, of_asking
+from boatlift.connectors.kafka.access import ADMINS, TIMEOUT, Access, Admin, of_asking
 from boatlift.connectors.kafka.offsets import Found, Range
 from boatlift.errors import DataError, InvalidError, UnavailableError
 
 if TYPE_CHECKING:
     from confluent_kafka import TopicPartition
-    from confluent_kafka.admin import AdminClient, OffsetSpec
+    from confluent_kafka.admin import OffsetSpec
 
 LOOK_AGAIN_SECONDS = 1.0
 """Seconds for which the last answer about topics and partitions is reused."""
@@ -77,7 +76,6 @@ class Topics:
         self._cluster = f"the cluster at {access.servers}"
         self.committed, self._written = committed, written
         self.made = False
-        self._complaints = Complaints()
         self._known: _Known | None = None
 
     def found(self, *, anew: bool = False) -> list[Found]:
@@ -129,7 +127,7 @@ class Topics:
         until = time.monotonic() + timeout
         while True:
             try:
-                there = self._admin.list_topics(timeout=SOON).topics
+                there = self.access.admin().client.list_topics(timeout=SOON).topics
             except KafkaException:
                 return False  # the run says why the cluster cannot be reached
             missing = [name for name in self._names or () if name not in there]
@@ -204,9 +202,9 @@ class Topics:
         from confluent_kafka import TopicCollection
 
         def ask() -> dict[str, Any]:
-            client = self._admin
-            answers = client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
-            return {name: self._result(client, answer, f"topic {name}") for name, answer in answers.items()}
+            admin = self.access.admin()
+            answers = admin.client.describe_topics(TopicCollection(list(names)), request_timeout=TIMEOUT)
+            return {name: self._result(admin, answer, f"topic {name}") for name, answer in answers.items()}
 
         topics = self._retried(ask)
         partitions = [(name, partition.id) for name, topic in topics.items() for partition in topic.partitions]
@@ -216,11 +214,11 @@ class Topics:
         from confluent_kafka import KafkaException
 
         assert self._matching is not None
-        client = self._admin
+        admin = self.access.admin()
         try:
-            listed = client.list_topics(timeout=TIMEOUT)
+            listed = admin.client.list_topics(timeout=TIMEOUT)
         except KafkaException as error:
-            heard = self._complaints.or_else(error, client)
+            heard = admin.complaints.or_else(error, admin.client)
             raise of_asking(heard, self._cluster, sink=self._written) from error
         return sorted(name for name in listed.topics if self._matching.fullmatch(name) and not name.startswith("__"))
 
@@ -242,12 +240,12 @@ class Topics:
         if not asked:
             return dict
         level = IsolationLevel.READ_COMMITTED if self.committed else IsolationLevel.READ_UNCOMMITTED
-        client = self._admin
-        answers = client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
+        admin = self.access.admin()
+        answers = admin.client.list_offsets(asked, isolation_level=level, request_timeout=TIMEOUT)
 
         def found() -> dict[Partition, int]:
             return {
-                (here.topic, here.partition): self._offset(client, here, each, least) for here, each in answers.items()
+                (here.topic, here.partition): self._offset(admin, here, each, least) for here, each in answers.items()
             }
 
         return found
@@ -266,7 +264,7 @@ class Topics:
                     raise
                 time.sleep(PAUSE)
 
-    def _offset(self, client: AdminClient, here: TopicPartition, answer: Future[Any], least: int = 0) -> int:
+    def _offset(self, admin: Admin, here: TopicPartition, answer: Future[Any], least: int = 0) -> int:
         """Wait for an offset of a partition.
 
         Args:
@@ -277,12 +275,12 @@ class Topics:
                 returns -1001 and no error if the request to a leader failed, and a leader without the log returns -1.
         """
         what = f"topic {here.topic}, partition {here.partition}"
-        offset: int = self._result(client, answer, what).offset
+        offset: int = self._result(admin, answer, what).offset
         if offset < least:
             raise of_asking(None, f"{what} of {self._cluster}", sink=self._written)
         return offset
 
-    def _result(self, client: AdminClient, answer: Future[Any], what: str) -> Any:
+    def _result(self, admin: Admin, answer: Future[Any], what: str) -> Any:
         """Wait for an answer.
 
         The client must stay referenced until then, though another thread may replace it meanwhile: requests of a client
@@ -293,29 +291,11 @@ class Topics:
         try:
             result = answer.result(TIMEOUT + 5)
         except KafkaException as error:
-            heard = self._complaints.or_else(error, client)
+            heard = admin.complaints.or_else(error, admin.client)
             if heard.code() in (KafkaError.FENCED_LEADER_EPOCH, KafkaError.UNKNOWN_LEADER_EPOCH):
-                self._replace(client)
+                ADMINS.drop(admin)  # it keeps outdated leaders for minutes
             raise of_asking(heard, f"{what} of {self._cluster}", sink=self._written) from error
         except TimeoutError as error:
-            raise of_asking(self._complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
-        self._complaints.last = None  # the reports before this answer are out of date
+            raise of_asking(admin.complaints.last, f"{what} of {self._cluster}", sink=self._written) from error
+        admin.complaints.last = None  # the reports before this answer are out of date
         return result
-
-    def _replace(self, client: AdminClient) -> None:
-        """Make the next request use a new client: after errors, a client keeps outdated leaders for minutes.
-
-        Threads share a client, and only the first of them replaces it.
-        """
-        if self.__dict__.get("_admin") is client:
-            self.__dict__.pop("_admin", None)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return the state of a copy, which makes a client of its own."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_admin", "_known")} | {
-            "_known": None
-        }
-
-    @cached_property
-    def _admin(self) -> AdminClient:
-        return self.access.admin(self._complaints)

@@ -43,6 +43,9 @@ ROWS_FOR_TASKS = 100_000
 WEIGHT_HEADER = "weight"
 """The header with the weight of a change, if rows are kept as changes."""
 
+QUICK, CONNECTED = (0.1, 0.1, 0.2), 2.0
+"""Seconds for the first attempts to take an id over, and for the connection of each."""
+
 QUEUE = 200_000
 """The most messages that wait in a producer."""
 
@@ -88,21 +91,42 @@ class Writer:
         self._producer: Producer | None = None
         self._id = f"{ledger}.{number}"
 
-    def begin(self) -> Ledger:
+    def begin(self, records: LedgerTopic | None = None) -> Ledger:
         """Take the id over: fence earlier producers, and end their open transactions.
+
+        Args:
+            records: The ledger, if the caller has read it just now.
 
         Returns:
             This writer's part of the ledger.
         """
-        self._check(self._records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
-        producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
-        producer.init_transactions(TIMEOUT)
+        records = records or self._records
+        self._check(records.read(settled=False, writers=[self._number]))  # a refused owner has fenced no other
+        producer = self._initialised()
         if self._again:
             self._rows.settled()
-        part = self._records.read(settled=True, writers=[self._number])
+        part = records.read(settled=True, writers=[self._number])
         self._check(part)
         self._producer = producer
         return part
+
+    def _initialised(self) -> Producer:
+        """Return a producer that has taken the id over.
+
+        A client waits half a second, or twice that, before it asks again: if it is not connected yet, and if it has
+        found a transaction open, which the broker then ends within milliseconds. Another client need not wait.
+        """
+        for timeout in (*QUICK, TIMEOUT):
+            producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
+            try:
+                producer.list_topics(self._topic, timeout=max(timeout, CONNECTED))
+                producer.init_transactions(timeout)
+            except KafkaException as error:
+                if timeout == TIMEOUT or not error.args[0].retriable():
+                    raise
+            else:
+                return producer
+        raise AssertionError
 
     def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
         """Write rows and a record, unless the ledger has the record, with a bounded number of retries.

@@ -38,6 +38,8 @@ class Source(Protocol):
           raises.
         * `next(c)` takes nothing before `c`, and every available row is taken eventually.
         * `advance` is pure: the cursor after positions p1…pn depends on them alone.
+        * `copy.deepcopy` makes an independent source, with which a standby rehearses. If it raises, rehearsals have
+          recorded input alone.
     """
 
     @property

@@ -35,6 +35,7 @@ from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
+from boatlift.storage.records.codec import SoftHead
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
@@ -258,9 +259,15 @@ class OwnershipTerm:
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
-        self._commits = SinkCommits(engine, self._program.graph, self._overrides, self._history.committed)
+        mine = (self._log.store_id, token)
+        self._commits = SinkCommits(engine, mine, self._program.graph, self._overrides, self._history.committed)
+        with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
+            self._begin_engine(store, token, head_of(program, environment))
+
+    def _begin_engine(self, store: Store, token: int, head: SoftHead) -> None:
+        """Adopt what the owner before has left, and start the engine."""
         self._scratch = store.scratch(token)
-        head = head_of(program, environment)
+        options, engine = self._options, self._engine
         again = options.skip or options.set_aside or options.accept_released  # then recorded steps run otherwise
         adopted = Adopted(SoftCheckpoint()) if again else adopt(store, self._log, self._scratch, head)
         self._memory = adopted.memory
@@ -307,7 +314,7 @@ class OwnershipTerm:
                 raise
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
-        self._commits.open()
+        self._commits.opened()
         machine = StateMachine(
             self._program,
             self._overrides.live_records(),
@@ -374,6 +381,7 @@ class OwnershipTerm:
 
     def _beat(self) -> Iterable[events.Event]:
         """Report now and then that the event loop turns."""
+        self._owner.turned = time.monotonic()
         self._options.on_progress(Progress("beat", self._plan.dataflow, -1))
         self._queue.after(LOOK_SECONDS, self._beat)
         return ()

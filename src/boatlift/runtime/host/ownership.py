@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -142,11 +143,13 @@ class Ownership:
 
     Attributes:
         token: Of the claim; 0 before it.
+        turned: When the event loop turned last, by the steady clock; None before its first turn.
     """
 
     def __init__(self, log: Log, clock: Callable[[], int], life: str = "") -> None:
         self.log, self._clock, self._life = log, clock, life
         self._seen = self.token = 0
+        self.turned: float | None = None
         self._over = False
 
     def claim(
@@ -169,7 +172,7 @@ class Ownership:
         """
 
         def refuse(history: LogHistory) -> None:
-            if after is not None and (self.log.owner != after or (history.stopped and history.heir != self._life)):
+            if after is not None and (self.log.owner != after or (history.stopped and not history.heir)):
                 raise FencedError("FENCED", f"another process has taken {self.log.dataflow} over, or it has stopped")
             refuse_other_division(history, program)
 
@@ -186,7 +189,7 @@ class Ownership:
             self._over = True
 
     def make_beat(self) -> Beat:
-        return Beat(self.token, self.log.last)
+        return Beat(self.token, self.log.last, 0.0 if self.turned is None else time.monotonic() - self.turned)
 
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from boatlift.dataflow import Delivery
@@ -46,6 +46,7 @@ class SinkCommits:
     records.
 
     Args:
+        owner: The id of the store, and the token of this owner.
         graph: The numbers with which a unit's steps reach its sinks.
         overrides: Decides about a step that differs from the sink's, and about steps left out.
         recorded: Sink to the last step that it holds by the log.
@@ -54,8 +55,15 @@ class SinkCommits:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
     """
 
-    def __init__(self, engine: Engine, graph: RecoveryGraph, overrides: Overrides, recorded: Mapping[str, int]) -> None:
-        self._engine, self._graph, self.overrides = engine, graph, overrides
+    def __init__(
+        self,
+        engine: Engine,
+        owner: tuple[str, int],
+        graph: RecoveryGraph,
+        overrides: Overrides,
+        recorded: Mapping[str, int],
+    ) -> None:
+        self._engine, self._owner, self._graph, self.overrides = engine, owner, graph, overrides
         self.ledgers = {  # in the log: sink to the last step of its durable commits
             name: recorded.get(name, -1)
             for name, each in engine.plan.sinks.items()
@@ -63,16 +71,29 @@ class SinkCommits:
         }
         self._locks: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self.held: dict[str, int] = {}
+        self._opening: dict[str, Future[int]] = {}
 
-    def open(self) -> None:
-        """Take all sinks over at the same time, which fences older owners.
+    @contextmanager
+    def opening(self) -> Iterator[None]:
+        """Begin to take all sinks over, which fences older owners, and wait for that after an error."""
+        names = list(self._engine.plan.sinks)
+        pool = ThreadPoolExecutor(max(1, len(names)), thread_name_prefix="opening")
+        self._opening = {name: pool.submit(self.position, name) for name in names}
+        pool.shutdown(wait=False)
+        try:
+            yield
+        except BaseException:
+            wait(self._opening.values())
+            raise
+
+    def opened(self) -> None:
+        """Wait until all sinks are taken over.
 
         Raises:
             BoatliftError: of the first sink that could not be taken over, in the order of the program.
         """
-        names = list(self._engine.plan.sinks)
-        with ThreadPoolExecutor(max(1, len(names)), thread_name_prefix="opening") as pool:
-            self.held.update(zip(names, pool.map(self.position, names), strict=True))
+        wait(self._opening.values())
+        self.held.update((name, opened.result()) for name, opened in self._opening.items())
 
     def news_for(self, recorded: Mapping[str, int]) -> list[SinkCommit]:
         """Return a record for each sink whose position is not the one in the log.
@@ -85,7 +106,7 @@ class SinkCommits:
     def position(self, sink: str) -> int:
         """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
         with self._locks[sink]:
-            committed = self._engine.open_sink(sink)
+            committed = self._engine.open_sink(sink, *self._owner)
             if sink in self.ledgers:
                 return self.ledgers[sink]
         return -1 if committed is None else committed.step

@@ -32,6 +32,8 @@ from boatlift.storage.store import Store
 LOOK_SECONDS = 0.02  # from one look at the owner to the next
 READ_SECONDS = 0.5  # from one look at the log to the next, without a beat that tells of a new object
 
+HEIR_SECONDS = 10.0  # a clean stop's heir that has not claimed for so long is gone
+
 KILLED_SECONDS = 1.0  # a killed process ends within so many seconds
 
 
@@ -40,7 +42,8 @@ class Standby:
 
     Laws:
         * It writes nothing, and takes no lock, port or id of the owner's.
-        * It never takes over from an owner that has stopped cleanly, unless the log names it as the heir.
+        * It never takes over from an owner that has stopped cleanly, unless the log names it as the heir, or names
+          another one that has not claimed the dataflow for `HEIR_SECONDS`.
         * With `handover_only` it takes over as the heir alone.
         * It kills no process but one of this host, of the claim, that a signal has stopped: that process could hold
           locks and ports for ever.
@@ -75,6 +78,7 @@ class Standby:
         self._mine = Claim("", 0, 0, dict(program), dict(environment))
         self._handover_only, self._available_now = handover_only, available_now
         self._last_told = ""
+        self._followed = False  # whether there was an owner that could be followed
         self._life = life
 
     def wait(self) -> int | None:
@@ -87,20 +91,30 @@ class Standby:
             DataError: `[PROGRAM_CHANGED]`, `[ENVIRONMENT_CHANGED]` the owner is another one; `[CORRUPT]`.
             UnavailableError: `[OWNER_UNREACHABLE]` the owner listens on its own host alone, which is another one.
         """
+        stopped_at: float | None = None
         while not self._stopping.is_set():
             try:
-                self._log.catch_up()
+                if self._log.catch_up():
+                    stopped_at = None
                 owner = self._log.claim_of(self._log.owner)
                 if owner is not None and not self._log.history.stopped:
                     self._refuse_another(owner)
-                    if self._follow(owner, self._log.owner):
+                    if self._is_out_of_reach(owner):
+                        self._tell(f"cannot reach process {owner.pid} on {owner.host}, and waits for another owner")
+                    elif self._follow(owner, self._log.owner):
                         return self._log.owner
-                    continue
-                if self._log.history.heir == self._life:
-                    return self._log.owner
-                if owner is not None and self._available_now:
+                    else:
+                        continue
+                elif owner is not None and (heir := self._log.history.heir):
+                    stopped_at = stopped_at or time.monotonic()
+                    lost = time.monotonic() - stopped_at > HEIR_SECONDS and not self._handover_only
+                    if heir == self._life or lost:
+                        self._refuse_another(owner)
+                        return self._log.owner
+                elif owner is not None and self._available_now:
                     return None
-                self._tell("waits for a run that begins")
+                else:
+                    self._tell("waits for a run that begins")
             except UnavailableError as error:
                 if error.condition != "STORE_FAILED":
                     raise
@@ -110,6 +124,7 @@ class Standby:
 
     def _follow(self, owner: Claim, token: int) -> bool:
         """Follow one owner; return whether the dataflow has to be claimed, False if the owner runs no longer."""
+        self._followed = True
         self._tell(f"follows process {owner.pid} on {owner.host}")
         detector = Detector(time.monotonic())
         is_ready, read_at = False, 0.0
@@ -149,8 +164,8 @@ class Standby:
                 at, heard = link.heard.get(timeout=wait) if wait else link.heard.get_nowait()
                 wait = 0.0
                 match heard:
-                    case Beat(token=beating, number=number) if beating == token:
-                        detector.heard_beat(at)
+                    case Beat(number=number) as beat if beat.token == token:
+                        detector.heard_beat(at, beat.still)
                         news = news or number > self._log.last
                     case Lost.CLOSED:
                         news = True  # the owner may have stopped
@@ -193,12 +208,18 @@ class Standby:
                 "start it under the same versions and settings, or with --for-handover, which waits for boatlift "
                 "handover",
             )
-        if owner.host != socket.gethostname() and is_loopback(owner.address):
-            raise UnavailableError(
-                "OWNER_UNREACHABLE",
-                f"process {owner.pid} owns {self._log.dataflow} on {owner.host}, and listens at {owner.address}, which "
-                "this host cannot reach: run it with --listen 0.0.0.0:0 --plain, in a network that you trust",
-            )
+
+    def _is_out_of_reach(self, owner: Claim) -> bool:
+        """Return whether an owner listens on its own host alone; raise if there was no other owner before it."""
+        if owner.host == socket.gethostname() or not is_loopback(owner.address):
+            return False
+        if self._followed:
+            return True
+        raise UnavailableError(
+            "OWNER_UNREACHABLE",
+            f"process {owner.pid} owns {self._log.dataflow} on {owner.host}, and listens at {owner.address}, which "
+            "this host cannot reach: run it with --listen 0.0.0.0:0 --plain, in a network that you trust",
+        )
 
     def _tell(self, said: str) -> None:
         if said != self._last_told:

@@ -61,10 +61,12 @@ class Beat(msgspec.Struct, frozen=True, tag="beat"):
     Attributes:
         token: Of the owner.
         number: The last object of the log that it has written.
+        still: Seconds since its event loop turned last.
     """
 
     token: int
     number: int
+    still: float = 0.0
 
 
 class HandoverAsked(msgspec.Struct, frozen=True, tag="handover asked"):

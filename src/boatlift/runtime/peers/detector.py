@@ -10,6 +10,7 @@ BEAT_SECONDS = 0.1  # from one beat of the owner to the next
 SILENT_SECONDS = 0.3  # an owner elsewhere without a beat for so long is suspected
 SILENT_HERE_SECONDS = 1.0  # an owner on this host, of which the system says that it is running
 STOPPED_HERE_SECONDS = 0.1  # an owner on this host that a signal has stopped
+HUNG_SECONDS = 15.0  # an owner that beats, and whose event loop has not turned for so long
 UNREACHED_SECONDS = 10.0  # an owner that was never heard, cannot be reached, and writes nothing
 GAPS = 5  # the least silence is so many times the 99th percentile of the gaps between beats
 REMEMBERED = 600  # the gaps of the last minute
@@ -31,7 +32,7 @@ class Detector:
         * A process of this host that has ended is suspected at once, and no other one without silence or a lost
           connection.
         * An owner that was heard of since the limit, by a beat or by an object of the log, is not suspected for its
-          silence.
+          silence; only for an event loop that has not turned for `HUNG_SECONDS`.
         * The time in which the observer itself did not look counts for nothing.
         * An owner that was never heard is suspected for the end of its process alone; or if it cannot be reached, and
           writes nothing for `UNREACHED_SECONDS`.
@@ -41,12 +42,13 @@ class Detector:
         self._heard = self._looked = now
         self._beaten = self._refused = self._unreached = False
         self._stopped: float | None = None
+        self._still = 0.0
         self._gaps: deque[float] = deque(maxlen=REMEMBERED)
 
-    def heard_beat(self, now: float) -> None:
+    def heard_beat(self, now: float, still: float = 0.0) -> None:
         if self._beaten:
             self._gaps.append(now - self._heard)
-        self._heard, self._beaten = max(now, self._heard), True
+        self._heard, self._beaten, self._still = max(now, self._heard), True, still
         self._refused = self._unreached = False
 
     def woke(self, now: float) -> None:
@@ -91,6 +93,8 @@ class Detector:
         self._stopped = None
         if self._refused and self._beaten:
             return "nobody listens at its address any more"
+        if self._still >= HUNG_SECONDS:
+            return f"its event loop has not turned for {self._still:.0f} s"
         silence = now - self._heard
         if self._unreached and silence >= UNREACHED_SECONDS:
             return f"it cannot be reached, and has written nothing for {silence:.0f} s"
