@@ -7,8 +7,8 @@ import pytest
 from boatlift.dataflow import Batch, Eager, Ephemeral, History, Lazy, batch_of
 from boatlift.runtime.machine.events import ProbeFailed, RowsProbed, TimerFired
 from boatlift.runtime.machine.instructions import ProbeRows, SetTimer
-from boatlift.simulation.driver import machine_of
 from boatlift.simulation.faults import FaultKind
+from boatlift.simulation.machines import machine_of
 from boatlift.simulation.recipes import Role, random_recipe
 from boatlift.simulation.simulation import Case, Simulation, attempt, simulate
 

@@ -116,4 +116,8 @@ def _show(case: Case) -> Simulation:
         print(f"{part}{f', reads {senders}' if senders else ''}")
     faults = (fault for number, fault in enumerate(simulation.faults) if number not in case.without)
     print(f"{recipe.epochs} epochs", *faults, sep="\n")
+    if simulation.standbys.count:
+        print(simulation.standbys)
+    if simulation.outages:
+        print(simulation.outages)
     return simulation

@@ -10,6 +10,9 @@ from boatlift.simulation.processors import Memory
 from boatlift.storage.group_commit import KeptFrames
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame, memory_at_the_end
 
+DATAFLOW = "simulated"
+FACTS_AN_OBJECT = 3
+
 
 class CrashError(Exception):
     """The simulated process dies here."""
@@ -92,6 +95,10 @@ class Scratch:
         """Begin the files of an owner with what it has adopted, and discard those of earlier owners."""
         self.memories, self.frames, self.policies = {owner: memory}, {owner: []}, {owner: policies}
         return _Frames(owner, adopted, self.frames[owner])
+
+    def discard(self, owner: int) -> None:
+        """Leave nothing of an owner to adopt."""
+        self.frames.pop(owner, None)
 
     def adopt(self, claims: Iterable[int], acted: int, policies: object) -> tuple[SoftCheckpoint, Memory] | None:
         """Return the memory at the end of the log; takes the claims from the newest on, which is the adopter's."""

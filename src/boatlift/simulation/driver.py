@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import Any
 
 from boatlift.dataflow import Eager
-from boatlift.runtime.machine import StateMachine, events, instructions
-from boatlift.simulation.disk import CrashError, Disk, Scratch
+from boatlift.runtime.host.ownership import refuse_unless_newest
+from boatlift.runtime.machine import events, instructions
+from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT, CrashError, Disk, Scratch
 from boatlift.simulation.faults import Settings
-from boatlift.simulation.processors import Memory, clock_of, digest_of, rows_of
+from boatlift.simulation.machines import check_nothing_lost, machine_of, try_recovery
+from boatlift.simulation.processors import Memory, digest_of, rows_of
 from boatlift.simulation.world import Deliveries, World
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 from boatlift.storage.records.facts import Determinant, Fact, Truncation, survives
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.live import LiveRecords
-from boatlift.storage.records.records import Claim
+from boatlift.storage.records.records import Claim, Stopped
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint, SoftFrame
-from boatlift.times import AnyFrontier, Frontier, frontier_of, last_of, read_frontier
+from boatlift.storage.store import Store
+from boatlift.times import Maximal, last_of, read_frontier
 
-DATAFLOW = "simulated"
-FACTS_AN_OBJECT = 3
 SLUGGISH = 0.9
 LATE = 0.8
 TRIES = 2  # an act that should wait makes way for another so often, if there is another
@@ -40,31 +41,54 @@ class _Delete:
     garbage: Mapping[str, int]
 
 
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """What a standby brings with it: its log, and the token of the owner that it takes over from."""
+
+    log: Log
+    after: int
+
+
 class SimulatedDriver:
     """A driver process, from its claim to its end.
 
     Args:
-        scratch: The files of earlier drivers.
+        disk: All objects; `store` is the driver's own way to them.
+        host: Where it runs; `scratch` has the files of earlier drivers there.
         lost: The processors whose files are gone; None: scratch is gone.
+        takeover: Of a standby; None for a driver that starts.
+        meanwhile: Called where other processes act while this one starts.
+
+    Raises:
+        FencedError: Another process has taken over.
+        UnavailableError: The store fails.
 
     Attributes:
         events, instructions: Every event so far, and the machine's instructions for it, those of the start first. With
             the initial `facts`, `held` and `adopted`, the events reproduce the machine.
         outstanding: Acts and answers that are on their way, in no order, except the writes of the log.
+        heir: The life of the standby that it hands the dataflow over to; empty for none.
+        stopped: It has recorded a clean stop.
     """
 
     def __init__(
         self,
         disk: Disk,
+        store: Store,
         world: World,
         rng: random.Random,
         settings: Settings,
         trace: Callable[[object], None],
         scratch: Scratch,
         lost: Collection[str] | None,
+        *,
+        host: str = "",
+        takeover: Takeover | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
     ) -> None:
         self._world, self._rng, self._trace = world, rng, trace
-        self.finished = False
+        self.host, self.finished, self.stopped = host, False, False
+        self.heir = ""
         self.timeout = self.nothing = self.twice = self.dies_between = False
         self.outstanding: list[instructions.Instruction | events.Event | _Delete] = []
         self.events: list[events.Event] = []
@@ -72,14 +96,21 @@ class SimulatedDriver:
         self._collected = 0
         self._failed: frozenset[str] = frozenset()
         self._acts = self._acts_since_failure = 0
-        self._disk, self.settings = disk, settings
+        self._disk, self._scratch, self.settings = disk, scratch, settings
         self._memory = Memory(settings.recipe, world.nodes, world.kept)
-        self._log = Log.open(disk, DATAFLOW, facts_an_object=FACTS_AN_OBJECT)
-        # A write may have become durable in the moment in which its owner crashed.
-        for group in self._log.groups():
-            if group.header.number > world.log_known:
-                world.durable(record for record in group.records if isinstance(record, Fact))
-        self.owner = self._log.claim(Claim("simulated", 0, 0, {"plan": "simulated"}, {}))
+        if takeover is None:
+            self._log = Log.open(store, DATAFLOW, facts_an_object=FACTS_AN_OBJECT)
+        else:
+            self._log = takeover.log
+
+        def refuse(_: LogHistory) -> None:
+            if takeover is not None:
+                refuse_unless_newest(takeover.log, takeover.after)
+
+        self.owner = self._log.claim(Claim(host, 0, 0, {"plan": "simulated"}, {}), refuse)
+        self._trace(f"{self.owner} owns the dataflow")
+        self._note_earlier_writes()
+        meanwhile()
         policies = {name: part.durability for name, part in settings.recipe.parts.items()}
         adopted = self.adopted = None if lost is None else self._adopt(scratch, lost, policies)
         begun = SoftFrame(begins=True) if adopted is None else adopted.frame()
@@ -92,15 +123,26 @@ class SimulatedDriver:
         ledgers = {sink: self._log.history.committed.get(sink, -1) for sink in world.without_ledger}
         world.recorded.update(ledgers)
         self._deliveries = Deliveries(world, self.owner, ledgers, self._commit, self._later, disk.die)
-        self.held = {**world.open_sinks(self.owner, eager), **self._deliveries.held}
+        meanwhile()
+        self.held = {**world.open_sinks(self.owner, eager, meanwhile), **self._deliveries.held}
         self.machine = machine_of(self.facts, self.held, settings)
         self.instructions: list[list[instructions.Instruction]] = []
         self._closed = {source: dict(world.determinants[source]) for source in world.items}
         self._partnered = {source for source, common in settings.recipe.common_steps().items() if len(common) > 1}
+        had = {} if adopted is None else {name: part.done for name, part in adopted.parts.items()}
         self._take_up(self.machine.start(adopted))
         check_nothing_lost(world, self.machine)
-        if adopted is not None and adopted.parts.keys() == self._had.keys():
-            self._check_nothing_repeated()
+        if self._memory.whole:
+            self._check_nothing_repeated(had)
+
+    def _note_earlier_writes(self) -> None:
+        """Note what earlier owners wrote without an answer: as they crashed, or as the store failed."""
+        if self._log.last > self._world.log_known + 1:
+            log = LogReader(self._disk, DATAFLOW)
+            log.load()
+            for group in log.groups():
+                if group.header.number > self._world.log_known:
+                    self._world.durable(record for record in group.records if isinstance(record, Fact))
 
     def _adopt(self, scratch: Scratch, lost: Collection[str], policies: object) -> SoftCheckpoint | None:
         """Take over the memory of an earlier driver, without some processors; None if there is none."""
@@ -108,23 +150,51 @@ class SimulatedDriver:
         if found is None:
             return None
         memory, files = found
-        self._had = {name: part.done for name, part in memory.parts.items()}
-        for name in self._had:
+        self._memory.whole = files.whole
+        for name in [*memory.parts]:
             payloads = [each for each in memory.payloads(name) if each is not None]
             if name in lost or not self._memory.adopt(name, payloads, files):
                 memory.leave_out([name])
+                self._memory.whole = False
         self._trace(f"the driver adopts {', '.join(memory.parts)}")
         return memory
 
-    def _check_nothing_repeated(self) -> None:
-        """Check that no processor goes back behind its adopted memory, if sources can repeat their rows."""
-        for name, done in self._had.items() if not any(s.vertex.keeps_no_rows for s in self.machine.sources) else ():
+    def _check_nothing_repeated(self, had: Mapping[str, Maximal]) -> None:
+        """Check that no processor goes back behind its adopted memory, if sources can repeat their rows.
+
+        Args:
+            had: The adopted processors to the times that they had done. If one was left out, by this driver or by one
+                that it has adopted from, others may go back with it.
+        """
+        for name, done in had.items() if not any(s.vertex.keeps_no_rows for s in self.machine.sources) else ():
             now = self.machine.processors[name].done
             assert read_frontier(done) <= now, f"{name} had done {done}, and goes back to {now}"
 
     @property
     def history(self) -> LogHistory:
         return self._log.history
+
+    @property
+    def last(self) -> int:
+        """The number of the last object of the log that it knows."""
+        return self._log.last
+
+    @property
+    def predecessor(self) -> int:
+        """The token of the owner before it."""
+        return self._log.predecessor
+
+    @property
+    def settled(self) -> bool:
+        """Whether the machine knows all that is durable, and of no recovery that is not."""
+        waits = any(isinstance(todo, events.LogDurable) for todo in self.outstanding)
+        written = (record for records, _, _ in self._commit.waiting for record in records or ())
+        return not (waits or self._commit.failure or any(isinstance(record, Truncation) for record in written))
+
+    def hand_over(self, heir: str, *, drain: bool) -> None:
+        """Stop cleanly; an heir takes over."""
+        self.heir = heir
+        self.handle(events.StopRequested(drain))
 
     @property
     def idle(self) -> bool:
@@ -141,9 +211,16 @@ class SimulatedDriver:
         self._acts_since_failure += 1
         at = self._choice()
         if at is None:
+            if self._commit.failure is not None:
+                raise self._commit.failure
             if not self._finishes:
                 raise AssertionError(f"work is left and nothing to do; {self.machine.transitions}")
-            self.finished = True
+            if self.heir:
+                self._scratch.discard(self.owner)
+                self._log.append([Stopped(self.heir)])
+                self._world.log_known, self.stopped = self._log.last, True
+            else:
+                self.finished = True
         elif at == len(self.outstanding):
             self._write()
         else:
@@ -309,7 +386,7 @@ class SimulatedDriver:
                 self._world.delete(garbage)
                 self._collected += 1
                 if self._collected % LOOKS == 1:
-                    self._fail_everything()
+                    try_recovery(self._disk, self._world, self.settings)
             case instructions.Cancel(processor, incarnation):
                 if self._rng.random() < 0.5:
                     self.outstanding = [
@@ -400,44 +477,3 @@ class SimulatedDriver:
             self._world.place(self.owner, order, self._disk.die)
         elif self._rng.random() < 0.5:
             self.outstanding.append(order)  # the commit is still on its way
-
-    def _fail_everything(self) -> None:
-        """Try a recovery after a failure of everything: it must not need what was just collected."""
-        history = Log.open(self._disk, DATAFLOW).history
-        recorded = {sink: Frontier.up_to(history.committed.get(sink, -1)) for sink in self._world.without_ledger}
-        machine = machine_of(tuple(history.live_records.facts()), {**self._world.held, **recorded}, self.settings)
-        memory = Memory(self.settings.recipe, self._world.nodes, self._world.kept)
-        for order in machine.start():
-            memory.check(order)
-        check_nothing_lost(self._world, machine)
-
-
-def machine_of(facts: Sequence[Fact], held: Mapping[str, AnyFrontier], settings: Settings) -> StateMachine:
-    """Return a machine over durable facts and the frontiers of sinks."""
-    return StateMachine(
-        settings.recipe.program(),
-        LiveRecords.of(facts),
-        held,
-        checked=settings.checked,
-        collect_after=settings.collect_after,
-        messages_ahead=settings.messages_ahead,
-        bytes_ahead=settings.bytes_ahead,
-        steps_per_job=settings.steps_per_job,
-        clock_of=clock_of,
-        size_of=lambda payload: int(payload is not None),
-    )
-
-
-def check_nothing_lost(world: World, machine: StateMachine) -> None:
-    """Check that every processor recovers to its stable frontier at least, and every source to its acknowledged one.
-
-    Raises:
-        AssertionError: A processor does not.
-    """
-    collected = machine.durable.records.collected.states
-    for name, p in machine.processors.items():
-        stable = frontier_of(p.vertex.domain, collected.get(name, ()))
-        assert stable <= p.done, f"{name} was stable at {stable}, and recovers to {p.done}"
-    for source, acknowledged in world.acknowledged.items():
-        done = machine.processors[source].done
-        assert acknowledged <= done, f"{acknowledged} was acknowledged to {source}, which begins after {done}"

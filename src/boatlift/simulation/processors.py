@@ -82,10 +82,13 @@ class Memory:
         * A message that an instruction names is in its sender's memory, or durable, or read again by a source: if only
           its reader has it, its sender may have failed, and cannot send it to others.
         durable: The durable digests, as they change.
+
+    Attributes:
+        whole: What was adopted from earlier drivers was adopted whole.
     """
 
     def __init__(self, recipe: Recipe, nodes: Nodes, durable: Container[str]) -> None:
-        self._nodes, self._durable = nodes, durable
+        self._nodes, self._durable, self.whole = nodes, durable, True
         self._holders: dict[str, set[str]] = {}
         self._read_again = {
             name for name, part in recipe.parts.items() if part.role is Role.SOURCE and part.deterministic

@@ -8,15 +8,22 @@ from collections.abc import Set as AbstractSet
 from copy import copy
 from dataclasses import dataclass, replace
 
-from boatlift.errors import BoatliftError, FencedError
-from boatlift.simulation.disk import CrashError, Disk, Scratch
-from boatlift.simulation.driver import SimulatedDriver
+from boatlift.errors import BoatliftError, FencedError, UnavailableError
+from boatlift.simulation.disk import DATAFLOW, CrashError, Disk, Scratch
+from boatlift.simulation.driver import SimulatedDriver, Takeover
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
+from boatlift.simulation.mounts import Mount, Outages
 from boatlift.simulation.oracle import judge
 from boatlift.simulation.recipes import limited, probed, random_recipe, timed, with_data_in_flight
+from boatlift.simulation.replicas import Replicas
+from boatlift.simulation.standbys import HOSTS, OwnerProcesses, SimulatedStandby, Standbys
 from boatlift.simulation.world import World
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
 
 MOST_ACTS = 20_000
+ACTS_BETWEEN_STARTS = 10  # while the store cannot be read
+CHECKED = 0.04  # the share of a standby's readings after which its replica is checked
 CHANGED = 0.3  # the share of drivers that have other policies than the driver before
 
 
@@ -24,7 +31,7 @@ class Simulation:
     """One seed.
 
     Args:
-        without: Numbers of faults that are left out.
+        without: Numbers of faults that are left out; after these come all standbys, and all failures of the store.
         epochs: The number of epochs that sources close; None: as the seed has it.
         checked: Machines check their invariants, and compare replays.
 
@@ -40,7 +47,7 @@ class Simulation:
         self._for_lives = random.Random(f"lives {seed}")
         self._for_scratch = random.Random(f"scratch {seed}")
         self._survives = self._for_scratch.choice((0.0, 0.0, 0.5, 1.0))
-        self._scratch = Scratch()
+        self._scratches = {host: Scratch() for host in HOSTS}
         self._drivers = 0
         self.recipe = random_recipe(for_recipe, epochs=epochs)
         changes = {"probes": probed, "rows": limited, "timed": timed, "in flight": with_data_in_flight}
@@ -63,6 +70,14 @@ class Simulation:
         self._next_fuse: int | None = None
         self.driver: SimulatedDriver | None = None
         self._zombies: list[SimulatedDriver] = []
+        self._heirs: dict[int, str] = {}
+        self.outages = Outages(seed, self.disk)
+        self.replicas = Replicas(self.recipe, self.disk)
+        self.standbys = Standbys(seed, acts, self.disk, self.outages, self._trace.append, self._check_replica)
+        if len(self.faults) in without:
+            self.standbys.count = 0
+        if len(self.faults) + 1 in without:
+            self.outages.end()
 
     @property
     def trace(self) -> list[str]:
@@ -85,6 +100,8 @@ class Simulation:
                 self._trace.append("the driver dies")
                 self._fuse, self._next_fuse, self.driver = self._next_fuse, None, None
                 self.disk.lose_power()
+            except UnavailableError as error:  # only a driver's own; a standby survives it
+                self._trace.append(f"the driver ends: {error}")
         self._fuse = None
         judge(self.world)
 
@@ -94,20 +111,107 @@ class Simulation:
             if self.driver is not None:
                 self._trace.append(fault)
                 self._strike(self.driver, fault)
+        self.outages.acts = self.acts
+        self.outages.pass_by()
+        paused = self.standbys.paused(self.acts)
+        standby = self.standbys.act(self.acts, self._owners(paused=paused))
+        if standby is not None:
+            self._take_over(standby, paused=paused)
+            return
         if self.driver is None:
-            self._trace.append("a driver starts")
-            if self._drivers and self._for_lives.random() < CHANGED:
-                self._settings = copy(self._settings)
-                self._settings.recipe = self.recipe.with_other_durabilities(self._for_lives)
-            self._drivers += 1
-            self.driver = SimulatedDriver(
-                self.disk, self.world, self._schedule, self._settings, self._trace.append, self._scratch, self._lost()
-            )
+            away = self.outages.unread() and self.acts % ACTS_BETWEEN_STARTS
+            if not (away or self.standbys.waits()):
+                self._trace.append("a driver starts")
+                self.driver = self._start(HOSTS[0])
             return
         if self._zombies and self._schedule.random() < 0.3:
             self._stagger(self._schedule.choice(self._zombies))
+        elif not paused:
+            self._go_on(self.driver)
+
+    def _go_on(self, driver: SimulatedDriver) -> None:
+        if heir := self.standbys.heir(self.acts):
+            self._trace.append(f"the driver hands over to {heir}")
+            driver.hand_over(heir, drain=self.acts % 2 == 0)
+        try:
+            driver.act()
+        except FencedError:
+            self.driver = None
+            assert self._owner() != driver.owner, f"{driver.owner} still owns the dataflow, and was fenced"
+            self._trace.append("the driver is fenced by an owner that has ended")
+        except UnavailableError:
+            self.driver = None
+            if self.acts % 2:  # some of its acts are under way
+                self._zombies.append(driver)
+            raise
+        if driver.stopped:
+            self._heirs[driver.owner] = driver.heir
+            self._trace.append("the driver has stopped")
+            self.driver = None
+
+    def _owner(self) -> int:
+        """Return the newest owner, by the store's objects."""
+        log = LogReader(self.disk, DATAFLOW)
+        log.load()
+        return log.owner
+
+    def _owners(self, *, paused: bool) -> OwnerProcesses:
+        driver = () if self.driver is None else (self.driver,)
+        living = {each.owner: each for each in (*self._zombies, *driver)}
+        return OwnerProcesses(living, frozenset(each.owner for each in driver if paused))
+
+    def _take_over(self, standby: SimulatedStandby, *, paused: bool) -> None:
+        """Let a standby claim the dataflow; the former owner goes on until it is fenced, or is killed."""
+        former, self.driver = self.driver, None
+        assert standby.log is not None, "it has read the log"
+        if former is not None:
+            self._zombies.append(former)
+        self._trace.append(f"standby {standby.life} claims")
+        try:
+            self.driver = self._start(standby.host, Takeover(standby.log, standby.after))
+        except (FencedError, UnavailableError) as error:
+            self._trace.append(f"standby {standby.life} goes on as one: {error}")
+            self.standbys.follow_on(standby)
+            if former in self._zombies and self._owner() == former.owner:
+                self._zombies.remove(former)
+                self.driver = former
             return
-        self.driver.act()
+        before = self.driver.predecessor
+        assert before == standby.after, f"{standby.life} has taken over from {before}, and suspected {standby.after}"
+        heir = self._heirs.get(before, standby.life)
+        assert heir == standby.life, f"{standby.life} has taken over from {before}, which has stopped for {heir}"
+        stopped_here = former is not None and paused and former.host == standby.host
+        if stopped_here and former in self._zombies:
+            self._zombies.remove(former)
+
+    def _start(self, host: str, takeover: Takeover | None = None) -> SimulatedDriver:
+        if self._drivers and self._for_lives.random() < CHANGED:
+            self._settings = copy(self._settings)
+            self._settings.recipe = self.recipe.with_other_durabilities(self._for_lives)
+        self._drivers += 1
+        return SimulatedDriver(
+            self.disk,
+            Mount(self.disk, self.outages),
+            self.world,
+            self._schedule,
+            self._settings,
+            self._trace.append,
+            self._scratches[host],
+            self._lost(),
+            host=host,
+            takeover=takeover,
+            meanwhile=self._meanwhile,
+        )
+
+    def _meanwhile(self) -> None:
+        """Let a zombie act while a driver starts."""
+        if self._zombies and self.standbys.lets_zombies_act():
+            self._stagger(self._schedule.choice(self._zombies))
+
+    def _check_replica(self, log: Log, rng: random.Random) -> None:
+        if rng.random() < CHECKED:
+            owner = self.driver if self.driver is not None and self.driver.owner == log.owner else None
+            self.replicas.check(log, owner)
 
     def _lost(self) -> Collection[str] | None:
         """Return the processors whose files in scratch are gone at the start of a driver; None if all are."""
@@ -120,13 +224,13 @@ class Simulation:
         self._trace.append("a zombie goes on")
         try:
             zombie.act()
-        except FencedError:
+        except (FencedError, UnavailableError):
             self._zombies.remove(zombie)
             return
         except CrashError:  # the crash struck in the zombie's act, and ends it too
             self._zombies.remove(zombie)
             raise
-        if zombie.finished or zombie.idle:
+        if zombie.finished or zombie.stopped or zombie.idle:
             self._zombies.remove(zombie)
 
     def _strike(self, driver: SimulatedDriver, fault: Fault) -> None:
@@ -209,12 +313,12 @@ def attempt(case: Case) -> Failure | None:
 
 
 def shrunk(failure: Failure) -> Failure:
-    """Return a smaller failure, without needless faults and then without needless last epochs.
+    """Return a smaller failure, without needless faults, standbys and failures of the store, then without last epochs.
 
     The smaller case may fail in another way.
     """
     smallest = failure
-    faults = range(len(failure.case.simulation().faults))
+    faults = range(len(failure.case.simulation().faults) + 2)
     for number in reversed(faults):
         case = smallest.case
         smallest = attempt(replace(case, without=case.without | {number})) or smallest

@@ -65,7 +65,7 @@ class World:
         self._copies = 0
         self._made: list[LoggedMessage | Checkpoint] = []
         self._eager: AbstractSet[str] | None = None
-        self._owner = 0
+        self._owners = dict.fromkeys(sinks, 0)
         self._lives: dict[str, int] = {}
 
     def durable(self, facts: Iterable[Fact]) -> None:
@@ -141,19 +141,31 @@ class World:
             order.processor, order.incarnation, take.time, determinant, sent, kept, digest if self.digests else None
         )
 
-    def open_sinks(self, owner: int, eager: AbstractSet[str] = frozenset()) -> dict[str, AnyFrontier]:
-        """Fence every earlier owner, and return the frontiers of the sinks with a ledger.
+    def open_sinks(
+        self, owner: int, eager: AbstractSet[str] = frozenset(), meanwhile: Callable[[], None] = lambda: None
+    ) -> dict[str, AnyFrontier]:
+        """Fence every earlier owner, sink by sink, and return the frontiers of the sinks with a ledger.
 
         Args:
             eager: The eager processors. The effects of those that always were eager must be durable to be visible.
+            meanwhile: Called before each sink is opened.
         """
-        self._owner = owner
         self._eager = eager if self._eager is None else self._eager & eager
-        self._lives.clear()
-        return {name: frontier for name, frontier in self.held.items() if name not in self.without_ledger}
+        held = {}
+        for name in self.held:
+            meanwhile()
+            held[name] = self.open_sink(owner, name)
+        return {name: frontier for name, frontier in held.items() if name not in self.without_ledger}
+
+    def open_sink(self, owner: int, sink: str) -> AnyFrontier:
+        """Fence every earlier owner, and return what the sink holds, in one act."""
+        self._owners[sink] = owner
+        self._lives.pop(sink, None)
+        return self.held[sink]
 
     def fences(self, owner: int) -> bool:
-        return owner < self._owner
+        """Return whether a newer owner has opened a sink."""
+        return owner < max(self._owners.values())
 
     def place(self, owner: int, order: instructions.CommitSink, die: Callable[[], None]) -> None:
         """Make times visible one after the other, unless the sink was reopened since.
@@ -164,7 +176,7 @@ class World:
         Raises:
             FencedError: another owner has come.
         """
-        if self.fences(owner):
+        if owner < self._owners[order.sink]:
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
         if order.incarnation < self._lives.get(order.sink, 0):
             return
@@ -185,13 +197,16 @@ class World:
         """Deliver a time to a receiver that keeps no ledger and fences no owner.
 
         Raises:
-            AssertionError: the time is delivered again with other messages, or though its delivery is recorded.
+            AssertionError: the time is delivered again with other messages, or though its delivery is recorded; or the
+                delivery of the time before is not recorded yet.
         """
         effect, effects = effect_of(messages), self.effects[sink]
         if effects.setdefault(time, effect) != effect:
             raise AssertionError(f"{sink} is delivered {effect} at {time}, and was delivered {effects[time]}")
         if time <= self.recorded[sink] and not self.fences(owner):
             raise AssertionError(f"{sink} is delivered {time} again, and {self.recorded[sink]} is recorded")
+        if time > self.recorded[sink] + 1:
+            raise AssertionError(f"{sink} is delivered {time}, and of those before {self.recorded[sink]} is recorded")
         self._check_eager(sink, time, effect)
         self.held[sink] = self.held[sink] | Frontier.up_to(time)
 
@@ -217,7 +232,7 @@ class World:
         Raises:
             FencedError: there is another owner.
         """
-        if self.fences(owner):
+        if owner < self._owners[order.sink]:
             raise FencedError("FENCED", f"{order.sink} has a newer owner")
         self._lives[order.sink] = max(order.incarnation, self._lives.get(order.sink, 0))
         return events.SinkPosition(order.sink, order.incarnation, self.held[order.sink])

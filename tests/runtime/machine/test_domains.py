@@ -285,6 +285,26 @@ def test_a_batch_begins_nothing_once_a_stop_was_asked_for():
     assert [len(take.inputs) for order in runs["b"] for take in order.takes] == [5]
 
 
+def test_a_stop_leaves_what_waits_for_a_batch_though_the_source_has_ended():
+    """The sink of another reader waits until the batch has taken the rows, which the source cannot repeat."""
+    cuts = EpochBoundaries()
+    vertices = [Vertex("in", Kind.SOURCE, deterministic=False), Vertex("b", Kind.STATELESS, False, coarse=True)]
+    vertices += [Vertex("p", Kind.STATEFUL), Vertex("of-b", Kind.SINK), Vertex("of-p", Kind.SINK)]
+    edges = [Edge("in>b", "in", "b", Coarse(cuts)), Edge("b>of-b", "b", "of-b", Fine(cuts))]
+    edges += [Edge("in>p", "in", "p"), Edge("p>of-p", "p", "of-p")]
+    durabilities = {"in": Durability(recorded=False), "b": Durability(Batch(epochs=3), recorded=False)}
+    durabilities["p"] = Durability(Lazy(every=1))
+    program = Program(RecoveryGraph(vertices, edges), durabilities, cuts={"b": cuts})
+    driver = Driver(program, epochs=4, slow={"b"})
+    driver.go()
+    driver.hear(events.StopRequested())
+    driver.slow.clear()
+    driver.run(driver.kept.pop())
+    driver.go()
+    assert driver.machine.finished
+    assert driver.machine.processors["b"].waiting["in>b"], "what its next epoch will take"
+
+
 def test_what_a_batch_lets_wait_holds_no_source_back():
     driver = Driver(with_batch(epochs=15), epochs=15, messages_ahead=3, slow={"p"})
     driver.go()

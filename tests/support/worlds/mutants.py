@@ -28,6 +28,7 @@ from boatlift.storage.records.facts import Determinant, Truncation
 from boatlift.times import EpochFrontier, Frontier, all_times, frontier_of
 from support.worlds.mutant import Mutant
 from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
+from support.worlds.mutants_of_standbys import MUTANTS_OF_STANDBYS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
@@ -35,8 +36,7 @@ __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 
 # -- constraints left out
 
-_recovered = Monitor.recovered
-_settled = Monitor.settled
+_recovered, _settled = Monitor.recovered, Monitor.settled
 _cut = DurableFacts.cut
 _upcoming = EpochOrdered.upcoming
 _upcoming_in_order = ArrivalOrdered.upcoming
@@ -474,6 +474,7 @@ MUTANTS: dict[str, Mutant] = {
     "bound": Mutant("a batch takes more rows than its bound", {(BatchEpochs, "_first_end"): _with_all_rows}),
     **MUTANTS_OF_THE_LOG,
     **MUTANTS_OF_SOFT_CHECKPOINTS,
+    **MUTANTS_OF_STANDBYS,
 }
 
 EXACT = Mutant(

@@ -85,6 +85,16 @@ def refuse_running_owner(log: Log) -> None:
     )
 
 
+def refuse_unless_newest(log: Log, after: int) -> None:
+    """Raise if the owner with token `after` is not the newest one, or has stopped cleanly without a handover.
+
+    Raises:
+        FencedError: `[FENCED]`.
+    """
+    if log.owner != after or (log.history.stopped and not log.history.heir):
+        raise FencedError("FENCED", f"another process has taken {log.dataflow} over, or it has stopped")
+
+
 @contextmanager
 def _claiming() -> Iterator[None]:
     _count(_CLAIMS, 1)
@@ -172,8 +182,8 @@ class Ownership:
         """
 
         def refuse(history: LogHistory) -> None:
-            if after is not None and (self.log.owner != after or (history.stopped and not history.heir)):
-                raise FencedError("FENCED", f"another process has taken {self.log.dataflow} over, or it has stopped")
+            if after is not None:
+                refuse_unless_newest(self.log, after)
             refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())

@@ -198,7 +198,9 @@ class Liveness:
         """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that."""
         ended = self._exhausted() and not any(p.expects_probe for p in self._processors.values())
         over = stopping or ended
-        stuck = [sink.name for sink in self._sinks if sink.waits and (ended or not self._is_held_up(sink))]
+        # A stop leaves the open epochs of batches as they are, also if their sources have ended.
+        no_more = ended and not stopping
+        stuck = [sink.name for sink in self._sinks if sink.waits and (no_more or not self._is_held_up(sink))]
         waits = any(source.idle for source in self._sources) or any(
             isinstance(p, BatchEpochs) and (p.deadline is not None or p.expects_probe)
             for p in self._processors.values()
