@@ -52,7 +52,7 @@ demo: setup ## The main job: four regimes in one application over 336,776 real f
 kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka broker; all are killed, where SEED=n draws it; each row comes out once (3 minutes)
 	@$(python) examples/kafka_demo.py $(SEED)
 
-demo-standby: setup kafka-jars ## Flights over a real Kafka broker; the owner is killed five times while another process stands by (3 minutes)
+demo-standby: setup kafka-jars ## Flights over a real Kafka broker; the owner is killed five times while another process stands by (some 6 minutes)
 	@$(python) examples/standby_demo.py
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)

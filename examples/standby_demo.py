@@ -81,6 +81,8 @@ def attack(servers: str, folder: Path, processes: list[subprocess.Popen[bytes]])
         standby, said = start("--standby")
         wait_for(said, standby, "is ready")
         time.sleep(STEADY)
+        if airport.is_over():
+            raise WrongError("all flights came before the last kill: this machine is too slow, or standbys are")
         killed = time.monotonic()
         owner.kill()
         watch.wait_for(airport.landed + A_SECOND * AFTER)  # they come after the kill
@@ -131,6 +133,10 @@ class Airport:
         if self._producer.flush(PATIENCE):
             raise WrongError("the broker has not taken all flights")
         return self._produced
+
+    def is_over(self) -> bool:
+        """Return whether no flight is left."""
+        return not self._thread.is_alive()
 
     def _work(self) -> None:
         due = time.monotonic()

@@ -10,8 +10,19 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.api.rehearsal import FOLDER, Rehearsals, _link, _remove_leftovers
+from boatlift.api.rehearsal import (
+    FOLDER,
+    IDLE_SECONDS,
+    MOST_SECONDS,
+    SECONDS,
+    STEPS,
+    Rehearsals,
+    _link,
+    _RehearsalEnd,
+    _remove_leftovers,
+)
 from boatlift.dataflow import plan
+from boatlift.runtime.host.progress import Progress
 from boatlift.storage.local import LocalStore
 
 NO_SESSION: Any = None
@@ -55,3 +66,21 @@ def test_copies_of_processes_that_are_gone_are_removed(tmp_path: Path) -> None:
     _remove_leftovers(tmp_path)
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {f"{FOLDER}{here}-{os.getpid()}", f"{FOLDER}elsewhere-999999999"}
+
+
+@pytest.mark.parametrize(
+    ("events", "ends"),
+    [
+        ([(0.0, "step", 0), (SECONDS, "beat", 0), (SECONDS + 1, "beat", 0)], SECONDS + 1),
+        ([(40.0, "beat", 0), (50.0, "step", 0), (MOST_SECONDS + 1, "beat", 0)], MOST_SECONDS + 1),
+        ([(0.5, "idle", 0), (IDLE_SECONDS, "idle", 0)], IDLE_SECONDS),
+        ([(0.5, "step", 0), (IDLE_SECONDS, "idle", 0), (IDLE_SECONDS + 0.6, "idle", 0)], IDLE_SECONDS + 0.6),
+        ([(5.0, "idle", 3), (5.5, "idle", 0), (6.5, "idle", 0)], 6.5),
+        ([(number / 100, "step", 0) for number in range(STEPS)], (STEPS - 1) / 100),
+    ],
+    ids=["after its first step", "in all", "without input", "input has ended", "a step is under way", "steps"],
+)
+def test_when_a_rehearsal_ends(events: list[tuple[float, str, int]], ends: float) -> None:
+    end = _RehearsalEnd(0.0)
+    due = [at for at, what, behind in events if end.is_due(Progress(what, "rows", -1, behind=behind), at)]
+    assert due == [ends]

@@ -15,8 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, Re
 
 import boatlift as bl
 from boatlift.connectors.kafka import ledger, sink
-from boatlift.connectors.kafka.access import Access, access_to, of_asking
-from boatlift.connectors.kafka.ledger import LedgerTopic
+from boatlift.connectors.kafka.access import access_to, of_asking
 from boatlift.connectors.kafka.topics import Topics
 from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
@@ -116,44 +115,6 @@ def test_what_some_writers_have_committed_of_a_step_is_not_written_again(
     assert put(third, tmp_path, 2) is Outcome.DROPPED
     with pytest.raises(bl.DivergedError, match=r"\[DIVERGED\]"):
         third.commit(2, 1, "other", stage(third, tmp_path, 2, rows_of(2)[:1]))
-
-
-def test_a_ledger_of_which_only_what_is_new_is_read_is_what_it_is_when_read_anew(
-    make: Callable[..., Sink], kafka_broker: KafkaBroker, tmp_path: Path
-) -> None:
-    first: Any = make(writers=2)
-    first.open(context())
-    place = (access_to(kafka_broker.bootstrap, None), first._ledger_topic.name)
-    again = LedgerTopic(*place, made=True, remembers=True)
-    for step in range(3):
-        put(first, tmp_path, step)
-        for writers in ([1], None):
-            anew = LedgerTopic(*place, made=True).read(settled=True, writers=writers)
-            assert anew.written
-            assert again.read(settled=True, writers=writers) == anew
-
-
-def test_a_takeover_does_not_wait_for_a_client_that_waits(
-    make: Callable[..., Sink], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A client that finds a transaction open asks again after half a second: another client is made."""
-    first: Any = make()
-    made = list[object]()
-    first.open(context())
-
-    def dies(_moment: str) -> None:
-        raise KeyboardInterrupt
-
-    for writer in first._writers:
-        writer._at = dies
-    with pytest.raises(KeyboardInterrupt):
-        put(first, tmp_path, 0)
-    producer = Access.producer
-    monkeypatch.setattr(Access, "producer", lambda *given: made.append(given) or producer(*given))
-    second = make()
-    assert second.open(context(2)) is None
-    assert len(made) > 1
-    assert put(second, tmp_path, 0) is Outcome.APPENDED
 
 
 def test_an_owner_that_slept_over_a_takeover_by_fewer_writers_writes_nothing_when_it_wakes(

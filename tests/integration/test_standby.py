@@ -128,6 +128,18 @@ def test_owners_die_hang_and_hand_over(flow: Flow) -> None:
     flow.check()
 
 
+def test_the_owner_and_one_of_two_standbys_die_at_once(flow: Flow) -> None:
+    owner = flow.run()
+    flow.feed(3)
+    first, second = flow.standby(), flow.standby()
+    os.kill(owner.pid, signal.SIGKILL)
+    os.kill(first.pid, signal.SIGKILL)
+    flow.feed(3)
+    second.send_signal(signal.SIGTERM)
+    assert second.wait(60) == 0
+    flow.check()
+
+
 def test_an_owner_that_only_its_link_tells_of(flow: Flow) -> None:
     """It is stopped, and goes on when another process has taken over: it ends, and nothing is there twice."""
     owner = flow.run(via=ELSEWHERE)

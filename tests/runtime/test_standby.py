@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +12,20 @@ import pytest
 from boatlift.errors import DataError, FencedError, InvalidError, UnavailableError
 from boatlift.runtime.host import host
 from boatlift.runtime.host import standby as standby_module
-from boatlift.runtime.host.context import RunOptions
-from boatlift.runtime.host.host import Host, run_as_standby
-from boatlift.runtime.host.ownership import Life
+from boatlift.runtime.host.ownership import refuse_unless_newest
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.inspect.status import status_at
 from boatlift.runtime.peers import detector
-from boatlift.runtime.peers.channel import Beat
-from boatlift.runtime.peers.follower import FollowerLink, Lost
 from boatlift.runtime.peers.handover import hand_over
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.records import Claim, Stopped
 from support.crash.mortality import Fate, KilledError, MortalStore
-from support.engine.hosts import Background, check_store, open_store, run
+from support.engine.hosts import check_store, open_store, run
 from support.engine.memory_engine import PROGRAM, MemoryEngine, World
+from support.engine.standbys import Process, idle_owner, standby
 from support.waiting import until
-from support.worlds.facts import Unsynced, made
+from support.worlds.facts import Unsynced
 from support.worlds.logs import claimed
 
 NEWER = {"python": "4"}
@@ -43,92 +34,6 @@ NEWER = {"python": "4"}
 class NewerEngine(MemoryEngine):
     def environment(self) -> dict[str, Any]:
         return NEWER
-
-
-@dataclass
-class Process:
-    """A host, as `bl.run` drives it; `what` is its progress."""
-
-    world: World
-    store: LocalStore
-    standby: bool = False
-    for_handover: bool = False
-    take_over: bool = False
-    available_now: bool = True
-    engine: type[MemoryEngine] = MemoryEngine
-    stopped: bool = False
-    follows_on: list[str] = field(default_factory=list)
-    before_claim: Callable[[], object] = lambda: None
-    said: list[Progress] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.life = secrets.token_hex(8)
-        self.host = self._new_host()
-        self.work = Background(self._run)
-
-    def _new_host(self) -> Host:
-        options = RunOptions(
-            self.available_now,
-            on_progress=self.said.append,
-            standby=self.standby,
-            for_handover=self.for_handover,
-            take_over=self.take_over,
-        )
-        return Host(self.engine(self.world, every=3), self.store, options, life=self.life)
-
-    def _run(self) -> None:
-        if not self.standby:
-            self.host.run()
-            return
-        first = [self.host]
-
-        def new_host() -> Host:
-            self.host = first.pop() if first else self._new_host()
-            if self.stopped:
-                self.host.stop()
-            return self.host
-
-        run_as_standby(new_host, lambda: self, self.follows_on.append, lambda: self.stopped)
-
-    def are_done(self) -> bool:
-        return True
-
-    def end(self, *, wait: bool) -> None:
-        if not wait:
-            self.before_claim()
-
-    def stop(self) -> None:
-        self.stopped = True
-        self.host.stop()
-
-    def told(self, text: str) -> bool:
-        return any(re.search(text, progress.said) for progress in self.said)
-
-    def follows(self) -> bool:
-        return self.told("follows process")
-
-
-@contextmanager
-def standby(world: World, root: Path, **options: Any) -> Iterator[Process]:
-    """A standby that has to be asked to end, if the test does not let it."""
-    process = Process(world, open_store(root), standby=True, **options)
-    try:
-        yield process
-    finally:
-        process.stop()
-        process.work.result()
-
-
-@contextmanager
-def idle_owner(world: World, root: Path, **options: Any) -> Iterator[Process]:
-    """An owner that has executed all there is, and goes on."""
-    process = Process(world, open_store(root), available_now=False, **options)
-    try:
-        until(lambda: any(progress.what == "idle" for progress in process.said))
-        yield process
-    finally:
-        process.stop()
-        process.work.result()
 
 
 @pytest.mark.adopts
@@ -303,6 +208,33 @@ def test_an_owner_out_of_reach_is_waited_for_if_another_one_was_followed(tmp_pat
     assert not waiting.told("taken for dead")
 
 
+def test_a_standby_that_lost_a_race_waits_for_a_winner_out_of_reach(tmp_path: Path) -> None:
+    world, won = World(rows=30), list[Log]()
+
+    def another_is_faster() -> None:
+        program = Log.open(open_store(tmp_path), "flow").history.program
+        claim = Claim("elsewhere", 7, 0, program, {"python": "3"}, address="127.0.0.1:4711")
+        won.append(claimed(open_store(tmp_path), claim))
+
+    owner = Process(world, MortalStore.of(tmp_path, Fate(12, after=False)))
+    with standby(world, tmp_path, before_claim=another_is_faster) as loser:
+        assert isinstance(owner.work.result(), KilledError)
+        until(lambda: loser.told("cannot reach process 7 on elsewhere"))
+        won[0].append([Stopped()])
+        assert loser.work.result() is None
+    assert len(loser.follows_on) == 1
+
+
+def test_an_owner_that_hands_over_while_it_is_suspected_is_its_heirs_alone(tmp_path: Path) -> None:
+    log = claimed(open_store(tmp_path), Claim("here", 7, 0, PROGRAM, {"python": "3"}))
+    refuse_unless_newest(log, log.owner, "another")
+    log.append([Stopped("heir")])
+    refuse_unless_newest(log, log.owner, "heir")
+    for after, heir in ((log.owner, "another"), (log.owner + 1, "heir")):
+        with pytest.raises(FencedError):
+            refuse_unless_newest(log, after, heir)
+
+
 def test_another_standby_goes_on_if_the_heir_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(standby_module, "HEIR_SECONDS", 0.5)
     world = World(rows=9)
@@ -399,31 +331,3 @@ def test_a_store_that_cannot_be_read_for_a_while_does_not_end_a_standby(tmp_path
     assert heir.work.result() is None
     world.check()
     check_store(tmp_path)
-
-
-def test_an_owner_that_writes_is_not_taken_for_dead_though_it_is_not_heard(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The link is cut, and nothing is known of its process."""
-    monkeypatch.setattr(standby_module, "life_of", lambda *_: Life.UNKNOWN)
-    monkeypatch.setattr(FollowerLink, "_converse", cut_after_a_beat())
-    claim = Claim(socket.gethostname(), 7, 0, PROGRAM, {"python": "3"}, address="127.0.0.1:1")
-    world, log = World(rows=9), claimed(open_store(tmp_path), claim)
-    with standby(world, tmp_path, available_now=False) as waiting:
-        until(waiting.follows)
-        for number in range(30):
-            log.append([made(number, "rows")])
-            time.sleep(0.05)
-        assert not waiting.told("taken for dead")
-        until(lambda: waiting.told("it has been silent for"))
-
-
-def cut_after_a_beat() -> Callable[[FollowerLink], Lost]:
-    beats = [Beat(1, 0)]
-
-    def converse(link: FollowerLink) -> Lost:
-        if beats:
-            link.heard.put((time.monotonic(), beats.pop()))
-        return Lost.UNREACHED
-
-    return converse

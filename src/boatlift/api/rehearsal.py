@@ -34,8 +34,8 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.store import Store
 
-STEPS, SECONDS, MOST_SECONDS = 200, 15.0, 60.0
-"""A rehearsal ends after so many steps, or so many seconds after its first step, or so many seconds."""
+STEPS, SECONDS, MOST_SECONDS, IDLE_SECONDS = 200, 15.0, 60.0, 1.0
+"""A rehearsal ends after so many steps, so many seconds after its first step, so many seconds, or without input."""
 
 PAUSE_SECONDS = 300.0
 """From one rehearsal to the next."""
@@ -123,22 +123,36 @@ class Rehearsals:
             if self._over.is_set():
                 return
             self._engine = engine = _RehearsedEngine(self._spark, rehearsed, ON_SPARK)
-        until, steps, stopped = time.monotonic() + MOST_SECONDS, 0, threading.Event()
+        end, stopped = _RehearsalEnd(time.monotonic()), threading.Event()
 
         def watch(progress: Progress) -> None:
-            nonlocal until, steps
-            if progress.what == "step":
-                until = until if steps else min(until, time.monotonic() + SECONDS)
-                steps += 1
-            due = steps >= STEPS or time.monotonic() > until or self._over.is_set()
+            due = end.is_due(progress, time.monotonic()) or self._over.is_set()
             if due and not stopped.is_set():
                 stopped.set()
                 host.stop()
 
-        options = RunOptions(on_progress=watch, bytes_in_flight=self._most_bytes, pause=tuple(paused))
+        no_input = paused == rehearsed.sources.keys()
+        options = RunOptions(no_input, on_progress=watch, bytes_in_flight=self._most_bytes, pause=tuple(paused))
         host = Host(engine, copy, options)
         host.claim(after=log.owner)
         host.run()
+
+
+class _RehearsalEnd:
+    """When a rehearsal ends; times are seconds of one steady clock."""
+
+    def __init__(self, now: float) -> None:
+        self._until, self._steps, self._active = now + MOST_SECONDS, 0, now
+
+    def is_due(self, progress: Progress, now: float) -> bool:
+        """Return whether it ends, given its next progress."""
+        if progress.what == "step":
+            self._until = self._until if self._steps else min(self._until, now + SECONDS)
+            self._steps += 1
+        idle = progress.what == "idle" and not progress.behind
+        if not idle and progress.what != "beat":
+            self._active = now
+        return self._steps >= STEPS or now > self._until or (idle and now - self._active >= IDLE_SECONDS)
 
 
 def _remove_leftovers(scratch: Path) -> None:

@@ -43,10 +43,11 @@ class _Delete:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """What a standby brings with it: its log, and the token of the owner that it takes over from."""
+    """What a standby brings with it: its log, the token of the owner that it takes over from, and its own life."""
 
     log: Log
     after: int
+    life: str
 
 
 class SimulatedDriver:
@@ -105,7 +106,7 @@ class SimulatedDriver:
 
         def refuse(_: LogHistory) -> None:
             if takeover is not None:
-                refuse_unless_newest(takeover.log, takeover.after)
+                refuse_unless_newest(takeover.log, takeover.after, takeover.life)
 
         self.owner = self._log.claim(Claim(host, 0, 0, {"plan": "simulated"}, {}), refuse)
         self._trace(f"{self.owner} owns the dataflow")

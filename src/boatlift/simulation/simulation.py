@@ -168,7 +168,7 @@ class Simulation:
             self._zombies.append(former)
         self._trace.append(f"standby {standby.life} claims")
         try:
-            self.driver = self._start(standby.host, Takeover(standby.log, standby.after))
+            self.driver = self._start(standby.host, Takeover(standby.log, standby.after, standby.life))
         except (FencedError, UnavailableError) as error:
             self._trace.append(f"standby {standby.life} goes on as one: {error}")
             self.standbys.follow_on(standby)

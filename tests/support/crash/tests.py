@@ -22,7 +22,17 @@ from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.testing.crash import CrashPoint, main
 from support.crash.data import make_files
 
-__all__ = ["Undisturbed", "Victim", "die_at_every_point", "die_at_every_point_of_a_recovery", "run_undisturbed"]
+__all__ = [
+    "KILLED",
+    "Undisturbed",
+    "Victim",
+    "chosen",
+    "die_at_every_point",
+    "die_at_every_point_of_a_recovery",
+    "place_of",
+    "run_undisturbed",
+    "show",
+]
 
 TESTS = Path(__file__).parents[2]
 KILLED = -signal.SIGKILL
@@ -98,6 +108,13 @@ class Place:
             )
         return self._ended(done.returncode)
 
+    def start(self, jvm: WarmJvm, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start the dataflow in a process of its own, which attaches to a JVM."""
+        command = [sys.executable, "-m", "boatlift.testing.crash", *self._arguments(*arguments)]
+        environment = {**self._environment, **jvm.environment()}
+        with self._log.open("a") as out:
+            return subprocess.Popen(command, cwd=self.folder, env=environment, stdout=out, stderr=out)
+
     def die(self, point: CrashPoint, *, loses_power: bool = False) -> int:
         """Run the dataflow in a process that has its imports already, until it dies at a point.
 
@@ -159,13 +176,13 @@ class Undisturbed:
 
 def run_undisturbed(victim: Victim, folder: Path, jvm: WarmJvm) -> Undisturbed:
     """Run a dataflow undisturbed, and record where it could die."""
-    place = _place(folder, jvm, victim)
+    place = place_of(folder, jvm, victim)
     assert place.run("--record", "points.txt") == 0
     victim.judge(place.folder, place.folder)
     return Undisturbed(victim, place.folder, _points(place.folder / "points.txt"))
 
 
-def _place(folder: Path, jvm: WarmJvm, victim: Victim) -> Place:
+def place_of(folder: Path, jvm: WarmJvm, victim: Victim) -> Place:
     victim.make_input(folder)
     return Place(folder, jvm, victim)
 
@@ -174,7 +191,7 @@ def _points(record: Path) -> list[CrashPoint]:
     return [CrashPoint.parse(line) for line in record.read_text().splitlines()]
 
 
-def _show(when: str, survived: list[CrashPoint], outcome: str) -> None:
+def show(when: str, survived: list[CrashPoint], outcome: str) -> None:
     """Print the table of points and outcomes, and append it to the file that the environment names."""
     died: dict[str, dict[str, list[int]]] = {}
     for point in survived:
@@ -195,11 +212,12 @@ def _visits(points: list[CrashPoint]) -> dict[tuple[str, str], int]:
     return {(point.call, point.when): point.visit for point in points}
 
 
-def _chosen(victim: Victim, visits: dict[tuple[str, str], int]) -> list[CrashPoint]:
+def chosen(victim: Victim, points: list[CrashPoint]) -> list[CrashPoint]:
     """Return the moments of a run to die at: all on `make crash`; else some of each act that changes something.
 
     That is before a call on its first visit, or after it on a later one, in turn from call to call.
     """
+    visits = _visits([point for point in points if point.call not in BY_THE_CLOCK])
     if EVERY_POINT:
         return [CrashPoint(call, when, v) for (call, when), n in visits.items() for v in sorted({1, (n + 1) // 2, n})]
     return [
@@ -224,11 +242,9 @@ def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path],
     victim = undisturbed.victim
     survived: list[CrashPoint] = []
     place: Place | None = None
-    for chosen in _chosen(victim, _visits(undisturbed.points)):
-        if chosen.call in BY_THE_CLOCK:
-            continue
-        point, fresh = chosen, place is None
-        place = place or _place(folders("crash"), jvm, victim)
+    for each in chosen(victim, undisturbed.points):
+        point, fresh = each, place is None
+        place = place or place_of(folders("crash"), jvm, victim)
         whole_runs = 0
         while place.die(point, loses_power=len(survived) % 2 == 1) != KILLED:
             # The run ended before that visit: the rest of it had fewer, or a slow machine collects and merges less.
@@ -237,7 +253,7 @@ def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path],
                 whole_runs += point.visit == 1
                 assert whole_runs < WHOLE_RUNS, f"{WHOLE_RUNS} whole runs were not killed at {point}"
                 point = CrashPoint(point.call, point.when, max(1, point.visit // 2))
-            place, fresh = _place(folders("crash"), jvm, victim), True
+            place, fresh = place_of(folders("crash"), jvm, victim), True
         survived.append(point)
         if EVERY_POINT:
             _finish(place, undisturbed, point)
@@ -245,7 +261,7 @@ def die_at_every_point(undisturbed: Undisturbed, folders: Callable[[str], Path],
     if place is not None:
         _finish(place, undisturbed, survived[-1])
     assert len(survived) >= victim.points
-    _show(f"{victim.flow}, in a run", survived, victim.outcome)
+    show(f"{victim.flow}, in a run", survived, victim.outcome)
 
 
 def _finish(place: Place, undisturbed: Undisturbed, killed_at: CrashPoint) -> None:
@@ -269,7 +285,7 @@ def _copied_if_there(source: str, target: str) -> None:
 def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable[[str], Path], jvm: WarmJvm) -> None:
     """Killed in the middle, then killed again at the first visit of each call that the recovery makes, in chains."""
     victim = undisturbed.victim
-    crashed = _place(folders("crashed"), jvm, victim)
+    crashed = place_of(folders("crashed"), jvm, victim)
     assert crashed.die(victim.middle) == KILLED
 
     def again(*, loses_power: bool) -> Place:
@@ -300,4 +316,4 @@ def die_at_every_point_of_a_recovery(undisturbed: Undisturbed, folders: Callable
             assert place.die(point) == KILLED, f"the recovery was not killed at {point}"
     assert place is not None
     _finish(place, undisturbed, points[-1])
-    _show(f"{victim.flow}, in a recovery", points, victim.outcome)
+    show(f"{victim.flow}, in a recovery", points, victim.outcome)

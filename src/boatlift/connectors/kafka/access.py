@@ -21,8 +21,8 @@ logger = logging.getLogger("boatlift.kafka")
 TIMEOUT = 30.0
 """Seconds after which a cluster without an answer is an error."""
 
-KEEP = 4
-"""The number of idle clients of each kind that a process keeps."""
+KEEP, MOST_ADMINS = 4, 16
+"""The idle consumers, and the admin clients, that a process keeps."""
 
 _OURS = {
     "acks",
@@ -104,7 +104,7 @@ class Admin(NamedTuple):
 
 
 class Admins:
-    """The shared admin clients of a process; beyond `KEEP` clusters the oldest is dropped.
+    """The shared admin clients of a process; beyond `MOST_ADMINS` the one that was not used for longest is dropped.
 
     A new client connects first, and at times waits a second or three for that.
     """
@@ -115,11 +115,9 @@ class Admins:
 
     def of(self, access: Access) -> Admin:
         with self._changing:
-            for known, admin in self._admins:
-                if known == access:
-                    return admin
-            self._admins = [*self._admins, (access, access.new_admin())][-KEEP:]
-            return self._admins[-1][1]
+            found = [each for each in self._admins if each[0] == access] or [(access, access.new_admin())]
+            self._admins = [*(each for each in self._admins if each[0] != access), *found][-MOST_ADMINS:]
+            return found[0][1]
 
     def drop(self, admin: Admin) -> None:
         """Let later requests use a new client; threads share one, and only the first of them replaces it."""

@@ -143,9 +143,8 @@ class GroupOffsets:
         places = [TopicPartition(topic, number, end) for (topic, number), end in ends.items()]
         try:
             asked = [ConsumerGroupTopicPartitions(self._group, places)]
-            (answer,) = (
-                self._access.admin().client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
-            )
+            admin = self._access.admin()  # a request of a client without references is never answered
+            (answer,) = admin.client.alter_consumer_group_offsets(asked, request_timeout=TIMEOUT).values()
             answer.result(TIMEOUT + 5)
         except Exception as error:  # noqa: BLE001 - a later commit may succeed, and no result depends on it
             logger.warning("offsets could not be committed at group %s: %s", self._group, error)

@@ -296,7 +296,8 @@ class LedgerTopic:
                 ) from error
         ledger = Ledger()
         for (_, writer), end in ends.items():
-            self._parts[writer] = (end, parts[writer][1])
+            if self._remembers:
+                self._parts[writer] = (end, parts[writer][1])
             ledger.add(parts[writer][1])
         return ledger
 

@@ -43,8 +43,11 @@ ROWS_FOR_TASKS = 100_000
 WEIGHT_HEADER = "weight"
 """The header with the weight of a change, if rows are kept as changes."""
 
-QUICK, CONNECTED = (0.1, 0.1, 0.2), 2.0
-"""Seconds for the first attempts to take an id over, and for the connection of each."""
+QUICK = (0.1, 0.1, 0.2)
+"""Seconds for each of the first clients to take an id over."""
+
+CONNECT = 2.0
+"""Seconds in which one of them must be connected; else the last client, which waits longer, is made at once."""
 
 QUEUE = 200_000
 """The most messages that wait in a producer."""
@@ -113,20 +116,30 @@ class Writer:
     def _initialised(self) -> Producer:
         """Return a producer that has taken the id over.
 
-        A client waits half a second, or twice that, before it asks again: if it is not connected yet, and if it has
-        found a transaction open, which the broker then ends within milliseconds. Another client need not wait.
+        A client that is not connected, or finds a transaction open, asks again after half a second or more, though the
+        broker ends the transaction within milliseconds. So the first clients get little time. A late request of one of
+        them may fence the next: then that begins again, as after any fencing.
         """
-        for timeout in (*QUICK, TIMEOUT):
-            producer = self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
+        for timeout in QUICK:
+            producer = self._new_producer()
             try:
-                producer.list_topics(self._topic, timeout=max(timeout, CONNECTED))
+                producer.list_topics(self._topic, timeout=CONNECT)
+            except KafkaException:
+                break
+            try:
                 producer.init_transactions(timeout)
             except KafkaException as error:
-                if timeout == TIMEOUT or not error.args[0].retriable():
+                if not error.args[0].retriable():
                     raise
+                del producer  # before the next one is made
             else:
                 return producer
-        raise AssertionError
+        producer = self._new_producer()
+        producer.init_transactions(TIMEOUT)
+        return producer
+
+    def _new_producer(self) -> Producer:
+        return self._access.producer({**_TUNED, "transactional.id": self._id, "error_cb": self._complaints})
 
     def deliver(self, rows: Sequence[pa.Table], make_record: Callable[[], Record]) -> Record:
         """Write rows and a record, unless the ledger has the record, with a bounded number of retries.

@@ -70,7 +70,7 @@ class Host:
         clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         life: str = "",
     ) -> None:
-        self._life = life
+        self._life = self._heir = life
         self._engine, self._store, self._clock = engine, store, SteadyClock(clock, unit=1_000_000)
         self._options = RunOptions() if options is None else options
         self._queue = EventQueue()
@@ -91,11 +91,11 @@ class Host:
 
         self._queue.put(stopping)
 
-    def stand_by(self, ready: Callable[[], bool] = lambda: True) -> int | None:
+    def stand_by(self, ready: Callable[[], bool] = lambda: True, *, has_followed: bool = False) -> int | None:
         """Follow the owner until the dataflow has to be claimed; return the owner's token, None once stopped.
 
         Args:
-            ready: Returns whether the first step after a takeover would be quick.
+            ready, has_followed: As for `Standby`.
 
         Raises:
             DataError: as `Standby.wait`.
@@ -103,7 +103,7 @@ class Host:
         try:
             self._followed = log = self._open_log()
             program = {**self._engine.program(), UNITS: division_of(self._engine.plan)}
-            after = Standby(
+            standby = Standby(
                 self._store,
                 log,
                 program,
@@ -114,7 +114,10 @@ class Host:
                 report=self._options.on_progress,
                 stopping=self._stopping,
                 ready=ready,
-            ).wait()
+                has_followed=has_followed,
+            )
+            after = standby.wait()
+            self._heir = standby.heir
         except BaseException:
             self._end()
             raise
@@ -142,7 +145,7 @@ class Host:
             log = self._followed or self._open_log()
             if after is None and not self._options.take_over:
                 refuse_running_owner(log)
-            self._owner = Ownership(log, self._clock, self._life)
+            self._owner = Ownership(log, self._clock, self._heir)
             self._term = OwnershipTerm(
                 self._engine, self._store, self._owner, self._options, self._queue, self._clock, self._link, after
             )
@@ -201,12 +204,14 @@ def run_as_standby(
         report: Receives in words why the standby follows on.
         is_over: Returns whether the standby was asked to stop.
     """
+    has_followed = False
     while not is_over():
         host: Host | None = None
         try:
             host, warm, predecessor = new_host(), warms(), None
             try:
-                predecessor = host.stand_by(warm.are_done)
+                predecessor = host.stand_by(warm.are_done, has_followed=has_followed)
+                has_followed = True
             finally:
                 warm.end(wait=predecessor is None)
             if predecessor is not None:

@@ -85,13 +85,17 @@ def refuse_running_owner(log: Log) -> None:
     )
 
 
-def refuse_unless_newest(log: Log, after: int) -> None:
-    """Raise if the owner with token `after` is not the newest one, or has stopped cleanly without a handover.
+def refuse_unless_newest(log: Log, after: int, heir: str) -> None:
+    """Raise if the owner that a standby is to take over from is not the newest one, or has stopped cleanly.
+
+    Args:
+        after: The owner's token.
+        heir: The life of the only standby to which the owner may have handed the dataflow over.
 
     Raises:
         FencedError: `[FENCED]`.
     """
-    if log.owner != after or (log.history.stopped and not log.history.heir):
+    if log.owner != after or (log.history.stopped and log.history.heir != heir):
         raise FencedError("FENCED", f"another process has taken {log.dataflow} over, or it has stopped")
 
 
@@ -151,13 +155,16 @@ LOOK_SECONDS = 2.0  # after so many seconds without a write, an owner looks for 
 class Ownership:
     """The claim of this process on a dataflow's log.
 
+    Args:
+        heir: As for `refuse_unless_newest`.
+
     Attributes:
         token: Of the claim; 0 before it.
         turned: When the event loop turned last, by the steady clock; None before its first turn.
     """
 
-    def __init__(self, log: Log, clock: Callable[[], int], life: str = "") -> None:
-        self.log, self._clock, self._life = log, clock, life
+    def __init__(self, log: Log, clock: Callable[[], int], heir: str = "") -> None:
+        self.log, self._clock, self._heir = log, clock, heir
         self._seen = self.token = 0
         self.turned: float | None = None
         self._over = False
@@ -183,7 +190,7 @@ class Ownership:
 
         def refuse(history: LogHistory) -> None:
             if after is not None:
-                refuse_unless_newest(self.log, after)
+                refuse_unless_newest(self.log, after, self._heir)
             refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())

@@ -58,6 +58,11 @@ class Standby:
         report: Receives progress.
         stopping: Ends the waiting.
         ready: Returns whether the first step after a takeover would be quick.
+        has_followed: Whether this process has followed or been an owner before: then one out of its reach does not end
+            it.
+
+    Attributes:
+        heir: The life that a clean stop names if this standby takes over from it: its own, or that of a lost heir.
     """
 
     def __init__(
@@ -73,13 +78,14 @@ class Standby:
         report: Callable[[Progress], None],
         stopping: threading.Event,
         ready: Callable[[], bool],
+        has_followed: bool = False,
     ) -> None:
         self._store, self._log, self._stopping, self._report, self._ready = store, log, stopping, report, ready
         self._mine = Claim("", 0, 0, dict(program), dict(environment))
         self._handover_only, self._available_now = handover_only, available_now
         self._last_told = ""
-        self._followed = False  # whether there was an owner that could be followed
-        self._life = life
+        self._followed = has_followed
+        self._life = self.heir = life
 
     def wait(self) -> int | None:
         """Wait until the dataflow has to be claimed; return the token of the owner to take over from.
@@ -106,11 +112,13 @@ class Standby:
                     else:
                         continue
                 elif owner is not None and (heir := self._log.history.heir):
-                    stopped_at = stopped_at or time.monotonic()
+                    stopped_at = time.monotonic() if stopped_at is None else stopped_at
                     lost = time.monotonic() - stopped_at > HEIR_SECONDS and not self._handover_only
                     if heir == self._life or lost:
                         self._refuse_another(owner)
+                        self.heir = heir
                         return self._log.owner
+                    self._tell("waits for the standby that the dataflow was handed over to")
                 elif owner is not None and self._available_now:
                     return None
                 else:

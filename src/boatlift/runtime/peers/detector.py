@@ -29,8 +29,8 @@ class Detector:
     """Suspects the owner of a dataflow.
 
     Laws:
-        * A process of this host that has ended is suspected at once, and no other one without silence or a lost
-          connection.
+        * A process of this host that has ended is suspected at once, and no other one without silence, a lost
+          connection, or an event loop that stands still.
         * An owner that was heard of since the limit, by a beat or by an object of the log, is not suspected for its
           silence; only for an event loop that has not turned for `HUNG_SECONDS`.
         * The time in which the observer itself did not look counts for nothing.
