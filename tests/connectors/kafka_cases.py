@@ -14,10 +14,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from boatlift.connectors.kafka import sink, source
-from boatlift.dataflow.contracts import Committed, Json, Sink, SinkCapabilities, SinkContext, Source
+from boatlift.dataflow.contracts import Committed, Json, Outcome, Sink, SinkCapabilities, SinkContext, Source
 from boatlift.errors import Finding
 from boatlift.testing.kafka_broker import KafkaBroker
-from connectors.conformance import Row, SinkCase, ordered
+from connectors.conformance import Row, SinkCase, ordered, rows_of, stage
 from connectors.source_laws import SourceCase
 from support.kafka import PATIENCE, Broker, make_topic, messages_of, new_topic, plain
 
@@ -175,3 +175,7 @@ def _row(value: bytes | None) -> Row:
     named = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
     number = row["value"]
     return row["k"], row["name"], None if number is None else named[number] if number in named else float(number)
+
+
+def put(made: Sink, folder: Path, step: int) -> Outcome:
+    return made.commit(step, len(rows_of(step)), f"digest {step}", stage(made, folder, step))

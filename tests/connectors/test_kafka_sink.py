@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from boatlift.connectors.kafka.writer import Writer
 from boatlift.dataflow.contracts import Committed, Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.conformance import SCHEMA, Row, SinkLaws, context, rows_of, stage
-from connectors.kafka_cases import KafkaSinkCase
-from support.kafka import PATIENCE, USERS, messages_of, new_topic, plain, secured, transactional
+from connectors.kafka_cases import KafkaSinkCase, put
+from support.kafka import PATIENCE, USERS, messages_of, plain, secured, transactional
 
 pytestmark = pytest.mark.kafka
 
@@ -61,28 +61,6 @@ def by_key(rows: list[Row]) -> dict[Any, list[Row]]:
     if None in found:  # without a key there is no order
         found[None].sort()
     return found
-
-
-@pytest.fixture
-def topic(kafka_broker: KafkaBroker) -> str:
-    return new_topic(kafka_broker, 3)
-
-
-@pytest.fixture
-def make(kafka_broker: KafkaBroker, topic: str) -> Iterator[Callable[..., Sink]]:
-    made = []
-
-    def one(**options: Any) -> Sink:
-        made.append(sink(kafka_broker.bootstrap, topic, rows="changelog", key="k", **options))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.close()
-
-
-def put(made: Sink, folder: Path, step: int) -> Outcome:
-    return made.commit(step, len(rows_of(step)), f"digest {step}", stage(made, folder, step))
 
 
 def test_what_some_writers_have_committed_of_a_step_is_not_written_again(

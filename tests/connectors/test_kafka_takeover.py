@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from boatlift.connectors.kafka import sink
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.ledger import LedgerTopic
 from boatlift.connectors.kafka.writer import CONNECT, Writer
 from boatlift.dataflow.contracts import Outcome, Sink
 from boatlift.testing.kafka_broker import KafkaBroker
-from connectors.conformance import context, rows_of, stage
-from support.kafka import new_topic
+from connectors.conformance import context
+from connectors.kafka_cases import put
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def topic(kafka_broker: KafkaBroker) -> str:
-    return new_topic(kafka_broker, 3)
-
-
-@pytest.fixture
-def make(kafka_broker: KafkaBroker, topic: str) -> Iterator[Callable[..., Sink]]:
-    made = []
-
-    def one(**options: Any) -> Sink:
-        made.append(sink(kafka_broker.bootstrap, topic, rows="changelog", key="k", **options))
-        return made[-1]
-
-    yield one
-    for each in made:
-        each.close()
-
-
-def put(made: Sink, folder: Path, step: int) -> Outcome:
-    return made.commit(step, len(rows_of(step)), f"digest {step}", stage(made, folder, step))
 
 
 def test_a_ledger_of_which_only_what_is_new_is_read_is_what_it_is_when_read_anew(

@@ -16,20 +16,12 @@ from boatlift.spark.session.warm_jvm import WarmJvm
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log_reader import LogReader
 from boatlift.testing.crash import CrashPoint
-from support.crash.judges import is_one_execution
-from support.crash.tests import KILLED, Undisturbed, Victim, chosen, place_of, show
+from crash.test_all_regimes import VICTIM as REGIMES
+from support.crash.tests import KILLED, Undisturbed, chosen, place_of, show
 
 pytestmark = [pytest.mark.spark, pytest.mark.crash, pytest.mark.timeout(3600)]
 
-VICTIM = Victim(
-    flow="support.crash.regimes:flow",
-    judge=is_one_execution,
-    middle=CrashPoint("sink.commit(told)", "after", 12),
-    acts=("step", "sink.commit", "store.create(runs)"),
-    points=6,
-    again=(),
-    outcome="as one execution",
-)
+VICTIM = replace(REGIMES, points=6)
 
 SECONDS = 300.0
 """A process ends within so many seconds."""

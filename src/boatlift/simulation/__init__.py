@@ -5,7 +5,7 @@ the log are the real ones. Processors are hash chains, sensitive to order, count
 systems record effects as they become visible, and an oracle compares them with one execution without failures.
 
 Half of the seeds have standbys on several hosts: they follow the log, hear beats over links that delay, drop, reorder
-and are cut by direction, and take over. What they know of the log is compared with the log and with its owner. In some
+and are cut by direction, and take over. Each reading is compared with the log and with the owner. In some
 seeds the store answers late or not at all.
 
 In reading order: `recipes` (random programs), `processors` (the computation and the memory of processors), `disk` (a
