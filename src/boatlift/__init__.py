@@ -32,6 +32,7 @@ from boatlift.spark.session.on_demand import begin_when_needed as _begin_when_ne
 
 if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
+    from boatlift.api.evolution import evolution
     from boatlift.api.reports import plan, status
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
@@ -70,6 +71,7 @@ __all__ = [
     "UnavailableError",
     "UserCodeError",
     "call",
+    "evolution",
     "files",
     "foreach",
     "generator",
@@ -97,6 +99,7 @@ _LATER = {
     name: module
     for module, names in {
         "boatlift.api.dataflow": ("Dataflow",),
+        "boatlift.api.evolution": ("evolution",),
         "boatlift.api.reports": ("plan", "status"),
         "boatlift.api.running": ("Running", "run", "start"),
         "boatlift.api.streams": ("Stream",),

@@ -152,6 +152,36 @@ CONDITIONS: dict[str, Condition] = {
         "another version of the program wrote the store, or divided it into other units and did not shut down cleanly",
         "run that version (to a clean shutdown, if the message says so), or begin with a new store and new sinks",
     ),
+    "PLAN_CHANGED": Condition(
+        "InvalidError",
+        "the plan of a changed program is another one than the user has consented to",
+        "look at it again with boatlift plan FLOW --store STORE, and run with the id that it shows",
+    ),
+    "HISTORY_GONE": Condition(
+        "DataError",
+        "a changed processor needs its past, and nothing has it or can give it again",
+        "choose a mode for it, such as --change NAME=now, or bring the input back",
+    ),
+    "NEEDS_CLEAN_STOP": Condition(
+        "DataError",
+        "a change that leaves a processor or a sink as it is needs a store whose last run stopped cleanly",
+        "run the old program once more, end it with Ctrl-C, then change it",
+    ),
+    "CANNOT_TAKE_BACK": Condition(
+        "InvalidError",
+        "a sink that only adds rows holds rows that the changed program does not give",
+        "choose --change SINK=new_rows or SINK=now, or give the sink another name and place",
+    ),
+    "SINK_NOT_READABLE": Condition(
+        "InvalidError",
+        "a sink cannot tell what it holds, so that what differs cannot be computed",
+        "choose --change SINK=now, or give the sink another name and place",
+    ),
+    "OTHER_COLUMNS": Condition(
+        "InvalidError",
+        "a sink has another key or other columns than its place",
+        "give the sink another name and place",
+    ),
     "ENVIRONMENT_CHANGED": Condition(
         "DataError",
         "steps must be replayed, but versions or settings that results depend on have changed",

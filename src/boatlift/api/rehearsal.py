@@ -185,7 +185,9 @@ def _copied(plan: Plan, history: LogHistory) -> tuple[Plan, set[str]]:
         except Exception as error:
             logger.debug("%s cannot be copied", name, exc_info=error)
             paused.add(name)
-    sinks = {name: replace(spec, sink=_Discards(spec.sink, history.held(name))) for name, spec in plan.sinks.items()}
+    sinks = {
+        name: replace(spec, sink=_Discards(spec.sink, history.own_number(name))) for name, spec in plan.sinks.items()
+    }
     units = {
         name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()
     }

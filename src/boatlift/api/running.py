@@ -6,7 +6,7 @@ import logging
 import secrets
 import signal
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -57,6 +57,8 @@ def run(
     for_handover: bool = False,
     listen: str = LOOPBACK,
     plain: bool = False,
+    evolve: str = "",
+    change: Mapping[str, str] | None = None,
     spark: SparkSession | None = None,
     on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
 ) -> None:
@@ -94,6 +96,9 @@ def run(
             cleanly and hands over (`boatlift handover`), and never by suspicion.
         listen: Where the owner listens for standbys and commands, as `host:port`; port 0 takes a free one.
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        evolve: The id of the plan by which the store's program becomes this one, as `bl.evolution` or `boatlift plan
+            --store` shows it. Any other plan is refused (`[PLAN_CHANGED]`).
+        change: Processor to the way in which its change is brought about, as in `bl.evolution`.
         spark: The session; if not given, the active one, or a new local one.
         on_progress: Called for each step, commit and checkpoint. If not given, a takeover, and a step or a commit
             without progress, is logged as a warning.
@@ -108,7 +113,7 @@ def run(
     """
     options = RunOptions(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
-        step_timeout, standby or for_handover, for_handover, listen, plain,
+        step_timeout, standby or for_handover, for_handover, listen, plain, evolve, change or {},
     )  # fmt: skip
     run_plan(*_prepared(flow, store, spark, create=not options.standby), options)
 

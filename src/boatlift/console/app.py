@@ -61,6 +61,8 @@ def run(
     for_handover: Annotated[bool, Parameter(negative=())] = False,
     listen: str = "127.0.0.1:0",
     plain: Annotated[bool, Parameter(negative=())] = False,
+    evolve: Annotated[str, Parameter(show_default=False)] = "",
+    change: Repeated = (),
     master: Master = DEFAULT_MASTER,
     conf: Repeated = (),
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -96,18 +98,20 @@ def run(
             alone: an upgrade without a gap.
         listen: Where the owner listens for standbys and commands.
         plain: Allow an address that other hosts see. What standbys exchange is not encrypted.
+        evolve: The id of the plan by which the store's program becomes this one, as boatlift plan --store shows it.
+        change: How the change of a processor is brought about, as in boatlift plan --store; may be repeated.
         master: Spark's master URL.
         conf: A Spark setting, name=value; may be repeated.
         quiet: Show only a takeover, warnings and the last line.
     """
     from boatlift.console.live import Live
-    from boatlift.console.programs import OneSession, check_flow, load_flow, settings, skips_named
+    from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named, settings, skips_named
     from boatlift.dataflow import plan as planned
     from boatlift.runtime.host.admission import check_owner, check_store, refuse_missing_store
     from boatlift.runtime.host.context import BYTES_IN_FLIGHT, RunOptions
 
     # All errors that need no JVM to be found are raised before one starts.
-    skips = skips_named(skip)
+    skips, modes = skips_named(skip), modes_named(change)
     most_bytes = BYTES_IN_FLIGHT if bytes_in_flight is None else bytes_in_flight
     RunOptions(bytes_in_flight=most_bytes, step_timeout=step_timeout, listen=listen, plain=plain)
     standby = standby or for_handover
@@ -147,6 +151,8 @@ def run(
             for_handover=for_handover,
             listen=listen,
             plain=plain,
+            evolve=evolve,
+            change=modes,
             spark=spark,
             on_progress=beating(live.show),
         )
@@ -166,21 +172,36 @@ def handover(*, store: StorePath, to: Annotated[str, Parameter(show_default=Fals
 
 
 @app.command
-def plan(flow: str, *, master: Master = "local[1]", as_json: Json = False) -> None:
-    """Show a dataflow's units, determinants and costs of failures, without running it.
+def plan(
+    flow: str,
+    *,
+    store: Annotated[Path | None, Parameter(name=["--store", "-s"], show_default=False)] = None,
+    change: Repeated = (),
+    master: Master = "local[1]",
+    as_json: Json = False,
+) -> None:
+    """Show a dataflow's units, determinants and costs of failures, or what becomes of a store, without running it.
 
     Args:
         flow: The dataflow, as module:attribute.
+        store: Show instead what becomes of the states and sinks of this store if the dataflow runs on it, and the id of
+            that plan for boatlift run --evolve.
+        change: With --store: how the change of a processor is brought about, as name=mode: fill (the default: from the
+            whole past), carry, same or now; of a sink fill (what differs), new_rows or now. May be repeated.
         master: Spark's master URL; the session only checks the transformations.
     """
-    from boatlift.console.plan import show_plan
-    from boatlift.console.programs import OneSession, check_flow, load_flow
+    from boatlift.console.plan import show_evolution, show_plan
+    from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named
     from boatlift.dataflow import plan as planned
 
+    modes = modes_named(change)
     check_flow(flow)
     session = OneSession(master, flow)
     dataflow = load_flow(flow, session)
     planned(dataflow)  # raises the program's errors before a JVM starts
+    if store is not None:
+        show_evolution(dataflow, flow, store, modes, session.begin, as_json=as_json)
+        return
     session.begin()
     show_plan(dataflow, as_json=as_json)
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from rich.markup import escape
+from rich.table import Table
 from rich.tree import Tree
 
 import boatlift
 from boatlift.api.dataflow import Dataflow
+from boatlift.api.evolution import evolution
 from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
+from boatlift.runtime.host.admission import refuse_missing_store
 from boatlift.runtime.inspect.program import JobReport, ProgramReport
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _DETERMINANTS = {
     "arrival order": "the order in which the steps of its inputs arrived",
@@ -54,6 +61,55 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
             at_least_once.append(f"{name} ({again if condition is None else f'exactly once if {condition}'})")
         show(f"\nAt least once: {'; '.join(at_least_once) or 'nothing; every source and sink is exactly-once'}")
 
+
+def show_evolution(
+    flow: Dataflow,
+    where: str,
+    store: Path,
+    modes: Mapping[str, str],
+    begin: Callable[[], SparkSession],
+    *,
+    as_json: bool,
+) -> None:
+    """Print what becomes of a store if a dataflow runs on it, and the command that carries it out."""
+    refuse_missing_store(store)
+    report = evolution(flow, store, change=modes, spark=begin())
+    if as_json:
+        print_json(report)
+        return
+    if not report.is_changed:
+        show("The store is of this program: boatlift run goes on with it.")
+        return
+    at = ", ".join(f"step {step} of {name}" for name, step in report.at.items() if step >= 0)
+    show(f"The store is at {at}.\n" if at else "The store has taken no input yet.\n")
+    grid = Table.grid(padding=(0, 2))
+    for name, each in report.processors.items():
+        why = f": {', '.join(each.differences)}" if each.differences else ""
+        does = _MODES_OF_SINKS if each.kind == "sink" else _MODES
+        grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does.get(each.mode, ""))
+    show(grid)
+    if report.computed:
+        show(f"\nExecuted once over all input so far: {', '.join(report.computed)}")
+    if report.obstacles:
+        show("\n[bold]Not yet possible[/bold]")
+        for message in report.obstacles.values():
+            show(f"  {escape(message)}")
+        return
+    options = "".join(f" --change {name}={mode}" for name, mode in modes.items())
+    show(f"\nboatlift run {where} --store {store}{options} --evolve {report.id}")
+
+
+_MODES = {
+    "fill": "recomputed from the past",
+    "carry": "kept with new code",
+    "same": "kept: you say that its rows are the same",
+    "now": "begins now, without a past",
+}
+_MODES_OF_SINKS = {
+    "fill": "gets what differs from what it holds",
+    "new_rows": "gets what comes, and keeps what goes",
+    "now": "gets nothing of the past",
+}
 
 WIDE = 100
 """Options that take more characters are printed one a line."""

@@ -67,6 +67,17 @@ def skips_named(skips: Iterable[str]) -> tuple[tuple[str, int | str], ...]:
     return tuple(named)
 
 
+def modes_named(changes: Iterable[str]) -> dict[str, str]:
+    """Return the values of `--change`: processors and modes as `delays=carry`, several with commas between."""
+    named = {}
+    for change in (part.strip() for each in changes for part in each.split(",")):
+        name, sign, mode = change.partition("=")
+        if not (name and sign and mode):
+            raise InvalidError("BAD_OPTION", f"--change {change} is none: write name=mode, such as delays=carry")
+        named[name] = mode
+    return named
+
+
 class OneSession:
     """The session of a command; it starts at the first call of `begin`."""
 

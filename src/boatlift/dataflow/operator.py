@@ -68,6 +68,8 @@ class Operator(ABC):
         ends_job: Whether the last stage of a job does its work, so that no other operator follows in that job.
         status_key: The section of `boatlift status --json` for its own numbers; empty if it has none. An operator with
             such numbers ends its job.
+        of_steps: Why one step over its whole input gives other rows than all its steps together, after the operator's
+            name; empty if it does not. So its past can be computed in one step.
     """
 
     kind: ClassVar[str]
@@ -76,6 +78,7 @@ class Operator(ABC):
     keeps_state: ClassVar[bool] = False
     ends_job: ClassVar[bool] = False
     status_key: ClassVar[str] = ""
+    of_steps: ClassVar[str] = "gives other rows if its input comes in other steps"
 
     name: str
     reads: tuple[str, ...]

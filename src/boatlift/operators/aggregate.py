@@ -30,6 +30,7 @@ class Aggregate(KeyedOperator):
     """
 
     kind = "aggregate"
+    of_steps = ""
     options = ("keys",)
     keys: tuple[str, ...]
     columns: tuple[Column, ...]

@@ -39,6 +39,7 @@ class Union(_OfSeveralStreams):
     """
 
     kind = "union"
+    of_steps = ""
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         for taken in inputs:

@@ -85,6 +85,35 @@ class Skips(NamedTuple):
     rows: Mapping[str, AbstractSet[str] | None] = {}
 
 
+@dataclass(frozen=True, slots=True)
+class Past:
+    """The past that a transition computes.
+
+    Attributes:
+        scratch, store, store_id, token: As of `Beginning`.
+        time: Unit to the number of the step that stands for its whole past.
+        cursors: Source to the cursor up to which its rows count; a source without one has no rows.
+        sinks: Sink to whether it gets only rows that come, and not those that go. All were opened.
+        clock: Milliseconds since 1970.
+    """
+
+    store: Store
+    scratch: Path
+    store_id: str
+    token: int
+    time: Mapping[str, int]
+    cursors: Mapping[str, Json]
+    sinks: Mapping[str, bool]
+    clock: int
+
+
+class FromPast(NamedTuple):
+    """The result of a past: unit to the state after it, and sink to the difference between what it holds and that."""
+
+    states: Mapping[str, Any]
+    differences: Mapping[str, Any]
+
+
 class Activity(NamedTuple):
     """The progress of the calls of a processor.
 
@@ -108,6 +137,24 @@ class Engine(Protocol):
 
     def program(self) -> dict[str, Any]:
         """Return the identity of the program: a store of another program is refused."""
+
+    def not_at_once(self, unit: str) -> str:
+        """Return why a unit cannot be executed over its whole past in one step; empty if it can.
+
+        Law: if it can, the rows of that step from no state are the sum of the rows of all steps, and the state is the
+        one after all steps, however they were divided.
+        """
+
+    def from_past(self, past: Past) -> FromPast:
+        """Execute units once over the whole past, before `start`, and compare the result with what sinks hold.
+
+        The files of all runs are in scratch afterwards.
+
+        Raises:
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]` the past is not what was taken; `[CANNOT_TAKE_BACK]` rows
+                would go from a sink that can only add rows.
+            BoatliftError: a step failed.
+        """
 
     def environment(self) -> dict[str, Any]:
         """Return the versions and settings that results depend on: a replay under others is refused."""

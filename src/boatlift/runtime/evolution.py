@@ -15,6 +15,7 @@ again. States that were written before have the first values of the new columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -63,6 +64,16 @@ def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> No
 
 def _shape(unit: UnitRecord | None) -> object:
     return None if unit is None else (unit.operators, unit.inputs, unit.outputs)
+
+
+def accepted(history: LogHistory, program: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the recorded program, with the new program's entries in place of those that `accepts_state` accepts."""
+    recorded = dict(history.program)
+    for entry, now in program.items():
+        with suppress(DataError):  # then it is a change like any other
+            if recorded.get(entry) not in (None, now) and accepts_state(history, entry, recorded[entry], now):
+                recorded[entry] = now
+    return recorded
 
 
 State = Mapping[str, Mapping[str, str]]

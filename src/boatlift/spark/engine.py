@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 from boatlift.dataflow import Committed, Json, Outcome, Plan, Reading, SinkContext, Staged
 from boatlift.errors import BoatliftError, DataError, UnavailableError, UserCodeError
-from boatlift.runtime.engine import Activity, Beginning, Skips, StepResult
+from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.keyed import CompiledKeyed
@@ -60,6 +60,7 @@ class SparkEngine:
 
     def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, long_running: bool = True) -> None:
         self._spark = spark
+        self._registry = registry
         self._program = compile_program(spark, plan, registry)
         self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
@@ -83,6 +84,32 @@ class SparkEngine:
 
     def program(self) -> dict[str, Any]:
         return self._program.identity
+
+    def not_at_once(self, unit: str) -> str:
+        compiled = self._program.units[unit]
+        if compiled.of_step:
+            return f"{unit} uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
+        asks = [each.name for each in compiled.unit.operators if each.records_answers or not each.deterministic]
+        if asks:
+            return f"{asks[0]} gives other rows each time that it is executed"
+        return next((f"{each.name} {each.of_steps}" for each in compiled.unit.operators if each.of_steps), "")
+
+    def from_past(self, past: Past) -> FromPast:
+        from boatlift.spark.jobs.past import PastRows, past_plan
+
+        engine = SparkEngine(self._spark, past_plan(self.plan, past.cursors), self._registry, long_running=False)
+        try:
+            rows = PastRows(engine.plan, past, {name: unit.output for name, unit in engine._program.units.items()})
+            beginning = Beginning(
+                past.store, past.scratch, past.store_id, past.token, recorded=dict.fromkeys(self.plan.sources, -1)
+            )
+            engine.start(beginning)
+            for unit in past.time:
+                rows.execute(unit, partial(engine._execute, unit))
+            sinks = {name: self.plan.sinks[name].sink for name in past.sinks}
+            return rows.results(self._spark, engine._jobs, engine._program.units, sinks)
+        finally:
+            engine.close()
 
     def environment(self) -> dict[str, Any]:
         used = {

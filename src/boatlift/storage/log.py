@@ -110,7 +110,8 @@ class Log(LogReader):
         if self._token is not None:
             raise InternalError("INTERNAL", f"this log was claimed already, with token {self._token}")
         for _ in range(CLAIM_ATTEMPTS):
-            self.refuse_other_program(record, accepts)
+            if not record.evolves:  # else `refuse` compares the programs
+                self.refuse_other_program(record, accepts)
             refuse(self.history)
             self._identities.create(IDENTITY)
             number = self.last + 1

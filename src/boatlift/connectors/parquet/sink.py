@@ -22,7 +22,7 @@ from boatlift.connectors.kit import (
     whole_number,
 )
 from boatlift.connectors.parquet.folder import FolderIdentity, OwnedFolder, StepFolder, io_errors
-from boatlift.dataflow.columns import WEIGHT
+from boatlift.dataflow.columns import WEIGHT, quoted
 from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabilities, SinkContext, Staged
 from boatlift.dataflow.policies import Batch, seconds_in
 from boatlift.errors import DataError, Finding, InvalidError, UnavailableError
@@ -30,6 +30,8 @@ from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from boatlift.connectors.parquet.step_file import StepRecord
 
 _COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
@@ -107,7 +109,11 @@ class ParquetSink(SinkBase):
     @property
     def capabilities(self) -> SinkCapabilities:
         return SinkCapabilities(
-            places=self._places, gathers=self._gathers, leaves_files=True, preflight=self._preflight
+            places=self._places,
+            gathers=self._gathers,
+            leaves_files=True,
+            preflight=self._preflight,
+            reads_back=self,
         )
 
     def describe(self) -> Json:
@@ -166,6 +172,21 @@ class ParquetSink(SinkBase):
         self._held = step
         return outcome
 
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        from pyspark.sql import functions as F
+        from pyspark.sql.window import Window
+
+        if self._held < 0:
+            return None
+        rows = spark.read.option("mergeSchema", "true").parquet(str(self._path))
+        if WEIGHT not in rows.columns:
+            rows = rows.withColumn(WEIGHT, F.lit(1).cast("long"))
+        if self.key is None:
+            return rows
+        place = (F.col("_metadata.file_name").desc(), F.col(WEIGHT).desc())  # a step's deletes come first
+        newest = F.row_number().over(Window.partitionBy(*map(quoted, self.key)).orderBy(*place))
+        return rows.withColumn("_place", newest).where(f"_place = 1 AND {WEIGHT} > 0").drop("_place")
+
     def verify(self) -> Iterator[Finding]:
         from boatlift.connectors.parquet.step_file import verify_folder
 
@@ -215,7 +236,7 @@ class ParquetSink(SinkBase):
         path = self._folder.step_path(newest.step)
         found = read_columns(path)
         wanted = [(field.name, str(field.type)) for field in self._opened.schema]
-        if found != wanted:
+        if not set(found) <= set(wanted):  # a later version of the program may have more
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
                 f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",

@@ -25,6 +25,8 @@ from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from boatlift.connectors.sqlite.table import KeyedTable
 
 _NEWEST = 2**63 - 1
@@ -103,7 +105,9 @@ class SqliteSink(SinkBase):
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(places=self._places, refuses_duplicates=self._unique, preflight=self._preflight)
+        return SinkCapabilities(
+            places=self._places, refuses_duplicates=self._unique, preflight=self._preflight, reads_back=self
+        )
 
     def describe(self) -> Json:
         unique = {"unique": True} if self._unique else {}
@@ -152,6 +156,7 @@ class SqliteSink(SinkBase):
                     return table.difference(self._db, read_pieces(rows, staged)) if step == held and staged else ""
 
                 return ledger.compare(Committed(step, rows, digest), record, difference)
+            table.add_columns(self._db)
             table.apply(self._db, read_pieces(rows, staged))
             self._db.execute(
                 "INSERT INTO _boatlift_ledger (dataflow, sink, step, rows, digest, token) VALUES (?, ?, ?, ?, ?, ?)",
@@ -162,6 +167,13 @@ class SqliteSink(SinkBase):
                 (context.dataflow, context.sink, step - KEPT_STEPS),
             )
         return Outcome.APPENDED
+
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        table = self._table
+        assert table is not None, "open comes first"
+        with self._database.errors():
+            rows = table.held(self._db)
+        return spark.createDataFrame(rows) if rows.num_rows else None
 
     def verify(self) -> Iterator[Finding]:
         """Check the database as SQLite does, the table's entry and its ledger; values carry no checksum."""
@@ -216,7 +228,7 @@ class SqliteSink(SinkBase):
         if not found:
             raise DataError("SINK_DAMAGED", f"{ledger.place} is gone but its ledger is there: restore the database")
         key = table.keyed_by(self._db)
-        if found != table.columns or key != table.key:
+        if not dict(found).items() <= dict(table.columns).items() or key != table.key:
             raise ledger.foreign(f"has columns {found} and key {key}, not {table.columns}")
         self._db.execute("UPDATE _boatlift_sinks SET token = ? WHERE dataflow = ? AND sink = ?", (context.token, *name))
 

@@ -28,6 +28,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,34 @@ def _floats(name: str, values: pa.ChunkedArray, nan_as_text: bool) -> list[Any]:
     return ["NaN" if value is not None and value != value else value for value in values.to_pylist()]
 
 
+def declared_values(table: str, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+    """Return values of a column as SQLite gives them, with the column's declared type.
+
+    Raises:
+        InvalidError: `[SINK_NOT_READABLE]` a value is none of that type.
+    """
+    kind = field.type
+    try:
+        if pa.types.is_boolean(kind):
+            return pa.array([None if value is None else bool(value) for value in values], kind)
+        if pa.types.is_floating(kind):
+            return pa.array([None if value is None else float(value) for value in values], pa.float64()).cast(kind)
+        if pa.types.is_decimal(kind):
+            return pa.array([None if value is None else Decimal(value) for value in values], kind)
+        if pa.types.is_timestamp(kind):
+            zone = pa.timestamp("us", "UTC" if kind.tz else None)
+            return pa.array(values, pa.string()).cast(zone).cast(kind)
+        if pa.types.is_date(kind) or pa.types.is_time(kind):
+            return pa.array(values, pa.string()).cast(kind)
+        return pa.array(values, kind)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError) as error:
+        raise InvalidError(
+            "SINK_NOT_READABLE",
+            f"column {field.name} of table {table} holds a value that is no {kind} ({error}): mend it, or choose "
+            "--change SINK=now",
+        ) from error
+
+
 class KeyedTable:
     """A table with one row a key, and the statements that change it.
 
@@ -146,6 +175,7 @@ class KeyedTable:
             raise InvalidError("SCHEMA_MISMATCH", f"a column of {names} has a NUL in its name: rename it")
         if len({column.lower() for column in names}) != len(names):
             raise InvalidError("SCHEMA_MISMATCH", f"two of the columns {names} have one name in SQLite: rename one")
+        self._fields = [field.with_nullable(True) for field in fields]
         self.columns = [(field.name, column_type(field)) for field in fields]
         self.key = list(key)
         self._key_places = [names.index(column) for column in key]
@@ -165,6 +195,33 @@ class KeyedTable:
         index = _quoted(f"_boatlift_key_of_{self.name}")
         keys = ", ".join(map(_quoted, self.key))
         connection.execute(f"CREATE UNIQUE INDEX {index} ON {_quoted(self.name)} ({keys})")
+
+    def add_columns(self, connection: sqlite3.Connection) -> None:
+        """Add the columns that a later version of the program has; rows that are there have NULL in them."""
+        found = {name for name, _ in self.found(connection)}
+        for name, kind in self.columns:
+            if name not in found:
+                connection.execute(f"ALTER TABLE {_quoted(self.name)} ADD COLUMN {_quoted(name)} {kind}")
+
+    def held(self, connection: sqlite3.Connection) -> pa.Table:
+        """Return all rows with their declared types, without columns that the table has not yet, and `_weight`.
+
+        Raises:
+            InvalidError: `[SINK_NOT_READABLE]` a value is none of its column's type.
+        """
+        there = {name for name, _ in self.found(connection)}
+        fields = [field for field in self._fields if field.name in there]
+        selected = ", ".join(_quoted(field.name) for field in fields)
+        cursor = connection.execute(f"SELECT {selected} FROM {_quoted(self.name)}")  # noqa: S608
+        schema = pa.schema([*fields, pa.field(WEIGHT, pa.int64())])
+        batches = []
+        while rows := cursor.fetchmany(_AT_ONCE):
+            columns = [
+                declared_values(self.name, field, column)
+                for field, column in zip(fields, zip(*rows, strict=True), strict=True)
+            ]
+            batches.append(pa.RecordBatch.from_arrays([*columns, pa.array([1] * len(rows), pa.int64())], schema=schema))
+        return pa.Table.from_batches(batches, schema)
 
     def found(self, connection: sqlite3.Connection) -> list[tuple[str, str]]:
         """Return the columns of the table in the database; empty if it does not exist."""

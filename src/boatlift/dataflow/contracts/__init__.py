@@ -13,6 +13,7 @@ from boatlift.dataflow.contracts.capabilities import (
     NamesInput,
     ParameterizedRead,
     Reading,
+    ReadsBack,
     ReadsManySteps,
     Rescannable,
     SinkCapabilities,

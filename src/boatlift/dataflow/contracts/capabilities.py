@@ -245,6 +245,17 @@ class SourceCapabilities:
     waiting: Callable[[Json], WaitingInput] | None = None
 
 
+class ReadsBack(Protocol):
+    """Tells the rows that a sink holds, so that a changed program corrects them.
+
+    Law: after `open`, the rows are those that readers see: for a sink with a key the current row of each key, else the
+    sum of all changes. No older owner changes them any more.
+    """
+
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        """Return the rows, lazily: the columns that the place has, and `_weight`; None if it holds nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class SinkCapabilities:
     """Optional abilities of a sink.
@@ -265,6 +276,7 @@ class SinkCapabilities:
             none yet.
         refuses_duplicates: The sink itself enforces unique keys, so any key is allowed. Law: `commit` of a step with a
             row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
+        reads_back: Tells what the sink holds; None if it cannot be asked.
     """
 
     parts: int = 1
@@ -275,3 +287,4 @@ class SinkCapabilities:
     leaves_files: bool = False
     preflight: Callable[[SinkContext], None] | None = None
     refuses_duplicates: bool = False
+    reads_back: ReadsBack | None = None

@@ -35,6 +35,7 @@ class ValidRows(Operator):
     """
 
     kind = "bad_rows"
+    of_steps = ""
     source: SortsOutBadRows
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
@@ -53,6 +54,7 @@ class DeadLetters(Operator):
     """
 
     kind = "bad_rows"
+    of_steps = ""
     keeps_state = True
     ends_job = True
     status_key = "bad_rows"

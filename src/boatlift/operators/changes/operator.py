@@ -24,6 +24,7 @@ class Changes(Operator):
     """
 
     kind = "changes"
+    of_steps = ""
     options = ("weight",)
     weight: str
 

@@ -45,6 +45,7 @@ class TopN(KeyedOperator):
     """
 
     kind = "top_n"
+    of_steps = ""
     options = ("keys", "count", "order_by")
     status_key = "top_n"
     keys: tuple[str, ...]

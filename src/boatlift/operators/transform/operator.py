@@ -26,6 +26,7 @@ class Transform(Operator):
     """
 
     kind = "transform"
+    of_steps = ""
     function: Callable[[DataFrame], DataFrame]
     vouched: bool = False
 

@@ -53,6 +53,7 @@ class View(KeyedOperator):
     """
 
     kind = "view"
+    of_steps = ""
     query: str | Callable[..., DataFrame]
     deterministic_code: bool | None = None
     loop: LoopRows | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 from boatlift.dataflow import Plan
@@ -63,6 +63,8 @@ class RunOptions:
     for_handover: bool = False
     listen: str = LOOPBACK
     plain: bool = False
+    evolve: str = ""
+    change: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

@@ -28,6 +28,7 @@ from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.host.sources import SourcePolls
 from boatlift.runtime.host.standby import Standby
 from boatlift.runtime.host.steps import Probes, StepRuns
+from boatlift.runtime.host.transition import carry_out, consented, refuse_another_plan
 from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
@@ -253,19 +254,30 @@ class OwnershipTerm:
             check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
-        token = self._owner.claim(program, environment, options.bytes_in_flight, link.address, after)
+        transition = consented(self._log.history, engine, options)
+        token = self._owner.claim(
+            program,
+            environment,
+            options.bytes_in_flight,
+            link.address,
+            after,
+            "" if transition is None else transition.comparison.id,
+            lambda history: refuse_another_plan(history, engine, options),
+        )
         secret = secret_of(store, create=True)
         assert secret is not None
         link.begin(secret, self._log.store_id, self._log.dataflow, owner.make_beat)  # at once: else others suspect
         clock.at_least(self._log.written_at)  # of objects that the former owner wrote until now
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
+        if transition is not None:
+            carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
         mine = (self._log.store_id, token)
-        self._commits = SinkCommits(engine, mine, self._program.graph, self._overrides, self._history.committed)
+        self._commits = SinkCommits(engine, mine, self._program.graph, self._overrides, self._history)
         with self._commits.opening():  # beside the rest: a sink elsewhere takes its time
             self._begin_engine(store, token, head_of(program, environment))
 
@@ -320,6 +332,7 @@ class OwnershipTerm:
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
         self._commits.opened()
+        self._deliver_differences()
         machine = StateMachine(
             self._program,
             self._overrides.live_records(),
@@ -361,6 +374,17 @@ class OwnershipTerm:
             raise sources.refusals[0]
         for left in left_behind(self._plan, machine.progress):
             self._options.on_progress(left)
+
+    def _deliver_differences(self) -> None:
+        """Hand sinks what a transition has computed for them, and record that they hold it."""
+        delivered = self._commits.deliver_differences()
+        for each in delivered:
+            self._options.on_progress(
+                Progress("corrected", each.sink, each.time, said="holds what the new program gives")
+            )
+        if delivered:
+            self._soft.write(self._log.last + 1, 0)
+            self._log.append(delivered)
 
     def _start(self, machine: StateMachine) -> list[Instruction]:
         """Recover; the engine is informed which runs of adopted states are durable."""

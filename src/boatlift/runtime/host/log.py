@@ -42,7 +42,7 @@ class StoredRuns:
         self._changed = threading.Condition()
 
     def begin(self, token: int, adopted: AbstractSet[str]) -> None:
-        """List the durable runs of earlier owners.
+        """List the durable runs of earlier owners, and those of this owner's transition.
 
         Those that no fact names are garbage. They are deleted after this owner's first manifest: a newer owner may have
         adopted and named them, and then there is no such manifest.
@@ -53,7 +53,7 @@ class StoredRuns:
         """
         self._adopted = adopted
         for name in self._store.list("runs/"):
-            if Path(name).name < f"{token:012d}":
+            if Path(name).name < f"{token + 1:012d}":
                 self._durable[name] = self._store.size(name) or 0
 
     def keep(self, processor: str, runs: Sequence[RunRef]) -> None:

@@ -176,12 +176,16 @@ class Ownership:
         bytes_in_flight: int,
         address: str = "",
         after: int | None = None,
+        evolves: str = "",
+        refuse_plan: Callable[[LogHistory], None] = lambda _history: None,
     ) -> int:
         """Claim the dataflow; from now on no earlier owner can write.
 
         Args:
             address: Where this process listens for standbys.
             after: The token of the owner to take over from; None: of any.
+            evolves: The id of the transition to the program that this claim begins; empty for none.
+            refuse_plan: Raises if the log does not fit that transition.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`, `[CORRUPT]`.
@@ -191,10 +195,13 @@ class Ownership:
         def refuse(history: LogHistory) -> None:
             if after is not None:
                 refuse_unless_newest(self.log, after, self._heir)
-            refuse_other_division(history, program)
+            if evolves:
+                refuse_plan(history)
+            else:
+                refuse_other_division(history, program)
 
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
-        claim = Claim(*mine, bytes_in_flight, address)
+        claim = Claim(*mine, bytes_in_flight, address, evolves)
         with _claiming():
             self.token = self.log.claim(claim, refuse, accepts_state)
             _count((self.log.store_id, self.token), 1)
@@ -211,7 +218,7 @@ class Ownership:
     def taken_over(self) -> Iterator[Progress]:
         """Return the previous owner, if it has not stopped cleanly."""
         before = self.log.claim_of(self.log.predecessor)
-        if before is None or self.log.history.resumed:
+        if before is None or self.log.history.resumed or self.log.history.stopped:
             return
         whom = f"process {before.pid} on {before.host}"
         since = datetime.fromtimestamp(before.at / 1000, UTC)

@@ -18,11 +18,12 @@ class Progress:
     """One report.
 
     Attributes:
-        what: `compile`, `recover`, `standby`, `suspect`, `takeover`; `adopt`, `restore` or `replay`: where a unit
+        what: `compile`, `recover`, `standby`, `suspect`, `takeover`, `evolve`; `corrected`: a sink has the step that
+            a changed program gives it; `adopt`, `restore` or `replay`: where a unit
             begins; `step`, `commit`, `checkpoint`, `failure`, `stuck`, `beat` and `over` of the event loop, `idle`,
             `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an epoch; or
             `left`: the run was stopped, and steps wait at the processor for the next run.
-        processor: The processor; of `compile`, `recover`, `standby`, `stopping`, `suspect` and `takeover` the
+        processor: The processor; of `compile`, `evolve`, `recover`, `standby`, `stopping`, `suspect` and `takeover` the
             dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
@@ -33,9 +34,9 @@ class Progress:
         bytesBehind: The bytes of the rows that wait in scratch for the processor.
         newInputRows: The rows that the step took from sources for the first time; each source counts at one reader.
         newInputOf: Those sources, as `orders` or `orders and returns`.
-        said: Of a `standby`: what it does, and of a `suspect`: why the owner is taken for dead, in words; of a
-            `takeover`: the process that owned the dataflow before, in words; of `unreachable`: the cause; of
-            `stuck`: the tasks that make no progress, each with job and machine.
+        said: In words. Of a `standby`: what it does; of a `suspect`: why the owner is taken for dead; of a `takeover`:
+            the process that owned the dataflow before; of `evolve` and `corrected`: what is done; of `unreachable`: the
+            cause; of `stuck`: the tasks that make no progress, each with job and machine.
     """
 
     what: str

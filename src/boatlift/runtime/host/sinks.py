@@ -23,6 +23,7 @@ from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.machine import events
 from boatlift.runtime.machine.instructions import CommitSink, Execute, ReopenSink
+from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import NOTHING, RunsPayload, payload_of
 from boatlift.storage.records.records import SinkCommit
 from boatlift.times import Frontier, last_of
@@ -49,7 +50,7 @@ class SinkCommits:
         owner: The id of the store, and the token of this owner.
         graph: The numbers with which a unit's steps reach its sinks.
         overrides: Decides about a step that differs from the sink's, and about steps left out.
-        recorded: Sink to the last step that it holds by the log.
+        history: The log: the steps that sinks hold by it, and how they count them.
 
     Attributes:
         held: Sink to the last step that it is known to hold, -1 for none; the host's own thread sets it.
@@ -61,8 +62,9 @@ class SinkCommits:
         owner: tuple[str, int],
         graph: RecoveryGraph,
         overrides: Overrides,
-        recorded: Mapping[str, int],
+        history: LogHistory,
     ) -> None:
+        recorded, self._numbers = history.committed, dict(history.numbers)
         self._engine, self._owner, self._graph, self.overrides = engine, owner, graph, overrides
         self.ledgers = {  # in the log: sink to the last step of its durable commits
             name: recorded.get(name, -1)
@@ -109,7 +111,28 @@ class SinkCommits:
             committed = self._engine.open_sink(sink, *self._owner)
             if sink in self.ledgers:
                 return self.ledgers[sink]
-        return -1 if committed is None else committed.step
+        return (-1 if committed is None else committed.step) + self._ahead(sink)
+
+    def _ahead(self, sink: str) -> int:
+        """Return by how much the dataflow's numbers are ahead of a sink's own."""
+        return self._numbers[sink].ahead if sink in self._numbers else 0
+
+    def deliver_differences(self) -> list[SinkCommit]:
+        """Hand each sink the step that a transition has computed for it, unless it holds it; return their records.
+
+        Raises:
+            BoatliftError: a sink did not take it.
+        """
+        delivered = []
+        for sink, numbers in self._numbers.items():
+            if numbers.difference is None:
+                continue
+            if self.held[sink] < numbers.time:
+                with self._locks[sink]:
+                    self._engine.commit(sink, numbers.time - numbers.ahead, numbers.difference)
+                self.held[sink] = numbers.time
+            delivered.append(SinkCommit(sink, numbers.time))
+        return delivered
 
     def held_steps(self, order: Execute) -> list[HeldSteps]:
         """Return, for each step of an order, the sinks that hold the step already, and can compare it."""
@@ -128,7 +151,7 @@ class SinkCommits:
         for sink, at in held:
             payload = result.sent.get(edge_name(unit, sink), NOTHING)
             with self._locks[sink]:
-                self.overrides.compare(sink, at, partial(self._engine.commit, sink, at, payload))
+                self.overrides.compare(sink, at, partial(self._engine.commit, sink, at - self._ahead(sink), payload))
 
     def place(
         self,
@@ -154,7 +177,7 @@ class SinkCommits:
             for at in range(last + 1, end + 1):
                 if (sink, at) not in self.overrides.skipped:  # its receiver would refuse the step again
                     with watched(at):
-                        self._engine.commit(sink, at, payloads.get(at, NOTHING))
+                        self._engine.commit(sink, at - self._ahead(sink), payloads.get(at, NOTHING))
                 if sink in self.ledgers and (at in payloads or at == end):
                     try:
                         record(SinkCommit(sink, at))  # before the next step: only the step under way may come again

@@ -26,6 +26,9 @@ class SourceCursors:
     Law: a cursor is a pure function of the positions before it. So a cursor is folded from its positions, and recorded
     when they are collected as garbage; of its names only those that the log lacks are recorded.
 
+    Args:
+        sources: Those whose cursors are asked for; if not given, all.
+
     Attributes:
         recorded: Source to the last time that earlier processes closed, -1 for none.
 
@@ -33,9 +36,16 @@ class SourceCursors:
         DataError: `[CORRUPT]` the cursors and positions contradict each other.
     """
 
-    def __init__(self, engine: Engine, history: LogHistory, names_taken: Callable[[str], Iterable[str]]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        history: LogHistory,
+        names_taken: Callable[[str], Iterable[str]],
+        sources: Iterable[str] | None = None,
+    ) -> None:
         self._engine = engine
-        self.recorded = {source: history.last_closed(source) for source in engine.plan.sources}
+        named = engine.plan.sources if sources is None else sources
+        self.recorded = {source: history.last_closed(source) for source in named}
         self._names_recorded = {source: names.count for source, names in history.names.items()}
         self._stable: dict[str, tuple[int, Any]] = {}
         for source in self.recorded:

@@ -6,7 +6,7 @@ and `snapshot` turns it into a single record that can replace all earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,9 +20,11 @@ from boatlift.storage.records.records import (
     Admitted,
     Claim,
     Cursor,
+    Evolved,
     Override,
     Record,
     SinkCommit,
+    SinkNumbers,
     Snapshot,
     Stopped,
     edges_of,
@@ -48,6 +50,7 @@ class LogHistory:
         resumed: Only claims follow a clean shutdown: the current owner's, and those of owners that did no work. (An
             owner with another environment records `Admitted` first.)
         heir: The life of the standby that a clean shutdown, the newest record, hands the dataflow over to.
+        numbers: How sinks count, of those that have come or changed with a transition.
     """
 
     dataflow: str = ""
@@ -61,6 +64,7 @@ class LogHistory:
     stopped: bool = False
     resumed: bool = False
     heir: str = ""
+    numbers: dict[str, SinkNumbers] = field(default_factory=dict)
     _claimed: dict[str, Any] | None = None
 
     @classmethod
@@ -74,6 +78,9 @@ class LogHistory:
         if isinstance(record, Claim):
             self._apply_claim(record)
             return
+        if isinstance(record, Evolved):
+            self._evolve(record)
+            return
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped, self.resumed = isinstance(record, Stopped), False
@@ -85,6 +92,8 @@ class LogHistory:
                     self.names.setdefault(source, SeenNames()).add(names)
             case SinkCommit(sink, time):
                 self.committed[sink] = time  # the newest counts: a user may have emptied the sink
+                if (numbers := self.numbers.get(sink)) is not None and numbers.difference and time >= numbers.time:
+                    self.numbers[sink] = SinkNumbers(numbers.ahead, None, numbers.time)
             case Override(what, who, time):
                 self.decisions[what, who, time] = record
                 if what == "skipped":
@@ -111,6 +120,7 @@ class LogHistory:
             decided=tuple(self.decisions.values()),
             standing=() if stored is None else stored.objects,
             names={source: names.record() for source, names in self.names.items()},
+            numbers=dict(self.numbers),
         )
 
     def checkpointed(self) -> None:
@@ -121,9 +131,12 @@ class LogHistory:
 
     def live_runs(self) -> set[str]:
         """Return the names of all runs of live facts: those that a recovery may need."""
-        return {
-            run.name for fact in self.live_records.facts() for payload in payloads_of(fact) for run in runs_of(payload)
-        }
+        payloads = (payload for fact in self.live_records.facts() for payload in payloads_of(fact))
+        return {run.name for payload in (*payloads, *self.differences()) for run in runs_of(payload)}
+
+    def differences(self) -> Iterator[Any]:
+        """Yield the messages of a transition that are not known to have reached their sinks."""
+        yield from (each.difference for each in self.numbers.values() if each.difference is not None)
 
     def last_closed(self, source: str) -> int:
         """Return the last time that a source has closed; -1 for none."""
@@ -146,12 +159,38 @@ class LogHistory:
         """
         return max(self.committed.get(sink, -1), last_number(self.live_records.collected.states.get(sink, ())))
 
+    def own_number(self, sink: str) -> int:
+        """Return `held` in the sink's own numbers."""
+        return self.held(sink) - (self.numbers[sink].ahead if sink in self.numbers else 0)
+
     def decided(self, what: str) -> set[tuple[str, int]]:
         """Return (processor or sink, step) of all overrides of one kind, such as `accepted`."""
         return {(who, time) for decision, who, time in self.decisions if decision == what}
 
+    def _evolve(self, change: Evolved) -> None:
+        """Take another program; the environment of the work so far, and a clean shutdown, count as before."""
+        self.resumed, self.stopped = self.stopped or self.resumed, False
+        live, gone = self.live_records, set(change.forgotten)
+        before, now = units_in(self.program), units_in(change.program)
+        live.forget(gone | (before.keys() - now.keys() - change.renamed.keys()), change.edges)
+        for old, new in change.renamed.items():
+            live.rename(old, new)
+        for named in (self.cursors, self.names, self.committed, self.numbers):
+            for name in gone & named.keys():
+                del named[name]
+        self.decisions = {key: each for key, each in self.decisions.items() if each.who not in gone}
+        self.program = change.program
+        for fact in change.facts:
+            live.apply(fact)
+        self.cursors.update(change.cursors)
+        self.committed.update(change.committed)
+        self.numbers.update(change.sinks)
+
     def _apply_claim(self, claim: Claim) -> None:
         did_nothing = self._claimed is not None and self._claimed != self.environment
+        if claim.evolves:
+            self._claimed = claim.environment
+            return
         if self.program:
             self._claimed = claim.environment
         else:
@@ -169,3 +208,4 @@ class LogHistory:
         self.names = {source: SeenNames(names.objects, names.new) for source, names in snapshot.names.items()}
         self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
+        self.numbers = dict(snapshot.numbers)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -89,6 +91,19 @@ class LiveRecords:
             {name: frontier for name, frontier in of.choices.items() if name not in processors},
             {name: frontier for name, frontier in of.messages.items() if name not in edges},
         )
+
+    def rename(self, old: str, new: str) -> None:
+        """Give the facts of a processor, but its messages, to another name, which has none."""
+        parts: tuple[dict[str, Any], ...] = (self.determinants, self.ended, self.results, self.states, self.taken)
+        renamed = [
+            msgspec.structs.replace(fact, processor=new) for part in parts for fact in part.get(old, {}).values()
+        ]
+        of = self.collected
+        states, choices = ({new: part[old]} if old in part else {} for part in (of.states, of.choices))
+        self.forget({old, new}, ())
+        self.apply(GarbageCollection(states, choices, {}))
+        for fact in renamed:
+            self.apply(fact)
 
     def facts(self) -> Iterator[Fact]:
         """Yield the merged garbage collections, then the live facts."""

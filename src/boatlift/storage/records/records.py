@@ -51,6 +51,8 @@ class Claim(Recorded, frozen=True, tag="claim"):
     """A process takes the dataflow over. The number of this record's object is the process's token.
 
     `address` is where standbys and commands reach the process; empty if it does not listen.
+    `evolves` is the id of a transition to `program`, which `Evolved` makes the log's; until then the log's program, and
+    all else, is as it was.
     """
 
     host: str
@@ -61,6 +63,7 @@ class Claim(Recorded, frozen=True, tag="claim"):
     process: str = ""
     bytes_in_flight: _Count = 0
     address: str = ""
+    evolves: str = ""
 
 
 class Admitted(Recorded, frozen=True, tag="admitted"):
@@ -101,6 +104,46 @@ class Stopped(Recorded, frozen=True, tag="stopped"):
     """
 
     heir: str = ""
+
+
+class SinkNumbers(Recorded, frozen=True):
+    """How a sink counts the steps of a dataflow whose program has changed.
+
+    Attributes:
+        ahead: The sink's own number of a step is the dataflow's less this.
+        difference: The message that is the sink's step at the transition; None once the sink holds it.
+        time: The dataflow's number of that step.
+    """
+
+    ahead: int
+    difference: Any = None
+    time: _Step = -1
+
+
+class Evolved(Recorded, frozen=True, tag="evolved"):
+    """A transition: the log is of another version of the program from now on.
+
+    Attributes:
+        id: Of the plan that was consented to.
+        program: The new program, with its units.
+        forgotten: Units, sources and sinks whose facts are void.
+        edges: Edges whose messages are void.
+        renamed: Unit to the name under which its state goes on.
+        facts: The states and determinants with which the new program begins.
+        cursors: Source that begins to its first cursor, at the time of its determinant among the facts.
+        committed: Sink to the last step that it holds.
+        sinks: How sinks count, of those for which that changes.
+    """
+
+    id: str
+    program: dict[str, Any]
+    forgotten: tuple[str, ...]
+    edges: tuple[str, ...]
+    renamed: dict[str, str]
+    facts: tuple[Fact, ...]
+    cursors: dict[str, tuple[_Step, dict[str, Any]]]
+    committed: dict[str, _Step]
+    sinks: dict[str, SinkNumbers]
 
 
 class FactsObject(Recorded, frozen=True):
@@ -151,9 +194,10 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     decided: tuple[Override, ...] = ()
     standing: tuple[FactsObject, ...] = ()
     names: dict[str, TakenNames] = field(default_factory=dict)
+    numbers: dict[str, SinkNumbers] = field(default_factory=dict)
 
 
-Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Snapshot | Fact
+Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Evolved | Snapshot | Fact
 
 
 UNITS = "units"  # the entry of a recorded program with the operators, edges and policy of each unit

@@ -26,7 +26,17 @@ from boatlift.storage.records.facts import (
     payloads_of,
 )
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import Claim, Cursor, Override, Record, SinkCommit, Snapshot, TakenNames, units_in
+from boatlift.storage.records.records import (
+    Claim,
+    Cursor,
+    Evolved,
+    Override,
+    Record,
+    SinkCommit,
+    Snapshot,
+    TakenNames,
+    units_in,
+)
 from boatlift.times import Domain, Maximal, Sequence, Time, domain_of, is_end
 
 MOST_NESTED = 100
@@ -89,6 +99,8 @@ def _faults(record: Record) -> Iterator[str]:
             yield from _of_times(time for _, time in messages)
         case Snapshot():
             yield from _of_snapshot(record)
+        case Evolved():
+            yield from _of_evolved(record)
         case Determinant() | LoopEnd() | LoggedMessage() | StepDigest() | Checkpoint() | LoggedInput():
             yield from _of_fact(record)
         case Truncation(processors, messages):
@@ -117,6 +129,18 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
         if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
             yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
+    yield from _of_names(record.numbers)
+    yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
+
+
+def _of_evolved(record: Evolved) -> Iterator[str]:
+    yield from _of_units(record.program)
+    yield from _of_values([record.program, *(cursor for _, cursor in record.cursors.values())])
+    named = (*record.forgotten, *record.edges, *record.renamed, *record.renamed.values())
+    yield from _of_names([*named, *record.cursors, *record.committed, *record.sinks])
+    for fact in record.facts:
+        yield from _faults(fact)
+    yield from _of_payloads(each.difference for each in record.sinks.values() if each.difference is not None)
 
 
 def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput) -> Iterator[str]:

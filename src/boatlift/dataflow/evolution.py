@@ -1,0 +1,246 @@
+"""What becomes of each processor of a recorded program under a new version of it: pure, over two identities.
+
+| change | of a processor |
+|---|---|
+| unchanged | means what it meant, and no input of it changes |
+| changed | the user changed it |
+| downstream | an input of it changes its past rows |
+| added, removed | only one of the two programs has it |
+
+Laws:
+    * An operator is unchanged only if each of its inputs is: a change is passed on to all that reads it.
+    * `KEPT_MODES` end a change: an operator that is kept as it is has the past rows that it had, and its readers are
+      unchanged.
+    * The id of a comparison depends on both programs and the modes alone: what was shown is carried out, or nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import Any
+
+import msgspec
+import xxhash
+
+from boatlift.errors import InvalidError
+
+Identity = Mapping[str, Any]
+"""A program as a store records it, without units: `kind name` to what the processor is, senders first."""
+
+ALL = "all"  # the name of every processor, in `--change all=fill`
+
+
+class Change(Enum):
+    """What happened to a processor; the value is the word for it."""
+
+    UNCHANGED = "unchanged"
+    CHANGED = "changed"
+    DOWNSTREAM = "downstream of a change"
+    ADDED = "added"
+    REMOVED = "removed"
+
+
+class Mode(Enum):
+    """How a processor that is not unchanged gets its state, or a sink its rows."""
+
+    FILL = "fill"
+    """Computed from the whole past by the new program; a sink gets the difference to what it holds."""
+    CARRY = "carry"
+    """The state and the past rows as they are, the new code from now on."""
+    SAME = "same"
+    """The user vouches that the new code gives the rows of the old one."""
+    NOW = "now"
+    """From now on: an operator begins without a state; a sink gets nothing of the past."""
+    NEW_ROWS = "new_rows"
+    """Of a sink: rows that come, and never a row that goes."""
+
+
+KEPT_MODES = frozenset((Mode.CARRY, Mode.SAME, Mode.NOW))
+OF_OPERATORS = (Mode.FILL, Mode.CARRY, Mode.SAME, Mode.NOW)
+OF_SINKS = (Mode.FILL, Mode.NEW_ROWS, Mode.NOW)
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """A processor of the two programs.
+
+    Attributes:
+        kind: `source` and `sink`; of an operator its own, such as `aggregate`.
+        differences: What differs, in words.
+        mode: How it is brought about; None if nothing is to be done, and of sources and removed processors.
+        moves: Whether its past rows change.
+    """
+
+    name: str
+    kind: str
+    change: Change
+    differences: tuple[str, ...] = ()
+    mode: Mode | None = None
+    moves: bool = False
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two programs, compared.
+
+    Attributes:
+        processors: Those of the new program, senders first, then those that are removed.
+        id: Stands for both programs and all modes; 8 hexadecimal digits.
+    """
+
+    processors: dict[str, Compared]
+    id: str
+
+    @property
+    def is_changed(self) -> bool:
+        return any(each.change is not Change.UNCHANGED for each in self.processors.values())
+
+    def named(self, *changes: Change) -> list[str]:
+        return [name for name, each in self.processors.items() if each.change in changes]
+
+
+def compare(old: Identity, new: Identity, modes: Mapping[str, str]) -> Comparison:
+    """Compare a recorded program with a new version of it.
+
+    Args:
+        modes: Processor to the mode that the user has chosen; `all` names every processor that can have it.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` there is no such processor or mode, or the processor cannot have it.
+    """
+    chosen = {name: _mode(name, mode) for name, mode in modes.items()}
+    processors: dict[str, Compared] = {}
+    for entry in new:
+        kind, _, name = entry.partition(" ")
+        asked = chosen.get(name) or (chosen.get(ALL) if kind != "source" else None)
+        if asked is not None and asked not in (OF_SINKS if kind == "sink" else OF_OPERATORS) and name in chosen:
+            raise _unfit(name, kind, asked)
+        processors[name] = _compared(name, kind, old.get(entry), new[entry], processors, asked)
+    removed = [entry for entry in old if entry not in new]
+    for entry in removed:
+        kind, _, name = entry.partition(" ")
+        if name not in processors:
+            processors[name] = Compared(name, _kind(kind, old[entry]), Change.REMOVED)
+    unknown = [name for name in chosen if name != ALL and name not in processors]
+    if unknown:
+        raise InvalidError(
+            "BAD_OPTION", f"change names {unknown[0]}, which is no processor: there are {', '.join(processors)}"
+        )
+    modes_now = {name: each.mode.value for name, each in processors.items() if each.mode is not None}
+    packed = msgspec.msgpack.encode([old, new, modes_now], order="deterministic")
+    return Comparison(processors, xxhash.xxh3_64_hexdigest(packed)[:8])
+
+
+def _compared(
+    name: str, kind: str, before: Any, now: Any, above: Mapping[str, Compared], asked: Mode | None
+) -> Compared:
+    reads = _reads(now)
+    moved = [read for read in reads if above[read].moves]
+    differences = tuple(_differences(before, now)) if before is not None else ()
+    if before is None:
+        change = Change.ADDED
+    elif differences:
+        change = Change.CHANGED
+    elif moved:
+        change = Change.DOWNSTREAM
+        differences = (", ".join(moved),)
+    else:
+        change = Change.UNCHANGED
+        if asked is Mode.FILL and kind != "source":
+            change, differences = Change.CHANGED, ("by request",)
+    if kind == "source":
+        return Compared(name, kind, change, differences, None, moves=change is Change.CHANGED)
+    if change is Change.UNCHANGED:
+        return Compared(name, _kind(kind, now), change)
+    if kind == "sink":
+        allowed = asked if asked in OF_SINKS else Mode.FILL
+        return Compared(name, kind, change, differences, allowed)
+    mode = Mode.FILL if asked is None or asked not in OF_OPERATORS else asked
+    if change is Change.ADDED and mode in (Mode.CARRY, Mode.SAME):
+        raise InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is added: it has no past")
+    return Compared(name, _kind(kind, now), change, differences, mode, moves=mode is Mode.FILL)
+
+
+def _differences(before: Any, now: Any) -> Iterator[str]:
+    """Yield in words what differs in the entry of a processor."""
+    if _encoded(before) == _encoded(now):
+        return
+    old, new = _flat(before), _flat(now)
+    for key in [*old, *(each for each in new if each not in old)]:
+        if _encoded(old.get(key)) == _encoded(new.get(key)):
+            continue
+        match key:
+            case "plan":
+                yield "its expressions"
+            case "code":
+                yield "its code"
+            case "schema":
+                yield _columns(str(old.get(key, "")), str(new.get(key, "")))
+            case "state":
+                yield "the columns of its state"
+            case _:
+                yield f"{key}: {_shown(old.get(key))} → {_shown(new.get(key))}"
+
+
+def _flat(entry: Any) -> dict[str, Any]:
+    """Return the fields of an entry, with the options among them."""
+    fields = dict(entry)
+    return {**fields, **fields.pop("options", {})} if "options" in fields else fields
+
+
+def _columns(before: str, now: str) -> str:
+    old, new = map(columns_of, (before, now))
+    gone = [name for name in old if name not in new]
+    came = [name for name in new if name not in old]
+    other = [f"{name} {old[name]} → {new[name]}" for name in old if name in new and old[name] != new[name]]
+    words = [*(f"+{name} {new[name]}" for name in came), *(f"−{name}" for name in gone), *other]
+    return f"columns: {', '.join(words) or 'another order'}"
+
+
+def columns_of(schema: str) -> dict[str, str]:
+    """Return name and type of each column of a schema that Spark writes as `struct<a:bigint,b:array<int>>`."""
+    columns, depth, part = dict[str, str](), 0, ""
+    for letter in [*schema.removeprefix("struct<").removesuffix(">"), ","]:
+        if letter == "," and depth == 0:
+            name, _, kind = part.partition(":")
+            if name:
+                columns[name] = kind
+            part = ""
+            continue
+        depth += {"<": 1, "(": 1, ">": -1, ")": -1}.get(letter, 0)
+        part += letter
+    return columns
+
+
+def _reads(entry: Any) -> tuple[str, ...]:
+    reads = entry.get("reads", ())
+    return (reads,) if isinstance(reads, str) else tuple(reads)
+
+
+def _kind(kind: str, entry: Any) -> str:
+    return str(entry["kind"]) if kind == "processor" else kind
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "none"
+    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def _encoded(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value, order="deterministic")  # a tuple is a list
+
+
+def _mode(name: str, mode: str) -> Mode:
+    try:
+        return Mode(mode)
+    except ValueError:
+        known = ", ".join(each.value for each in Mode)
+        raise InvalidError("BAD_OPTION", f"change={{{name!r}: {mode!r}}}: choose one of {known}") from None
+
+
+def _unfit(name: str, kind: str, mode: Mode) -> InvalidError:
+    if kind == "source":
+        return InvalidError("BAD_OPTION", f"change names the source {name}: a mode is of an operator or a sink")
+    can = ", ".join(each.value for each in (OF_SINKS if kind == "sink" else OF_OPERATORS))
+    noun = "sink" if kind == "sink" else "operator"
+    return InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is a {noun}: choose of {can}")

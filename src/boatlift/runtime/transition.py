@@ -1,0 +1,366 @@
+"""The plan of a transition: what a store keeps, computes anew and hands to its sinks when its program changes.
+
+A transition happens at the *cut*, the last step that the sources have closed. Units that stand keep their facts, and
+execute recorded steps as after any restart. The others begin at the cut, with a state that follows from the whole past
+or with none. A sink that is concerned gets one step: the difference between what it holds and what it shall hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
+from boatlift.dataflow.evolution import KEPT_MODES, Change, Comparison, Mode, columns_of, compare
+from boatlift.runtime.graph import division_of, edge_name
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import edges_of, units_in, without_units
+
+
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a transition from being carried out.
+
+    Attributes:
+        condition: The condition of the error.
+        name: The processor.
+        message: One sentence with the remedy.
+    """
+
+    condition: str
+    name: str
+    message: str
+
+
+@dataclass(slots=True)
+class Transition:
+    """A transition of a store, ready to be carried out if it has no obstacles.
+
+    Attributes:
+        comparison: The two programs.
+        cuts: Source of the new program, of the parts that are concerned, to the last step closed; -1 for none.
+        begins: Sources that begin at the cut, with nothing taken.
+        fills: Units that begin with a state that follows from the past, senders first; stateless ones among them.
+        empties: Units that begin without a state.
+        computed: Units to execute once over the whole past, senders first.
+        renamed: Unit to the name under which its facts go on.
+        forgotten: Units, sources and sinks whose facts are void.
+        edges: Edges whose messages are void.
+        sinks: Sinks that are concerned, each with what it gets.
+        obstacles: What keeps it from being carried out.
+    """
+
+    comparison: Comparison
+    cuts: dict[str, int] = field(default_factory=dict)
+    begins: list[str] = field(default_factory=list)
+    fills: list[str] = field(default_factory=list)
+    empties: list[str] = field(default_factory=list)
+    computed: list[str] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+    forgotten: list[str] = field(default_factory=list)
+    edges: list[str] = field(default_factory=list)
+    sinks: dict[str, Mode] = field(default_factory=dict)
+    obstacles: list[Obstacle] = field(default_factory=list)
+
+
+def plan_transition(
+    history: LogHistory,
+    recorded: Mapping[str, Any],
+    planned: Plan,
+    identity: Mapping[str, Any],
+    modes: Mapping[str, str],
+    not_at_once: Callable[[str], str],
+) -> Transition:
+    """Return the transition of a store to another program.
+
+    Args:
+        history: The log.
+        recorded: Its program.
+        planned, identity: The new program.
+        modes: As for `compare`.
+        not_at_once: Returns why a unit cannot be executed over the whole past in one step; empty if it can.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` as `compare`.
+    """
+    comparison = compare(without_units(recorded), identity, modes)
+    made = Transition(comparison)
+    if comparison.is_changed:
+        _Planning(made, history, planned, identity, not_at_once).plan()
+    return made
+
+
+class _Planning:
+    def __init__(
+        self,
+        made: Transition,
+        history: LogHistory,
+        planned: Plan,
+        identity: Mapping[str, Any],
+        not_at_once: Callable[[str], str],
+    ) -> None:
+        self._made, self._history, self._plan, self._not_at_once = made, history, planned, not_at_once
+        self._compared = made.comparison.processors
+        self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
+        self._recorded, self._identity = without_units(history.program), identity
+
+    def plan(self) -> None:
+        made = self._made
+        self._cut()
+        for name, unit in self._plan.units.items():
+            self._unit(name, unit)
+        for name in self._compared:
+            self._sink(name)
+        gone = self._old.keys() - self._new.keys() - made.renamed.keys()
+        made.forgotten += sorted(gone)
+        made.forgotten += made.comparison.named(Change.REMOVED)
+        made.forgotten += [name for name in made.begins if self._compared[name].change is Change.CHANGED]
+        void = edges_of(self._old) - edges_of(self._new)
+        for name in {*made.fills, *made.empties}:
+            void |= edges_of({name: self._new[name]})
+        made.edges = sorted(void)
+        made.forgotten = list(dict.fromkeys(made.forgotten))
+        self._computed()
+        self._refuse_steps_of_no_program()
+
+    # -- the cut ------------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Find the sources of all parts of the graph in which a processor is not unchanged, and where they are."""
+        made, sources = self._made, self._plan.sources
+        concerned = {name for name, each in self._compared.items() if each.change is not Change.UNCHANGED}
+        for part in _parts(self._edges()):
+            if concerned.isdisjoint(part):
+                continue
+            last = max(
+                (self._history.last_closed(name) for name in part if f"source {name}" in self._recorded), default=-1
+            )
+            for name in part & sources.keys():
+                made.cuts[name] = last
+                if self._compared[name].change is not Change.UNCHANGED:
+                    made.begins.append(name)
+
+    def _edges(self) -> Iterator[tuple[str, str]]:
+        for identity in (self._recorded, self._identity):
+            for entry, about in identity.items():
+                name, reads = entry.partition(" ")[2], about.get("reads", ())
+                yield name, name
+                yield from ((read, name) for read in ((reads,) if isinstance(reads, str) else reads))
+
+    # -- units --------------------------------------------------------------------------------------------------------
+
+    def _unit(self, name: str, unit: Unit) -> None:
+        made, compared = self._made, [self._compared[each.name] for each in unit.operators]
+        modes = {each.mode for each in compared if each.mode is not None}
+        begins = unit.reads[0] in made.begins and not unit.operators  # the rows of a source that begins
+        if Mode.FILL in modes or begins:
+            made.fills.append(name)
+            for each in compared:
+                if each.mode in KEPT_MODES:
+                    self._obstacle(
+                        "HISTORY_GONE",
+                        each.name,
+                        f"{each.name} shares a job with a changed operator: leave out its mode",
+                    )
+            if unit.timing is not Timing.EPOCHS:
+                self._obstacle(
+                    "HISTORY_GONE",
+                    name,
+                    f"{name} has times of its own ({unit.timing.value}): begin with a new store",
+                )
+            if isinstance(unit.policy, History) and unit.keeps_state:
+                self._obstacle(
+                    "HISTORY_GONE",
+                    name,
+                    f"{name} keeps its inputs (History), and a state computed from the past has none: give it Lazy()",
+                )
+        elif Mode.NOW in modes:
+            (made.empties if unit.keeps_state else made.fills).append(name)
+            if unit.timing is not Timing.EPOCHS:
+                self._obstacle(
+                    "HISTORY_GONE", name, f"{name} has times of its own ({unit.timing.value}): begin with a new store"
+                )
+        else:
+            self._stands(name, unit, carried=bool(modes & KEPT_MODES))
+            return
+        if name in self._old:
+            made.forgotten.append(name)
+
+    def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
+        before, now = self._old.get(name), self._new[name]
+        for each in unit.operators:
+            if carried and self._compared[each.name].mode is Mode.CARRY and unit.keeps_state:
+                self._refuse_another_state(each.name)
+        if before is not None and before.operators == now.operators and before.inputs == now.inputs:
+            return
+        if unit.timing is not Timing.EPOCHS or unit.records_answers or not unit.deterministic:
+            self._obstacle(
+                "PROGRAM_CHANGED",
+                name,
+                f"{name} is divided into other Spark jobs than before, and has determinants of its own: leave the "
+                "operators before it as they were",
+            )
+            return
+        if not unit.keeps_state:
+            if before is not None:
+                self._made.forgotten.append(name)
+            return
+        assert unit.keeper is not None
+        keeper = unit.keeper.name
+        former = next((old for old, each in self._old.items() if keeper in each.operators), None)
+        if former is not None and former != name:
+            self._made.renamed[former] = name
+        from_sources = former is not None and all(
+            sender in self._plan.sources for sender in self._old[former].inputs.values()
+        )
+        if not from_sources and not self._history.stopped:
+            self._unclean(name, f"{name} is divided into other Spark jobs than before")
+
+    def _refuse_another_state(self, name: str) -> None:
+        """Refuse code over a state that may have another form: only code of the user's own says nothing about it."""
+        old, new = self._recorded[f"processor {name}"], self._identity[f"processor {name}"]
+        keeps = {"kind", "schema", "options", "state"}
+        if any(old.get(key) != new.get(key) for key in keeps) or not new.get("code"):
+            self._obstacle(
+                "PROGRAM_CHANGED",
+                name,
+                f"{name} cannot be carried over, because its state may have another form: leave out carry, and it is "
+                "computed from the past",
+            )
+
+    # -- sinks --------------------------------------------------------------------------------------------------------
+
+    def _sink(self, name: str) -> None:
+        made, each = self._made, self._compared[name]
+        if each.kind != "sink" or each.change is Change.REMOVED:
+            return
+        sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
+        behind = unit.name in made.fills and self._compared_top(unit) is not Mode.NOW
+        if each.change is Change.UNCHANGED and not behind:
+            return
+        mode = each.mode or Mode.FILL
+        if each.change is Change.CHANGED and (fault := self._another_sink(name)):
+            self._obstacle("OTHER_COLUMNS", name, fault)
+            return
+        if each.change is not Change.UNCHANGED:
+            made.forgotten.append(name)
+        past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
+        if past < 0:
+            return
+        if mode is not Mode.NOW and sink.delivery is Delivery.AT_LEAST_ONCE:
+            self._obstacle(
+                "SINK_NOT_READABLE",
+                name,
+                f"the receiver of {name} cannot be asked what it holds: choose {_choice(name, Mode.NOW)}",
+            )
+        elif mode is not Mode.NOW and each.change is not Change.ADDED and sink.capabilities.reads_back is None:
+            self._obstacle(
+                "SINK_NOT_READABLE",
+                name,
+                f"{name} cannot tell what it holds: choose {_choice(name, Mode.NOW)}, or another name and place",
+            )
+        elif mode is Mode.NOW and each.change is not Change.ADDED and not self._history.stopped:
+            self._unclean(name, f"{name} goes on from now on")
+        made.sinks[name] = mode
+
+    def _compared_top(self, unit: Unit) -> Mode | None:
+        return self._compared[unit.operators[-1].name].mode if unit.operators else None
+
+    def _another_sink(self, name: str) -> str:
+        old, new = self._recorded[f"sink {name}"], self._identity[f"sink {name}"]
+        before, now = (
+            self._columns_of(each, by["reads"]) for each, by in ((self._recorded, old), (self._identity, new))
+        )
+        gone = [f"{column} {kind}" for column, kind in before.items() if now.get(column) != kind]
+        if gone and before and now:
+            return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
+        differing = [key for key in {*old, *new} - {"reads"} if old.get(key) != new.get(key)]
+        return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""
+
+    @staticmethod
+    def _columns_of(identity: Mapping[str, Any], processor: str) -> dict[str, str]:
+        about = identity.get(f"processor {processor}")
+        return {} if about is None else columns_of(about["schema"])
+
+    # -- the past -----------------------------------------------------------------------------------------------------
+
+    def _computed(self) -> None:
+        """List the units to be executed over the past: those that are filled, and those above sinks and above them."""
+        made, plan = self._made, self._plan
+        if all(cut < 0 for cut in made.cuts.values()):
+            return
+        wanted = {name for name in made.fills if plan.units[name].keeps_state and self._has_past(name)}
+        wanted |= {plan.unit_of_sink(sink).name for sink, mode in made.sinks.items() if mode is not Mode.NOW}
+        for name in reversed(list(plan.units)):
+            if name in wanted:
+                wanted |= {read for read in plan.units[name].reads if read in plan.units}
+        made.computed = [name for name in plan.units if name in wanted]
+        for name in made.computed:
+            if why := self._not_at_once(name):
+                self._obstacle(
+                    "HISTORY_GONE",
+                    name,
+                    f"the past of {name} cannot be computed, because {why}: {_remedy(name, plan.units[name])}",
+                )
+            for source in plan.units[name].reads:
+                spec = plan.sources.get(source)
+                if spec is not None and source not in made.begins and spec.source.capabilities.rescannable is None:
+                    self._obstacle(
+                        "HISTORY_GONE",
+                        name,
+                        f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
+                        f"{_remedy(name, plan.units[name])}",
+                    )
+
+    def _has_past(self, name: str) -> bool:
+        return any(self._made.cuts[source] >= 0 for source in self._plan.sources_of(name))
+
+    def _refuse_steps_of_no_program(self) -> None:
+        """Refuse what stands behind what is computed anew, unless no step is under way: it may need older messages."""
+        made = self._made
+        for name, unit in self._plan.units.items():
+            behind = [read for read in unit.reads if read in made.fills or read in made.empties]
+            if behind and name not in made.fills and name not in made.empties and not self._history.stopped:
+                self._unclean(name, f"{name} stays as it is behind {behind[0]}, which changes")
+        kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
+        for each in kept:
+            if each.change is not Change.ADDED and not self._history.stopped:
+                self._unclean(each.name, f"{each.name} has its new code from now on")
+
+    def _unclean(self, name: str, what: str) -> None:
+        self._obstacle(
+            "NEEDS_CLEAN_STOP",
+            name,
+            f"{what}, and the last run did not stop cleanly: run the old program until it has taken all of its input, "
+            "end it with Ctrl-C, then change it",
+        )
+
+    def _obstacle(self, condition: str, name: str, message: str) -> None:
+        self._made.obstacles.append(Obstacle(condition, name, message))
+
+
+def _remedy(name: str, unit: Unit) -> str:
+    keeps = f"{Mode.CARRY.value} or {Mode.NOW.value}" if unit.keeps_state else Mode.NOW.value
+    return f"choose a mode for it, as in --change {name}={Mode.NOW.value} ({keeps}), or begin with a new store"
+
+
+def _choice(name: str, mode: Mode) -> str:
+    return f"--change {name}={mode.value}"
+
+
+def _parts(edges: Iterator[tuple[str, str]]) -> list[set[str]]:
+    """Return the connected parts of a graph."""
+    parts: list[set[str]] = []
+    for one, other in edges:
+        met = [part for part in parts if one in part or other in part]
+        parts = [part for part in parts if part not in met]
+        parts.append({one, other}.union(*met))
+    return parts
+
+
+def new_edges(transition: Transition, planned: Plan) -> set[str]:
+    """Return the edges into units and sinks that begin, whose messages up to the cut nobody needs."""
+    begin = {*transition.fills, *transition.empties}
+    into = {edge_name(read, name) for name in begin for read in planned.units[name].reads if read in planned.units}
+    return into | {edge_name(planned.unit_of_sink(sink).name, sink) for sink in transition.sinks}

@@ -1,0 +1,216 @@
+"""The whole past in one step, for a transition: units from no state, and for each sink what differs from what it holds.
+
+A plan of its own reads each source whole, as a recomputation does, and stages the rows for every sink as Arrow files.
+These rows less those that the sink holds are the difference, which the sink's own stager then stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import MapType, StructType
+from pyspark.sql.window import Window
+
+from boatlift.dataflow import Delivery, Json, Plan, Sink, SinkCapabilities, SinkSpec, Source, SourceCapabilities
+from boatlift.dataflow.columns import WEIGHT, quoted
+from boatlift.errors import InvalidError
+from boatlift.runtime.engine import FromPast, Past, StepResult
+from boatlift.runtime.graph import edge_name, source_record
+from boatlift.runtime.machine.instructions import Message, StepInput
+from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.jobs.inputs import ReadTask
+from boatlift.spark.jobs.jobs import Jobs
+from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.plans.catalyst import bytes_of
+from boatlift.spark.tasks.stage import Output, StageTask
+from boatlift.spark.tasks.staging import ArrowStager
+from boatlift.storage.records.payloads import NOTHING, RunsPayload, runs_of, to_json
+
+MOST_BYTES = 64 << 30
+"""A past counts as no larger than this when tasks are made for it: Spark knows no size of some sources."""
+
+
+def past_plan(plan: Plan, cursors: Mapping[str, Json]) -> Plan:
+    """Return the plan of a past: each source with a cursor has one step, with all rows up to it."""
+    sources = {
+        name: replace(spec, source=_WholeSource(spec.source, cursors.get(name))) for name, spec in plan.sources.items()
+    }
+    sinks: dict[str, SinkSpec] = {
+        name: replace(spec, sink=cast("Sink", _Collects(spec.sink))) for name, spec in plan.sinks.items()
+    }
+    units = {
+        name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()
+    }
+    processors = {**plan.processors, **sources, **sinks}
+    return replace(plan, sources=sources, sinks=sinks, units=units, processors=processors)
+
+
+class _WholeSource:
+    """A source with one position, which has all rows up to a cursor."""
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(self, source: Source, cursor: Json | None) -> None:
+        self._source, self._cursor = source, cursor
+        self.positioned = source.positioned
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._source, name)
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        own = self._source.capabilities
+        return SourceCapabilities(ordered_within=own.ordered_within, upserts=own.upserts, bad_rows=own.bad_rows)
+
+    def load(self, spark: SparkSession, _position: Json) -> DataFrame:
+        rescannable = self._source.capabilities.rescannable
+        assert rescannable is not None
+        assert self._cursor is not None
+        return rescannable.load_everything(spark, self._cursor)
+
+    def verify(self, _position: Json) -> None:
+        rescannable = self._source.capabilities.rescannable
+        assert rescannable is not None
+        assert self._cursor is not None
+        rescannable.verify_everything(self._cursor)
+
+    def size_bytes(self, position: Json) -> int:
+        spark = SparkSession.getActiveSession()
+        return MOST_BYTES if spark is None else min(MOST_BYTES, bytes_of(self.load(spark, position)))
+
+
+class _Collects:
+    """A sink in the place of another one: tasks stage its rows as Arrow files."""
+
+    delivery = Delivery.EXACTLY_ONCE
+
+    def __init__(self, sink: Sink) -> None:
+        self.key, self.schema = sink.key, pa.schema([])
+        self.capabilities = SinkCapabilities(refuses_duplicates=sink.capabilities.refuses_duplicates)
+        self.describe = sink.describe
+
+    def stager(self) -> ArrowStager:
+        return ArrowStager(self.schema)
+
+    def close(self) -> None:
+        pass
+
+
+class PastRows:
+    """The rows of a past, as its units are executed one after the other."""
+
+    def __init__(self, plan: Plan, past: Past, outputs: Mapping[str, pa.Schema]) -> None:
+        self._plan, self._past = plan, past
+        self._results: dict[str, StepResult] = {}
+        for name, spec in plan.sinks.items():
+            sink: Any = spec.sink
+            sink.schema = outputs[plan.unit_of_sink(name).name]
+
+    def execute(self, unit: str, step: Callable[[StepInput, Any], StepResult]) -> None:
+        """Execute a unit over its whole past; not if there is none."""
+        inputs = [message for read in self._plan.units[unit].reads if (message := self._message(read, unit))]
+        if inputs:
+            self._results[unit] = step(StepInput(self._past.time[unit], tuple(inputs)), None)
+
+    def _message(self, sender: str, unit: str) -> Message | None:
+        edge, time = edge_name(sender, unit), self._past.time[unit]
+        if sender in self._plan.sources:
+            if sender not in self._past.cursors:
+                return None
+            return Message(edge, time, source_record({"whole": True}, self._past.clock, 0))
+        made = self._results.get(sender)
+        return None if made is None else Message(edge, time, made.sent[edge])
+
+    def results(
+        self, spark: SparkSession, jobs: Jobs, units: Mapping[str, CompiledUnit], sinks: Mapping[str, Sink]
+    ) -> FromPast:
+        """Return the states, and the differences to what sinks hold.
+
+        Args:
+            units: The units, compiled.
+            sinks: The real sinks.
+        """
+        states = {unit: made.state for unit, made in self._results.items()}
+        differences = {}
+        for name, sink in sinks.items():
+            unit = units[self._plan.unit_of_sink(name).name]
+            jobs.group.join(unit.name)
+            differences[name] = self._difference(spark, jobs, unit, name, sink)
+        return FromPast(states, differences)
+
+    def _difference(self, spark: SparkSession, jobs: Jobs, unit: CompiledUnit, name: str, sink: Sink) -> Any:
+        made = self._results.get(unit.name)
+        payload = NOTHING if made is None else made.sent[edge_name(unit.name, name)]
+        files = tuple(str(jobs.inputs.path(run)) for run in runs_of(payload))
+        columns = unit.columns.weighted_schema
+        slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
+        rows = slots.mapInArrow(ReadTask(name, files), columns)
+        reads_back = sink.capabilities.reads_back
+        held = None if reads_back is None else reads_back.held(spark)
+        shown = f"{sum(run.rows for run in runs_of(payload))} rows"
+        frame = _less(rows, held, columns, sink, name, shown, only_new=self._past.sinks[name])
+        number = self._past.time[unit.name]
+        task = StageTask(name, self._past.token, (Output(name, sink.stager(), upserts=False),), str(self._past.scratch))
+        plan = jobs.planner
+        staged = plan.staged(unit, frame, task)
+        (receipts,) = StepPlan(staged, plan.parameters(number, state=False)).run()
+        digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
+        runs = tuple(run for receipt in receipts if (run := receipt.staged[name]) is not None)
+        clock = self._past.clock
+        return to_json(RunsPayload(runs, sum(run.rows for run in runs), digest, clock, 0))
+
+
+def _less(
+    rows: DataFrame,
+    held: DataFrame | None,
+    columns: StructType,
+    sink: Sink,
+    name: str,
+    shown: str,
+    *,
+    only_new: bool,
+) -> DataFrame:
+    """Return rows less those that are held, as changes if the sink takes changes."""
+    if held is None:
+        return rows
+    changes = WEIGHT in columns.names
+    own = [each for each in columns.fields if each.name != WEIGHT]
+    if any(isinstance(each.dataType, MapType) for each in own):
+        raise InvalidError(
+            "SINK_NOT_READABLE",
+            f"{name} has a column of maps, which cannot be compared with what it holds: choose --change {name}=now",
+        )
+    names = [quoted(each.name) for each in own]
+    there = {each.lower() for each in held.columns}
+    had = [
+        (F.col(quoted(each.name)) if each.name.lower() in there else F.lit(None)).cast(each.dataType).alias(each.name)
+        for each in own
+    ]
+    now = rows.select(*names, F.col(WEIGHT) if changes else F.lit(1).cast("long").alias(WEIGHT))
+    both = now.unionAll(held.select(*had, (-F.col(WEIGHT)).alias(WEIGHT)))
+    summed = both.groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
+    if only_new:
+        summed = summed.where(f"{WEIGHT} > 0")
+    elif not changes:
+        summed = summed.persist()
+        gone = summed.where(f"{WEIGHT} < 0").count()
+        if gone:
+            summed.unpersist()
+            raise InvalidError(
+                "CANNOT_TAKE_BACK",
+                f"{name} holds {gone} rows that the new program does not give (it gives {shown}), and only adds rows: "
+                f"choose --change {name}=new_rows (rows that come, never one that goes) or {name}=now (nothing of the "
+                "past), or give it another name and place",
+            )
+    if sink.key is not None and changes:
+        keys = [quoted(each) for each in sink.key]
+        stays = F.max(WEIGHT).over(Window.partitionBy(*keys)) > 0  # the new row replaces the old one
+        summed = summed.withColumn("_stays", stays).where(f"{WEIGHT} > 0 OR NOT _stays").drop("_stays")
+    each_once = F.explode(F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))).alias(WEIGHT)
+    spread = summed.select(*names, each_once)
+    return spread if changes else spread.drop(WEIGHT)

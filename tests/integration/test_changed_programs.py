@@ -1,0 +1,269 @@
+"""A program changes while its store lives: sinks end as those of a fresh store with the new program."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter
+from collections.abc import Callable
+from contextlib import chdir
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import boatlift as bl
+from boatlift.connectors.kit import SinkWrapper
+from boatlift.errors import DataError
+from boatlift.storage.local import LocalStore
+from support.crash.mortality import Fate, MortalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+Program = Callable[[Path], bl.Dataflow]
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for number in range(6):
+        write(tmp_path, number)
+    return tmp_path
+
+
+def write(folder: Path, number: int) -> None:
+    (folder / "in").mkdir(exist_ok=True)
+    lines = [f"{key},{number * 10 + key}" for key in range(7)]
+    (folder / "in" / f"{number:03}.csv").write_text("\n".join(["k,v", *lines]) + "\n")
+
+
+def table(path: str | Path, name: str) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as database:
+        rows: list[tuple[Any, ...]] = database.execute(f"SELECT * FROM {name}").fetchall()
+        return sorted(rows, key=repr)
+
+
+def changes(folder: str | Path) -> Counter[tuple[Any, ...]]:
+    held: Counter[tuple[Any, ...]] = Counter()
+    for path in sorted(Path(folder).glob("*.parquet")):
+        for row in pq.read_table(path).to_pylist():
+            weight = row.pop("_weight", 1)
+            held[tuple(sorted((name, value) for name, value in row.items() if value is not None))] += (
+                weight  # older files
+            )
+    return Counter({row: weight for row, weight in held.items() if weight})
+
+
+def run(flow: bl.Dataflow, spark: SparkSession, store: str | LocalStore = "store", **options: Any) -> None:
+    bl.run(flow, store, available_now=True, spark=spark, **options)
+
+
+def evolve(flow: bl.Dataflow, spark: SparkSession, **change: str) -> None:
+    run(flow, spark, evolve=plan_id(flow, spark, change), change=change)
+
+
+def plan_id(flow: bl.Dataflow, spark: SparkSession, change: dict[str, str]) -> str:
+    return bl.evolution(flow, "store", change=change, spark=spark).id
+
+
+def sums(
+    *, factor: int = 1, sink: str = "answers", more: bool = False, through: Callable[[Any], Any] = lambda sink: sink
+) -> bl.Dataflow:
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+    scaled = rows.transform("scaled", lambda df: df.where("v % 3 > 0").withColumn("v", F.col("v") * factor))
+    further = [F.max("v").alias("most")] if more else []
+    totals = scaled.group_by("k").agg("totals", F.sum("v").alias("total"), *further)
+    totals.sink(sink, through(bl.sqlite(f"{sink}.db", table="totals", key=["k"])))
+    totals.sink("history", through(bl.parquet("history")))
+    return flow
+
+
+def test_a_changed_program_is_refused_with_the_plan_and_its_command(here: Path, spark: SparkSession) -> None:
+    run(sums(), spark)
+    with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].*scaled changed.*--evolve") as refused:
+        run(sums(factor=2), spark)
+    assert "totals downstream of a change" in str(refused.value)
+
+
+def test_sinks_of_a_changed_aggregate_get_what_differs(here: Path, spark: SparkSession) -> None:
+    run(sums(), spark)
+    before = len(list(Path("history").glob("*.parquet")))
+    evolve(sums(factor=2), spark)
+    write(here, 6)
+    run(sums(factor=2), spark)
+    answers, history = table("answers.db", "totals"), changes("history")
+    (here / "fresh").mkdir()
+    (here / "fresh" / "in").symlink_to(here / "in")
+    with chdir(here / "fresh"):
+        run(sums(factor=2), spark)
+        assert answers == table("answers.db", "totals")
+        assert history == changes("history")
+    assert len(list((here / "history").glob("*.parquet"))) == before + 2
+
+
+class Case:
+    """A store with a program, and another one with the same input, which begins afresh."""
+
+    def __init__(self, here: Path, spark: SparkSession) -> None:
+        self.here, self.spark = here, spark
+
+    def check(self, flow: Callable[[], bl.Dataflow], *sinks: str) -> None:
+        """Hold sinks, after more input, against those of a fresh store."""
+        write(self.here, 7)
+        run(flow(), self.spark)
+        fresh = self.here / "fresh"
+        fresh.mkdir()
+        (fresh / "in").symlink_to(self.here / "in")
+        (fresh / "other").symlink_to(self.here / "other")
+        held = {name: self._held(name) for name in sinks}
+        with chdir(fresh):
+            run(flow(), self.spark)
+            assert held == {name: self._held(name) for name in sinks}
+        assert all(held.values())
+
+    def _held(self, name: str) -> Any:
+        return table(name, "totals") if name.endswith(".db") else changes(name)
+
+
+@pytest.fixture
+def case(here: Path, spark: SparkSession) -> Case:
+    return Case(here, spark)
+
+
+def test_a_further_aggregate_is_a_further_column_of_its_sinks(case: Case, spark: SparkSession) -> None:
+    run(sums(), spark)
+    evolve(sums(more=True), spark)
+    case.check(lambda: sums(more=True), "answers.db", "history")
+
+
+def test_a_further_sink_gets_what_holds_and_the_other_one_stays(case: Case, spark: SparkSession) -> None:
+    run(sums(), spark)
+    before = sorted(Path("history").glob("*.parquet"))
+    evolve(sums(sink="others"), spark)
+    assert sorted(Path("history").glob("*.parquet")) == before
+    case.check(lambda: sums(sink="others"), "others.db", "history")
+
+
+def several(*, views: str = "total > 20", table: str = "n", union: bool = False, rows_to: str = "rows") -> bl.Dataflow:
+    """A view, a further view on top of it, top rows by a query, and rows without a state."""
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=2))
+    if union:
+        other = flow.source("others", bl.files("other/*.csv", schema="k INT, v LONG"))
+        rows = rows.union("all_rows", other)
+    flow.sql("view", f"SELECT k, sum(v) AS total, count(*) AS n FROM {rows.name} GROUP BY k")
+    flow.sql("big", f"SELECT k, total FROM view WHERE {views}").sink("big_out", bl.parquet("big"))
+    flow.sql("most", f"SELECT DISTINCT {table} FROM view").sink("most_out", bl.parquet("most"))
+    flow.sql("joined", f"SELECT a.k, a.v, b.total FROM {rows.name} a JOIN big b ON a.k = b.k").sink(
+        "joined_out", bl.parquet("joined")
+    )
+    rows.sink("rows_out", bl.parquet(rows_to))
+    return flow
+
+
+def test_views_on_views(case: Case, spark: SparkSession) -> None:
+    run(several(), spark)
+    changed = lambda: several(views="total > 40", table="n + 1 AS n")  # noqa: E731
+    evolve(changed(), spark)
+    case.check(changed, "big", "most", "joined", "rows")
+
+
+def test_a_change_above_changes_what_is_below_it_alone(here: Path, spark: SparkSession) -> None:
+    run(several(), spark)
+    report = bl.evolution(several(table="n + 1 AS n"), "store", spark=spark)
+    changed = {name for name, each in report.processors.items() if each.change != "unchanged"}
+    assert changed == {"most", "most_out"}
+    assert report.computed == ("view", "most")
+
+
+def test_a_source_that_comes_is_united_from_its_beginning(case: Case, spark: SparkSession) -> None:
+    run(several(), spark)
+    (case.here / "other").mkdir()
+    (case.here / "other" / "a.csv").write_text("k,v\n100,1\n2,2000\n")
+    evolve(several(union=True), spark)
+    case.check(lambda: several(union=True), "big", "most", "joined", "rows")
+
+
+def test_an_unchanged_program_that_is_computed_anew_gives_sinks_nothing(case: Case, spark: SparkSession) -> None:
+    run(several(), spark)
+    steps = {name: len(list(Path(name).glob("*.parquet"))) for name in ("big", "most", "joined", "rows")}
+    evolve(several(), spark, all="fill")
+    for name, count_before in steps.items():
+        files = sorted(Path(name).glob("*.parquet"))
+        assert len(files) == count_before + 1
+        assert pq.read_table(files[-1]).num_rows == 0
+    case.check(several, "big", "most", "joined", "rows")
+
+
+# -- crashes ----------------------------------------------------------------------------------------------------------
+
+
+class MortalSink(SinkWrapper):
+    """A sink whose process dies at one of its calls on it."""
+
+    def __init__(self, sink: Any, fate: Fate) -> None:
+        super().__init__(sink)
+        self.fate = fate
+
+    def open(self, context: Any) -> Any:
+        return self.fate.call(lambda: self.sink.open(context))
+
+    def commit(self, *step: Any) -> Any:
+        return self.fate.call(lambda: self.sink.commit(*step))
+
+
+CALLS = 16
+"""A transition of this program makes fewer calls on its store and its sinks, before its first step."""
+
+
+@pytest.mark.parametrize(("calls", "after"), [(calls, after) for calls in range(1, CALLS) for after in (False, True)])
+def test_a_transition_that_dies_at_any_act_goes_on_or_is_abandoned(
+    here: Path, spark: SparkSession, *, calls: int, after: bool
+) -> None:
+    run(sums(), spark)
+    write(here, 6)
+    change = partial(sums, factor=2, more=True)
+    consent = plan_id(change(), spark, {})
+    fate = Fate(calls, after=after)
+    with pytest.raises(BaseException) as death:
+        run(change(through=partial(MortalSink, fate=fate)), spark, MortalStore.of(Path("store"), fate), evolve=consent)
+    assert fate.over, death.value
+    if not bl.evolution(change(), "store", spark=spark).is_changed:
+        with pytest.raises(DataError, match="PROGRAM_CHANGED"):
+            run(sums(), spark)
+        run(change(), spark)
+    else:
+        if calls % 3 == 0:
+            run(sums(), spark)  # the old program abandons it
+        run(change(), spark, evolve=consent)
+    assert table("answers.db", "totals") == expected()
+    shown = changes("history")
+    assert set(shown.values()) == {1}
+    assert len(shown) == len(expected())
+
+
+@pytest.mark.parametrize("calls", [14, 20, 27, 33])
+def test_a_run_that_was_killed_is_mended_by_another_program(case: Case, spark: SparkSession, calls: int) -> None:
+    fate = Fate(calls, after=calls % 2 == 0)
+    with pytest.raises(BaseException) as death:
+        run(sums(through=partial(MortalSink, fate=fate)), spark, MortalStore.of(Path("store"), fate))
+    assert fate.over, death.value
+    evolve(sums(factor=2), spark)
+    case.check(lambda: sums(factor=2), "answers.db", "history")
+
+
+def expected() -> list[tuple[int, int, int]]:
+    rows: dict[int, list[int]] = {}
+    for number in range(7):
+        for key in range(7):
+            value = number * 10 + key
+            if value % 3 > 0:
+                rows.setdefault(key, []).append(2 * value)
+    return sorted((key, sum(values), max(values)) for key, values in rows.items())
