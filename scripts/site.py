@@ -64,7 +64,9 @@ GROUPS = {
     "Policies": ("Ephemeral", "Lazy", "Eager", "History", "Batch"),
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
-    "Run and look": ("session", "run", "start", "Running", "Progress", "plan", "status", "Receipt", "Delivery"),
+    "Run and look": (
+        "session", "run", "start", "Running", "Progress", "plan", "evolution", "status", "Receipt", "Delivery",
+    ),
     "Errors": (
         "BoatliftError", "InvalidError", "DataError", "DivergedError", "UnavailableError", "UserCodeError",
         "FencedError", "InternalError",

@@ -1,9 +1,10 @@
-"""Fixtures of tests of long-running jobs: they begin soon, and what they did is noted."""
+"""Fixtures of tests of long-running jobs (they begin soon, and what they did is noted) and of changed programs."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -11,6 +12,10 @@ from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.long_running import LongRunningJob
 from boatlift.spark.tasks.parameters import JobParameters
 from boatlift.spark.tasks.stage import TaskReceipt
+from support.changes import Case, write
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture
@@ -53,3 +58,12 @@ def bits(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(Jobs, "result", noted)
     return found
+
+
+@pytest.fixture
+def case(tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Case:
+    """A folder with some files of input, which is the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for number in range(6):
+        write(tmp_path, number)
+    return Case(tmp_path, spark)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from collections import Counter
 from collections.abc import Callable
 from contextlib import chdir
 from functools import partial
@@ -16,58 +14,13 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.errors import DataError
-from boatlift.storage.local import LocalStore
+from support.changes import Case, changes, evolve, plan_id, run, table, write
 from support.crash.mortality import Fate, MortalStore
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
-
-Program = Callable[[Path], bl.Dataflow]
-
-
-@pytest.fixture
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    for number in range(6):
-        write(tmp_path, number)
-    return tmp_path
-
-
-def write(folder: Path, number: int) -> None:
-    (folder / "in").mkdir(exist_ok=True)
-    lines = [f"{key},{number * 10 + key}" for key in range(7)]
-    (folder / "in" / f"{number:03}.csv").write_text("\n".join(["k,v", *lines]) + "\n")
-
-
-def table(path: str | Path, name: str) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(path) as database:
-        rows: list[tuple[Any, ...]] = database.execute(f"SELECT * FROM {name}").fetchall()
-        return sorted(rows, key=repr)
-
-
-def changes(folder: str | Path) -> Counter[tuple[Any, ...]]:
-    held: Counter[tuple[Any, ...]] = Counter()
-    for path in sorted(Path(folder).glob("*.parquet")):
-        for row in pq.read_table(path).to_pylist():
-            weight = row.pop("_weight", 1)
-            held[tuple(sorted((name, value) for name, value in row.items() if value is not None))] += (
-                weight  # older files
-            )
-    return Counter({row: weight for row, weight in held.items() if weight})
-
-
-def run(flow: bl.Dataflow, spark: SparkSession, store: str | LocalStore = "store", **options: Any) -> None:
-    bl.run(flow, store, available_now=True, spark=spark, **options)
-
-
-def evolve(flow: bl.Dataflow, spark: SparkSession, **change: str) -> None:
-    run(flow, spark, evolve=plan_id(flow, spark, change), change=change)
-
-
-def plan_id(flow: bl.Dataflow, spark: SparkSession, change: dict[str, str]) -> str:
-    return bl.evolution(flow, "store", change=change, spark=spark).id
 
 
 def sums(
@@ -85,56 +38,27 @@ def sums(
     return flow
 
 
-def test_a_changed_program_is_refused_with_the_plan_and_its_command(here: Path, spark: SparkSession) -> None:
+def test_a_changed_program_is_refused_with_the_plan_and_its_command(case: Case, spark: SparkSession) -> None:
     run(sums(), spark)
     with pytest.raises(DataError, match=r"\[PROGRAM_CHANGED\].*scaled changed.*--evolve") as refused:
         run(sums(factor=2), spark)
     assert "totals downstream of a change" in str(refused.value)
 
 
-def test_sinks_of_a_changed_aggregate_get_what_differs(here: Path, spark: SparkSession) -> None:
+def test_sinks_of_a_changed_aggregate_get_what_differs(case: Case, spark: SparkSession) -> None:
     run(sums(), spark)
     before = len(list(Path("history").glob("*.parquet")))
     evolve(sums(factor=2), spark)
-    write(here, 6)
+    write(case.here, 6)
     run(sums(factor=2), spark)
     answers, history = table("answers.db", "totals"), changes("history")
-    (here / "fresh").mkdir()
-    (here / "fresh" / "in").symlink_to(here / "in")
-    with chdir(here / "fresh"):
+    (case.here / "fresh").mkdir()
+    (case.here / "fresh" / "in").symlink_to(case.here / "in")
+    with chdir(case.here / "fresh"):
         run(sums(factor=2), spark)
         assert answers == table("answers.db", "totals")
         assert history == changes("history")
-    assert len(list((here / "history").glob("*.parquet"))) == before + 2
-
-
-class Case:
-    """A store with a program, and another one with the same input, which begins afresh."""
-
-    def __init__(self, here: Path, spark: SparkSession) -> None:
-        self.here, self.spark = here, spark
-
-    def check(self, flow: Callable[[], bl.Dataflow], *sinks: str) -> None:
-        """Hold sinks, after more input, against those of a fresh store."""
-        write(self.here, 7)
-        run(flow(), self.spark)
-        fresh = self.here / "fresh"
-        fresh.mkdir()
-        (fresh / "in").symlink_to(self.here / "in")
-        (fresh / "other").symlink_to(self.here / "other")
-        held = {name: self._held(name) for name in sinks}
-        with chdir(fresh):
-            run(flow(), self.spark)
-            assert held == {name: self._held(name) for name in sinks}
-        assert all(held.values())
-
-    def _held(self, name: str) -> Any:
-        return table(name, "totals") if name.endswith(".db") else changes(name)
-
-
-@pytest.fixture
-def case(here: Path, spark: SparkSession) -> Case:
-    return Case(here, spark)
+    assert len(list((case.here / "history").glob("*.parquet"))) == before + 2
 
 
 def test_a_further_aggregate_is_a_further_column_of_its_sinks(case: Case, spark: SparkSession) -> None:
@@ -175,7 +99,7 @@ def test_views_on_views(case: Case, spark: SparkSession) -> None:
     case.check(changed, "big", "most", "joined", "rows")
 
 
-def test_a_change_above_changes_what_is_below_it_alone(here: Path, spark: SparkSession) -> None:
+def test_a_change_above_changes_what_is_below_it_alone(case: Case, spark: SparkSession) -> None:
     run(several(), spark)
     report = bl.evolution(several(table="n + 1 AS n"), "store", spark=spark)
     changed = {name for name, each in report.processors.items() if each.change != "unchanged"}
@@ -225,10 +149,10 @@ CALLS = 16
 
 @pytest.mark.parametrize(("calls", "after"), [(calls, after) for calls in range(1, CALLS) for after in (False, True)])
 def test_a_transition_that_dies_at_any_act_goes_on_or_is_abandoned(
-    here: Path, spark: SparkSession, *, calls: int, after: bool
+    case: Case, spark: SparkSession, *, calls: int, after: bool
 ) -> None:
     run(sums(), spark)
-    write(here, 6)
+    write(case.here, 6)
     change = partial(sums, factor=2, more=True)
     consent = plan_id(change(), spark, {})
     fate = Fate(calls, after=after)

@@ -25,13 +25,10 @@ import xxhash
 
 from boatlift.errors import InvalidError
 
-Identity = Mapping[str, Any]
-"""A program as a store records it, without units: `kind name` to what the processor is, senders first."""
-
 ALL = "all"  # the name of every processor, in `--change all=fill`
 
 
-class Change(Enum):
+class ProgramChange(Enum):
     """What happened to a processor; the value is the word for it."""
 
     UNCHANGED = "unchanged"
@@ -73,7 +70,7 @@ class Compared(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    change: Change
+    change: ProgramChange
     differences: tuple[str, ...] = ()
     mode: Mode | None = None
     moves: bool = False
@@ -85,29 +82,34 @@ class Comparison(msgspec.Struct, frozen=True):
     Attributes:
         processors: Those of the new program, senders first, then those that are removed.
         id: Stands for both programs and all modes; 8 hexadecimal digits.
+        sources: Source to the name that it had, of those with another name.
     """
 
     processors: dict[str, Compared]
     id: str
+    sources: dict[str, str] = {}
 
     @property
     def is_changed(self) -> bool:
-        return any(each.change is not Change.UNCHANGED for each in self.processors.values())
+        return any(each.change is not ProgramChange.UNCHANGED for each in self.processors.values())
 
-    def named(self, *changes: Change) -> list[str]:
+    def named(self, *changes: ProgramChange) -> list[str]:
         return [name for name, each in self.processors.items() if each.change in changes]
 
 
-def compare(old: Identity, new: Identity, modes: Mapping[str, str]) -> Comparison:
+def compare(old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, str]) -> Comparison:
     """Compare a recorded program with a new version of it.
 
     Args:
+        old, new: The identities: `kind name` to what the processor is, senders first.
         modes: Processor to the mode that the user has chosen; `all` names every processor that can have it.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such processor or mode, or the processor cannot have it.
     """
     chosen = {name: _mode(name, mode) for name, mode in modes.items()}
+    recorded, sources = old, dict[str, str]()
+    old = _with_dead_letters(old, new, sources)
     processors: dict[str, Compared] = {}
     for entry in new:
         kind, _, name = entry.partition(" ")
@@ -119,15 +121,40 @@ def compare(old: Identity, new: Identity, modes: Mapping[str, str]) -> Compariso
     for entry in removed:
         kind, _, name = entry.partition(" ")
         if name not in processors:
-            processors[name] = Compared(name, _kind(kind, old[entry]), Change.REMOVED)
+            processors[name] = Compared(name, _kind(kind, old[entry]), ProgramChange.REMOVED)
     unknown = [name for name in chosen if name != ALL and name not in processors]
     if unknown:
         raise InvalidError(
             "BAD_OPTION", f"change names {unknown[0]}, which is no processor: there are {', '.join(processors)}"
         )
     modes_now = {name: each.mode.value for name, each in processors.items() if each.mode is not None}
-    packed = msgspec.msgpack.encode([old, new, modes_now], order="deterministic")
-    return Comparison(processors, xxhash.xxh3_64_hexdigest(packed)[:8])
+    packed = msgspec.msgpack.encode([recorded, new, modes_now], order="deterministic")
+    return Comparison(processors, xxhash.xxh3_64_hexdigest(packed)[:8], sources)
+
+
+_SORTS = frozenset(("bad_rows", "max_line_bytes"))  # options by which a source gives bad rows too, and no other row
+
+
+def _with_dead_letters(old: Mapping[str, Any], new: Mapping[str, Any], sources: dict[str, str]) -> dict[str, Any]:
+    """Return the old program with each source that sorts out bad rows from now on as the new program has it.
+
+    Such a source has another name, and its rows that fit have the name that it had (`SortsOutBadRows`): they are the
+    rows that it gave before, or a step would have failed.
+    """
+    named = dict(old)
+    for entry, about in new.items():
+        name = entry.removeprefix("processor ")
+        before = named.get(f"source {name}")
+        if name == entry or before is None or about.get("kind") != "bad_rows":
+            continue
+        (source,) = about["reads"]
+        now = new[f"source {source}"]
+        plain = [{key: value for key, value in each.items() if key not in _SORTS} for each in (before, now)]
+        if f"source {source}" not in named and _encoded(plain[0]) == _encoded(plain[1]):
+            named = {key: value for key, value in named.items() if key != f"source {name}"}
+            named = {f"source {source}": now, entry: about, **named}
+            sources[source] = name
+    return named
 
 
 def _compared(
@@ -137,25 +164,25 @@ def _compared(
     moved = [read for read in reads if above[read].moves]
     differences = tuple(_differences(before, now)) if before is not None else ()
     if before is None:
-        change = Change.ADDED
+        change = ProgramChange.ADDED
     elif differences:
-        change = Change.CHANGED
+        change = ProgramChange.CHANGED
     elif moved:
-        change = Change.DOWNSTREAM
+        change = ProgramChange.DOWNSTREAM
         differences = (", ".join(moved),)
     else:
-        change = Change.UNCHANGED
+        change = ProgramChange.UNCHANGED
         if asked is Mode.FILL and kind != "source":
-            change, differences = Change.CHANGED, ("by request",)
+            change, differences = ProgramChange.CHANGED, ("by request",)
     if kind == "source":
-        return Compared(name, kind, change, differences, None, moves=change is Change.CHANGED)
-    if change is Change.UNCHANGED:
+        return Compared(name, kind, change, differences, None, moves=change is ProgramChange.CHANGED)
+    if change is ProgramChange.UNCHANGED:
         return Compared(name, _kind(kind, now), change)
     if kind == "sink":
         allowed = asked if asked in OF_SINKS else Mode.FILL
         return Compared(name, kind, change, differences, allowed)
     mode = Mode.FILL if asked is None or asked not in OF_OPERATORS else asked
-    if change is Change.ADDED and mode in (Mode.CARRY, Mode.SAME):
+    if change is ProgramChange.ADDED and mode in (Mode.CARRY, Mode.SAME):
         raise InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is added: it has no past")
     return Compared(name, _kind(kind, now), change, differences, mode, moves=mode is Mode.FILL)
 

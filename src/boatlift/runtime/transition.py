@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
-from boatlift.dataflow.evolution import KEPT_MODES, Change, Comparison, Mode, columns_of, compare
+from boatlift.dataflow.evolution import KEPT_MODES, Comparison, Mode, ProgramChange, columns_of, compare
+from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of, edge_name
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import edges_of, units_in, without_units
@@ -23,14 +24,12 @@ class Obstacle:
     """What keeps a transition from being carried out.
 
     Attributes:
-        condition: The condition of the error.
         name: The processor.
-        message: One sentence with the remedy.
+        error: The error, with the remedy.
     """
 
-    condition: str
     name: str
-    message: str
+    error: BoatliftError
 
 
 @dataclass(slots=True)
@@ -44,7 +43,7 @@ class Transition:
         fills: Units that begin with a state that follows from the past, senders first; stateless ones among them.
         empties: Units that begin without a state.
         computed: Units to execute once over the whole past, senders first.
-        renamed: Unit to the name under which its facts go on.
+        renamed: Unit or source to the name under which its facts go on.
         forgotten: Units, sources and sinks whose facts are void.
         edges: Edges whose messages are void.
         sinks: Sinks that are concerned, each with what it gets.
@@ -104,6 +103,7 @@ class _Planning:
         self._compared = made.comparison.processors
         self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
         self._recorded, self._identity = without_units(history.program), identity
+        self._made.renamed.update({old: new for new, old in made.comparison.sources.items()})
 
     def plan(self) -> None:
         made = self._made
@@ -114,8 +114,8 @@ class _Planning:
             self._sink(name)
         gone = self._old.keys() - self._new.keys() - made.renamed.keys()
         made.forgotten += sorted(gone)
-        made.forgotten += made.comparison.named(Change.REMOVED)
-        made.forgotten += [name for name in made.begins if self._compared[name].change is Change.CHANGED]
+        made.forgotten += made.comparison.named(ProgramChange.REMOVED)
+        made.forgotten += [name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED]
         void = edges_of(self._old) - edges_of(self._new)
         for name in {*made.fills, *made.empties}:
             void |= edges_of({name: self._new[name]})
@@ -129,16 +129,16 @@ class _Planning:
     def _cut(self) -> None:
         """Find the sources of all parts of the graph in which a processor is not unchanged, and where they are."""
         made, sources = self._made, self._plan.sources
-        concerned = {name for name, each in self._compared.items() if each.change is not Change.UNCHANGED}
+        concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
         for part in _parts(self._edges()):
             if concerned.isdisjoint(part):
                 continue
-            last = max(
-                (self._history.last_closed(name) for name in part if f"source {name}" in self._recorded), default=-1
-            )
+            was = {self._made.comparison.sources.get(name, name) for name in part}
+            closed = [self._history.last_closed(name) for name in was if f"source {name}" in self._recorded]
+            last = max(closed, default=-1)
             for name in part & sources.keys():
                 made.cuts[name] = last
-                if self._compared[name].change is not Change.UNCHANGED:
+                if self._compared[name].change is not ProgramChange.UNCHANGED:
                     made.begins.append(name)
 
     def _edges(self) -> Iterator[tuple[str, str]]:
@@ -159,27 +159,34 @@ class _Planning:
             for each in compared:
                 if each.mode in KEPT_MODES:
                     self._obstacle(
-                        "HISTORY_GONE",
                         each.name,
-                        f"{each.name} shares a job with a changed operator: leave out its mode",
+                        DataError(
+                            "HISTORY_GONE", f"{each.name} shares a job with a changed operator: leave out its mode"
+                        ),
                     )
             if unit.timing is not Timing.EPOCHS:
                 self._obstacle(
-                    "HISTORY_GONE",
                     name,
-                    f"{name} has times of its own ({unit.timing.value}): begin with a new store",
+                    DataError(
+                        "HISTORY_GONE", f"{name} has times of its own ({unit.timing.value}): begin with a new store"
+                    ),
                 )
             if isinstance(unit.policy, History) and unit.keeps_state:
                 self._obstacle(
-                    "HISTORY_GONE",
                     name,
-                    f"{name} keeps its inputs (History), and a state computed from the past has none: give it Lazy()",
+                    DataError(
+                        "HISTORY_GONE",
+                        f"{name} keeps its inputs (History), and a computed state has none: give it Lazy()",
+                    ),
                 )
         elif Mode.NOW in modes:
             (made.empties if unit.keeps_state else made.fills).append(name)
             if unit.timing is not Timing.EPOCHS:
                 self._obstacle(
-                    "HISTORY_GONE", name, f"{name} has times of its own ({unit.timing.value}): begin with a new store"
+                    name,
+                    DataError(
+                        "HISTORY_GONE", f"{name} has times of its own ({unit.timing.value}): begin with a new store"
+                    ),
                 )
         else:
             self._stands(name, unit, carried=bool(modes & KEPT_MODES))
@@ -196,10 +203,12 @@ class _Planning:
             return
         if unit.timing is not Timing.EPOCHS or unit.records_answers or not unit.deterministic:
             self._obstacle(
-                "PROGRAM_CHANGED",
                 name,
-                f"{name} is divided into other Spark jobs than before, and has determinants of its own: leave the "
-                "operators before it as they were",
+                DataError(
+                    "PROGRAM_CHANGED",
+                    f"{name} is divided into other Spark jobs than before, and has determinants of its own: leave the "
+                    "operators before it as they were",
+                ),
             )
             return
         if not unit.keeps_state:
@@ -212,7 +221,7 @@ class _Planning:
         if former is not None and former != name:
             self._made.renamed[former] = name
         from_sources = former is not None and all(
-            sender in self._plan.sources for sender in self._old[former].inputs.values()
+            f"source {sender}" in self._recorded for sender in self._old[former].inputs.values()
         )
         if not from_sources and not self._history.stopped:
             self._unclean(name, f"{name} is divided into other Spark jobs than before")
@@ -223,44 +232,50 @@ class _Planning:
         keeps = {"kind", "schema", "options", "state"}
         if any(old.get(key) != new.get(key) for key in keeps) or not new.get("code"):
             self._obstacle(
-                "PROGRAM_CHANGED",
                 name,
-                f"{name} cannot be carried over, because its state may have another form: leave out carry, and it is "
-                "computed from the past",
+                DataError(
+                    "PROGRAM_CHANGED",
+                    f"{name} cannot be carried over, because its state may have another form: leave out carry, and "
+                    "it is computed from the past",
+                ),
             )
 
     # -- sinks --------------------------------------------------------------------------------------------------------
 
     def _sink(self, name: str) -> None:
         made, each = self._made, self._compared[name]
-        if each.kind != "sink" or each.change is Change.REMOVED:
+        if each.kind != "sink" or each.change is ProgramChange.REMOVED:
             return
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
         behind = unit.name in made.fills and self._compared_top(unit) is not Mode.NOW
-        if each.change is Change.UNCHANGED and not behind:
+        if each.change is ProgramChange.UNCHANGED and not behind:
             return
         mode = each.mode or Mode.FILL
-        if each.change is Change.CHANGED and (fault := self._another_sink(name)):
-            self._obstacle("OTHER_COLUMNS", name, fault)
+        if each.change is not ProgramChange.ADDED and (fault := self._another_sink(name)):
+            self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
             return
-        if each.change is not Change.UNCHANGED:
+        if each.change is not ProgramChange.UNCHANGED:
             made.forgotten.append(name)
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
         if past < 0:
             return
         if mode is not Mode.NOW and sink.delivery is Delivery.AT_LEAST_ONCE:
             self._obstacle(
-                "SINK_NOT_READABLE",
                 name,
-                f"the receiver of {name} cannot be asked what it holds: choose {_choice(name, Mode.NOW)}",
+                InvalidError(
+                    "SINK_NOT_READABLE",
+                    f"the receiver of {name} cannot be asked what it holds: choose {_choice(name, Mode.NOW)}",
+                ),
             )
-        elif mode is not Mode.NOW and each.change is not Change.ADDED and sink.capabilities.reads_back is None:
+        elif mode is not Mode.NOW and each.change is not ProgramChange.ADDED and sink.capabilities.reads_back is None:
             self._obstacle(
-                "SINK_NOT_READABLE",
                 name,
-                f"{name} cannot tell what it holds: choose {_choice(name, Mode.NOW)}, or another name and place",
+                InvalidError(
+                    "SINK_NOT_READABLE",
+                    f"{name} cannot tell what it holds: choose {_choice(name, Mode.NOW)}, or another name and place",
+                ),
             )
-        elif mode is Mode.NOW and each.change is not Change.ADDED and not self._history.stopped:
+        elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
             self._unclean(name, f"{name} goes on from now on")
         made.sinks[name] = mode
 
@@ -299,18 +314,22 @@ class _Planning:
         for name in made.computed:
             if why := self._not_at_once(name):
                 self._obstacle(
-                    "HISTORY_GONE",
                     name,
-                    f"the past of {name} cannot be computed, because {why}: {_remedy(name, plan.units[name])}",
+                    DataError(
+                        "HISTORY_GONE",
+                        f"the past of {name} cannot be computed, because {why}: {_remedy(name, plan.units[name])}",
+                    ),
                 )
             for source in plan.units[name].reads:
                 spec = plan.sources.get(source)
                 if spec is not None and source not in made.begins and spec.source.capabilities.rescannable is None:
                     self._obstacle(
-                        "HISTORY_GONE",
                         name,
-                        f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
-                        f"{_remedy(name, plan.units[name])}",
+                        DataError(
+                            "HISTORY_GONE",
+                            f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
+                            f"{_remedy(name, plan.units[name])}",
+                        ),
                     )
 
     def _has_past(self, name: str) -> bool:
@@ -325,19 +344,21 @@ class _Planning:
                 self._unclean(name, f"{name} stays as it is behind {behind[0]}, which changes")
         kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
         for each in kept:
-            if each.change is not Change.ADDED and not self._history.stopped:
+            if each.change is not ProgramChange.ADDED and not self._history.stopped:
                 self._unclean(each.name, f"{each.name} has its new code from now on")
 
     def _unclean(self, name: str, what: str) -> None:
         self._obstacle(
-            "NEEDS_CLEAN_STOP",
             name,
-            f"{what}, and the last run did not stop cleanly: run the old program until it has taken all of its input, "
-            "end it with Ctrl-C, then change it",
+            DataError(
+                "NEEDS_CLEAN_STOP",
+                f"{what}, and the last run did not stop cleanly: run the old program until it has taken all of its "
+                "input, end it with Ctrl-C, then change it",
+            ),
         )
 
-    def _obstacle(self, condition: str, name: str, message: str) -> None:
-        self._made.obstacles.append(Obstacle(condition, name, message))
+    def _obstacle(self, name: str, error: BoatliftError) -> None:
+        self._made.obstacles.append(Obstacle(name, error))
 
 
 def _remedy(name: str, unit: Unit) -> str:

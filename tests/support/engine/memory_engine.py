@@ -23,7 +23,7 @@ import boatlift as bl
 from boatlift.dataflow import Committed, Delivery, Json, Outcome, Plan, Reading, plan
 from boatlift.dataflow.identity import identity_of
 from boatlift.errors import DivergedError, FencedError
-from boatlift.runtime.engine import Activity, Beginning, Skips, StepResult
+from boatlift.runtime.engine import Activity, Beginning, FromPast, Past, Skips, StepResult
 from boatlift.runtime.graph import division_of
 from boatlift.runtime.machine.instructions import Execute, Prepare, StepInput
 from boatlift.spark.jobs.jobs import ScratchFiles
@@ -125,6 +125,12 @@ class MemoryEngine:
 
     def environment(self) -> dict[str, Any]:
         return {"python": "3"}
+
+    def not_at_once(self, unit: str) -> str:
+        return f"{unit} is a hash chain of its steps"
+
+    def from_past(self, past: Past) -> FromPast:
+        raise NotImplementedError(past)
 
     def listening(self) -> dict[str, str]:
         return {}

@@ -27,7 +27,7 @@ class SourceCursors:
     when they are collected as garbage; of its names only those that the log lacks are recorded.
 
     Args:
-        sources: Those whose cursors are asked for; if not given, all.
+        sources: Those whose cursors are asked for, each with the name that the log has for it; if not given, all.
 
     Attributes:
         recorded: Source to the last time that earlier processes closed, -1 for none.
@@ -41,24 +41,24 @@ class SourceCursors:
         engine: Engine,
         history: LogHistory,
         names_taken: Callable[[str], Iterable[str]],
-        sources: Iterable[str] | None = None,
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         self._engine = engine
-        named = engine.plan.sources if sources is None else sources
-        self.recorded = {source: history.last_closed(source) for source in named}
+        former = {source: source for source in engine.plan.sources} if sources is None else sources
+        self.recorded = {source: history.last_closed(former[source]) for source in former}
         self._names_recorded = {source: names.count for source, names in history.names.items()}
         self._stable: dict[str, tuple[int, Any]] = {}
         for source in self.recorded:
             start = engine.first_cursor(source)
-            time, cursor = history.cursors.get(source, (-1, start))
+            time, cursor = history.cursors.get(former[source], (-1, start))
             if names_in(start) is not None and cursor is not start:
                 try:
-                    cursor = with_names(start, cursor, names_taken(source))
+                    cursor = with_names(start, cursor, names_taken(former[source]))
                 except (TypeError, ValueError) as error:
                     raise contradictory(source, f"its cursor does not go with its names ({error})") from error
             self._stable[source] = (time, cursor)
         self._positions: dict[str, dict[int, Any]] = {
-            source: _positions_after(history, source, time) for source, (time, _) in self._stable.items()
+            source: _positions_after(history, former[source], time) for source, (time, _) in self._stable.items()
         }
         self._newest: dict[str, tuple[int, Any]] = {}
         for source, last in self.recorded.items():

@@ -16,8 +16,8 @@ from typing import Any
 
 from boatlift.dataflow import Delivery, Plan
 from boatlift.dataflow.contracts.values import without_names
-from boatlift.dataflow.evolution import Change, Compared, Mode
-from boatlift.errors import FLOW_AND_STORE, BoatliftError, DataError, InvalidError
+from boatlift.dataflow.evolution import Compared, Mode, ProgramChange
+from boatlift.errors import FLOW_AND_STORE, DataError, InvalidError
 from boatlift.runtime.engine import Engine, FromPast, Past
 from boatlift.runtime.evolution import accepted
 from boatlift.runtime.graph import division_of
@@ -31,14 +31,6 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, Evolved, SinkNumbers
 from boatlift.storage.store import Store
-
-_CONDITIONS: Mapping[str, type[BoatliftError]] = {
-    "PROGRAM_CHANGED": DataError,
-    "HISTORY_GONE": DataError,
-    "NEEDS_CLEAN_STOP": DataError,
-    "SINK_NOT_READABLE": InvalidError,
-    "OTHER_COLUMNS": InvalidError,
-}
 
 
 def transition_to(history: LogHistory, engine: Engine, modes: Mapping[str, str]) -> Transition:
@@ -73,8 +65,8 @@ def consented(history: LogHistory, engine: Engine, options: RunOptions) -> Trans
             f"the plan is {comparison.id}, and not {options.evolve}: the program, the modes or the store are others "
             "than when that was shown; look at it again with boatlift plan",
         )
-    for obstacle in transition.obstacles:
-        raise _CONDITIONS[obstacle.condition](obstacle.condition, obstacle.message)
+    if transition.obstacles:
+        raise transition.obstacles[0].error
     return transition
 
 
@@ -91,13 +83,15 @@ def refuse_another_plan(history: LogHistory, engine: Engine, options: RunOptions
 def not_consented(transition: Transition) -> DataError:
     """Return the error for a changed program without consent: what has changed, and the commands."""
     changed = [
-        words_of(each) for each in transition.comparison.processors.values() if each.change is not Change.UNCHANGED
+        words_of(each)
+        for each in transition.comparison.processors.values()
+        if each.change is not ProgramChange.UNCHANGED
     ]
     few = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
     error = DataError("PROGRAM_CHANGED", f"the store is of another version of this program: {few}")
     see = f"boatlift plan {FLOW_AND_STORE} shows what becomes of states and sinks"
     if transition.obstacles:
-        error.remedy = f"{transition.obstacles[0].message}; {see}"
+        error.remedy = f"{transition.obstacles[0].error.message}; {see}"
     else:
         error.remedy = f"{see}, and boatlift run {FLOW_AND_STORE} --evolve {transition.comparison.id} carries it out"
     return error
@@ -122,7 +116,8 @@ def carry_out(
         Progress("evolve", plan.dataflow, -1, said=f"changes its program (plan {transition.comparison.id})")
     )
     begins = set(transition.begins)
-    standing = [name for name in plan.sources if name not in begins]
+    named = transition.comparison.sources
+    standing = {name: named.get(name, name) for name in plan.sources if name not in begins}
     cursors = SourceCursors(engine, history, log.names_taken, standing)
     held = _open_sinks(transition, engine, log, token)
     made = FromPast({}, {})
@@ -137,13 +132,13 @@ def carry_out(
             log.store_id,
             token,
             {name: cuts[name] for name in transition.computed},
-            {name: cursors.newest(name) for name in standing if history.last_closed(name) >= 0},
+            {name: cursors.newest(name) for name, former in standing.items() if history.last_closed(former) >= 0},
             {name: mode is Mode.NEW_ROWS for name, mode in transition.sinks.items() if mode is not Mode.NOW},
             clock,
         )
         made = engine.from_past(past)
         _make_durable(store, scratch, made)
-    log.append([_record(transition, engine, history, cuts, held, made)])
+    log.append([_record(transition, engine, cursors, cuts, held, made)])
 
 
 def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> dict[str, int]:
@@ -164,7 +159,7 @@ def _make_durable(store: Store, scratch: Path, made: FromPast) -> None:
 def _record(
     transition: Transition,
     engine: Engine,
-    history: LogHistory,
+    cursors: SourceCursors,
     cuts: Mapping[str, int],
     held: Mapping[str, int],
     made: FromPast,
@@ -179,7 +174,7 @@ def _record(
             first[name] = (cut, dict(without_names(engine.first_cursor(name))))
             facts += [GarbageCollection({}, {name: (cut,)}, {}), Determinant(name, cut, None, None)]
         else:
-            facts += [Determinant(name, time, None, None) for time in range(history.last_closed(name) + 1, cut + 1)]
+            facts += [Determinant(name, time, None, None) for time in range(cursors.recorded[name] + 1, cut + 1)]
     needless = {edge: cuts[edge.partition("->")[0]] for edge in new_edges(transition, plan)}
     facts.append(GarbageCollection({}, {}, {edge: (cut,) for edge, cut in needless.items() if cut >= 0}))
     for name in (*transition.fills, *transition.empties):

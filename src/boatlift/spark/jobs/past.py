@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import MapType, StructType
@@ -18,7 +19,7 @@ from pyspark.sql.window import Window
 
 from boatlift.dataflow import Delivery, Json, Plan, Sink, SinkCapabilities, SinkSpec, Source, SourceCapabilities
 from boatlift.dataflow.columns import WEIGHT, quoted
-from boatlift.errors import InvalidError
+from boatlift.errors import BoatliftError, InvalidError
 from boatlift.runtime.engine import FromPast, Past, StepResult
 from boatlift.runtime.graph import edge_name, source_record
 from boatlift.runtime.machine.instructions import Message, StepInput
@@ -33,6 +34,9 @@ from boatlift.storage.records.payloads import NOTHING, RunsPayload, runs_of, to_
 
 MOST_BYTES = 64 << 30
 """A past counts as no larger than this when tasks are made for it: Spark knows no size of some sources."""
+
+PARTS_A_SLOT = 4
+"""The parts of a comparison for each task that runs at the same time: each holds the rows of its keys in memory."""
 
 
 def past_plan(plan: Plan, cursors: Mapping[str, Json]) -> Plan:
@@ -81,7 +85,20 @@ class _WholeSource:
 
     def size_bytes(self, position: Json) -> int:
         spark = SparkSession.getActiveSession()
-        return MOST_BYTES if spark is None else min(MOST_BYTES, bytes_of(self.load(spark, position)))
+        assert spark is not None
+        try:
+            return min(MOST_BYTES, bytes_of(self.load(spark, position)))
+        except PySparkException:
+            self.verify(position)  # tells which input is gone
+            raise
+
+    def diagnose(self, position: Json, text: str) -> Exception | None:
+        del text
+        try:
+            self.verify(position)
+        except BoatliftError as error:
+            return error
+        return None
 
 
 class _Collects:
@@ -153,7 +170,9 @@ class PastRows:
         reads_back = sink.capabilities.reads_back
         held = None if reads_back is None else reads_back.held(spark)
         shown = f"{sum(run.rows for run in runs_of(payload))} rows"
-        frame = _less(rows, held, columns, sink, name, shown, only_new=self._past.sinks[name])
+        frame = _less(
+            rows, held, columns, sink, name, shown, only_new=self._past.sinks[name], slots=jobs.planner.slots()
+        )
         number = self._past.time[unit.name]
         task = StageTask(name, self._past.token, (Output(name, sink.stager(), upserts=False),), str(self._past.scratch))
         plan = jobs.planner
@@ -174,6 +193,7 @@ def _less(
     shown: str,
     *,
     only_new: bool,
+    slots: int,
 ) -> DataFrame:
     """Return rows less those that are held, as changes if the sink takes changes."""
     if held is None:
@@ -193,6 +213,9 @@ def _less(
     ]
     now = rows.select(*names, F.col(WEIGHT) if changes else F.lit(1).cast("long").alias(WEIGHT))
     both = now.unionAll(held.select(*had, (-F.col(WEIGHT)).alias(WEIGHT)))
+    keyed = sink.key is not None and changes
+    keys = [quoted(each) for each in sink.key or ()] if keyed else names
+    both = both.repartition(PARTS_A_SLOT * slots, *keys)  # one shuffle for all that follows
     summed = both.groupBy(*names).agg(F.sum(WEIGHT).alias(WEIGHT)).where(f"{WEIGHT} <> 0")
     if only_new:
         summed = summed.where(f"{WEIGHT} > 0")
@@ -207,8 +230,7 @@ def _less(
                 f"choose --change {name}=new_rows (rows that come, never one that goes) or {name}=now (nothing of the "
                 "past), or give it another name and place",
             )
-    if sink.key is not None and changes:
-        keys = [quoted(each) for each in sink.key]
+    if keyed:
         stays = F.max(WEIGHT).over(Window.partitionBy(*keys)) > 0  # the new row replaces the old one
         summed = summed.withColumn("_stays", stays).where(f"{WEIGHT} > 0 OR NOT _stays").drop("_stays")
     each_once = F.explode(F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))).alias(WEIGHT)

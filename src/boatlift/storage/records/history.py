@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from boatlift.errors import InternalError
 from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.live import LiveRecords
@@ -175,10 +177,16 @@ class LogHistory:
         live.forget(gone | (before.keys() - now.keys() - change.renamed.keys()), change.edges)
         for old, new in change.renamed.items():
             live.rename(old, new)
+            if old in self.cursors:
+                self.cursors[new] = self.cursors.pop(old)
+            if old in self.names:
+                self.names[new] = self.names.pop(old)
         for named in (self.cursors, self.names, self.committed, self.numbers):
             for name in gone & named.keys():
                 del named[name]
-        self.decisions = {key: each for key, each in self.decisions.items() if each.who not in gone}
+        decided = [each for each in self.decisions.values() if each.who not in gone]
+        decided = [msgspec.structs.replace(each, who=change.renamed.get(each.who, each.who)) for each in decided]
+        self.decisions = {(each.what, each.who, each.time): each for each in decided}
         self.program = change.program
         for fact in change.facts:
             live.apply(fact)
