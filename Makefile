@@ -1,7 +1,7 @@
 # Boatlift's tasks. `make` lists them; the text after ## is what it shows.
 
 .DEFAULT_GOAL := help
-.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-standby demo-flights demo-shop demo-views kafka-demo bench lock docs clean
+.PHONY: help setup kafka-jars check format test test-all crash mutants views identities endurance demo demo-standby demo-evolve demo-flights demo-shop demo-views kafka-demo bench lock docs clean
 SHELL := /bin/sh
 
 python := .venv/bin/python
@@ -54,6 +54,9 @@ kafka-demo: setup kafka-jars ## Flights through two dataflows over a real Kafka 
 
 demo-standby: setup kafka-jars ## Flights over a real Kafka broker; the owner is killed five times while another process stands by (some 6 minutes)
 	@$(python) examples/standby_demo.py
+
+demo-evolve: setup ## A program is changed three times on one store and killed on its way; SQLite as from a fresh store (some 2 minutes)
+	@$(python) examples/evolve_demo.py
 
 demo-flights: setup ## The first example, killed again and again: bit for bit what an undisturbed run gives (some 4 minutes)
 	@$(python) examples/demo_flights.py

@@ -226,6 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--at", type=CrashPoint.parse, help="the crash point, such as 'store.create(log):before:3'")
     parser.add_argument("--standby", action="store_true", help="follow the owner, and take over when it dies")
     parser.add_argument("--pause", action="store_true", help="stop there by SIGSTOP, until SIGCONT")
+    parser.add_argument("--evolve", default="", help="the id of the plan by which the store's program changes")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
     session = OneSession(chosen.master, chosen.flow)
@@ -241,7 +242,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             tracer.pass_by(f"{progress.what}({progress.processor})", "after")
 
     # Its predecessor may be a process that stands still.
-    options = RunOptions(available_now=chosen.available_now, on_progress=watch, take_over=True, standby=chosen.standby)
+    options = RunOptions(
+        available_now=chosen.available_now,
+        on_progress=watch,
+        take_over=True,
+        standby=chosen.standby,
+        evolve=chosen.evolve,
+    )
     run_plan(planned, store, spark, options)
 
 
