@@ -45,7 +45,7 @@ def test_a_sink_whose_key_does_not_tell_groups_apart_is_refused(spark: SparkSess
 
 def test_another_key_at_a_sink_is_another_program(spark: SparkSession) -> None:
     bl.run(flow(["k"], ["k"]), "store", available_now=True, spark=spark)
-    with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\].*sink table"):
+    with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\].*table changed"):
         bl.run(flow(["k"], ["k", "n"]), "store", available_now=True, spark=spark)
 
 

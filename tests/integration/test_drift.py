@@ -97,7 +97,7 @@ def test_a_static_table_is_read_once(spark: SparkSession, tmp_path: Path) -> Non
     assert {
         row.name for row in spark.read.parquet(str(Path("out").absolute())).select("name").distinct().collect()
     } == {"old"}
-    with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\].*processor mine"):
+    with pytest.raises(bl.DataError, match=r"\[PROGRAM_CHANGED\].*mine changed"):
         run(spark, join, lambda: None)
     write("old")
     run(spark, join, lambda: None)

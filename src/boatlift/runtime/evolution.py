@@ -15,7 +15,6 @@ again. States that were written before have the first values of the new columns.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -66,14 +65,20 @@ def _shape(unit: UnitRecord | None) -> object:
     return None if unit is None else (unit.operators, unit.inputs, unit.outputs)
 
 
-def accepted(history: LogHistory, program: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the recorded program, with the new program's entries in place of those that `accepts_state` accepts."""
-    recorded = dict(history.program)
+def accepted(history: LogHistory, program: Mapping[str, Any]) -> tuple[dict[str, Any], DataError | None]:
+    """Return the recorded program, with the new program's entries in place of those that `accepts_state` accepts.
+
+    Returns:
+        That program, and the error of the first state that is not accepted.
+    """
+    recorded, refused = dict(history.program), None
     for entry, now in program.items():
-        with suppress(DataError):  # then it is a change like any other
+        try:
             if recorded.get(entry) not in (None, now) and accepts_state(history, entry, recorded[entry], now):
                 recorded[entry] = now
-    return recorded
+        except DataError as error:
+            refused = refused or error
+    return recorded, refused
 
 
 State = Mapping[str, Mapping[str, str]]

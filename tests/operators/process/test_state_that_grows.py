@@ -178,7 +178,7 @@ REFUSED: dict[str, tuple[Build, str]] = {
         lambda rows: _totalled(rows, defaults={"total": 1, "n": 5, "seen": []}),
         r"changes in n \(bigint\), which is bigint = 5 now",
     ),
-    "other rows": (lambda rows: _totalled(rows.transform("some", lambda df: df.where("v > 1"))), "processor counts"),
+    "other rows": (lambda rows: _totalled(rows.transform("some", lambda df: df.where("v > 1"))), "counts changed"),
 }
 
 

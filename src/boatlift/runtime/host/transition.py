@@ -40,7 +40,7 @@ def transition_to(history: LogHistory, engine: Engine, modes: Mapping[str, str])
         InvalidError: `[BAD_OPTION]` a mode of no processor, or that the processor cannot have.
     """
     identity = engine.program()
-    recorded = accepted(history, identity)
+    recorded, _ = accepted(history, identity)
     return plan_transition(history, recorded, engine.plan, identity, modes, engine.not_at_once)
 
 
@@ -58,7 +58,7 @@ def consented(history: LogHistory, engine: Engine, options: RunOptions) -> Trans
     if not comparison.is_changed:
         return None
     if not options.evolve:
-        raise not_consented(transition)
+        raise not_consented(transition, accepted(history, engine.program())[1])
     if options.evolve != comparison.id:
         raise InvalidError(
             "PLAN_CHANGED",
@@ -80,17 +80,24 @@ def refuse_another_plan(history: LogHistory, engine: Engine, options: RunOptions
         raise InvalidError("PLAN_CHANGED", "another process has changed the program meanwhile: look at the plan again")
 
 
-def not_consented(transition: Transition) -> DataError:
-    """Return the error for a changed program without consent: what has changed, and the commands."""
+def not_consented(transition: Transition, refused: DataError | None) -> DataError:
+    """Return the error for a changed program without consent: what has changed, and the commands.
+
+    Args:
+        refused: The error of a state that changes in another way than by further columns.
+    """
     changed = [
         words_of(each)
         for each in transition.comparison.processors.values()
         if each.change is not ProgramChange.UNCHANGED
     ]
     few = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
-    error = DataError("PROGRAM_CHANGED", f"the store is of another version of this program: {few}")
+    said = f"the store is of another version of this program: {few}" if refused is None else refused.message
+    error = DataError("PROGRAM_CHANGED", said)
     see = f"boatlift plan {FLOW_AND_STORE} shows what becomes of states and sinks"
-    if transition.obstacles:
+    if refused is not None:
+        error.remedy = see
+    elif transition.obstacles:
         error.remedy = f"{transition.obstacles[0].error.message}; {see}"
     else:
         error.remedy = f"{see}, and boatlift run {FLOW_AND_STORE} --evolve {transition.comparison.id} carries it out"
