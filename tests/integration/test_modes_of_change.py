@@ -200,3 +200,37 @@ def test_dead_letters_mend_a_dataflow_that_a_bad_row_has_stopped(case: Case, spa
     evolve(changed(), spark)
     assert len(list(Path("sums").glob("*.parquet"))) == before + 1
     case.check(changed, "sums", "copy", "bad")
+
+
+def counted(add: int = 0) -> bl.Dataflow:
+    """Tells with each step how many rows of a key there have been, and something more."""
+    flow = bl.Dataflow("flow")
+
+    def count(key: Any, rows: Any, state: Any, _context: Any) -> Any:
+        state.n = (state.n or 0) + len(rows)
+        yield key.k, state.n + add
+
+    counts = rows_of(flow).group_by("k").process("counts", count, state="n LONG", output="k INT, n LONG")
+    counts.sink("told", bl.parquet("told"))
+    return flow
+
+
+def told() -> list[int]:
+    return sorted(row["n"] for row in map(dict, changes("told").elements()) if row["k"] == 0)
+
+
+def test_an_order_dependent_processor_is_never_computed_in_one_step(case: Case, spark: SparkSession) -> None:
+    run(counted(), spark)
+    with pytest.raises(DataError, match=r"\[HISTORY_GONE\] .* counts gives other rows if its input comes in other"):
+        evolve(counted(100), spark)
+    del case
+
+
+@pytest.mark.parametrize(("mode", "then"), [("carry", 107), ("now", 101), ("same", 107)])
+def test_its_state_is_carried_or_begins_anew(case: Case, spark: SparkSession, mode: str, then: int) -> None:
+    run(counted(), spark)
+    assert told() == [1, 2, 3, 4, 5, 6]
+    evolve(counted(100), spark, counts=mode)
+    write(case.here, 7)
+    run(counted(100), spark)
+    assert told() == [1, 2, 3, 4, 5, 6, then]

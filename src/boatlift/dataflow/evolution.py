@@ -114,8 +114,9 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, 
     for entry in new:
         kind, _, name = entry.partition(" ")
         asked = chosen.get(name) or (chosen.get(ALL) if kind != "source" else None)
-        if asked is not None and asked not in (OF_SINKS if kind == "sink" else OF_OPERATORS) and name in chosen:
-            raise _unfit(name, kind, asked)
+        allowed = {"source": (), "sink": OF_SINKS}.get(kind, OF_OPERATORS)
+        if name in chosen and asked not in allowed:
+            raise _unfit(name, kind, chosen[name])
         processors[name] = _compared(name, kind, old.get(entry), new[entry], processors, asked)
     removed = [entry for entry in old if entry not in new]
     for entry in removed:
@@ -211,7 +212,8 @@ def _differences(before: Any, now: Any) -> Iterator[str]:
 def _flat(entry: Any) -> dict[str, Any]:
     """Return the fields of an entry, with the options among them."""
     fields = dict(entry)
-    return {**fields, **fields.pop("options", {})} if "options" in fields else fields
+    options = fields.pop("options", {})
+    return {**fields, **options}
 
 
 def _columns(before: str, now: str) -> str:
@@ -269,5 +271,5 @@ def _unfit(name: str, kind: str, mode: Mode) -> InvalidError:
     if kind == "source":
         return InvalidError("BAD_OPTION", f"change names the source {name}: a mode is of an operator or a sink")
     can = ", ".join(each.value for each in (OF_SINKS if kind == "sink" else OF_OPERATORS))
-    noun = "sink" if kind == "sink" else "operator"
-    return InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is a {noun}: choose of {can}")
+    noun = "a sink" if kind == "sink" else "an operator"
+    return InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is {noun}: choose of {can}")

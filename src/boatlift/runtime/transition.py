@@ -197,7 +197,7 @@ class _Planning:
     def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
         before, now = self._old.get(name), self._new[name]
         for each in unit.operators:
-            if carried and self._compared[each.name].mode is Mode.CARRY and unit.keeps_state:
+            if carried and self._compared[each.name].mode is Mode.CARRY and each.keeps_state:
                 self._refuse_another_state(each.name)
         if before is not None and before.operators == now.operators and before.inputs == now.inputs:
             return

@@ -1,0 +1,191 @@
+"""The plan of a transition: what is kept, computed and handed to sinks, and what keeps it from being carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.connectors.kit import SinkBase, SourceBase
+from boatlift.dataflow import Delivery, Plan, SinkCapabilities, SourceCapabilities, plan
+from boatlift.dataflow.evolution import Mode
+from boatlift.runtime.transition import Transition, new_edges, plan_transition
+from boatlift.storage.records.facts import Determinant
+from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim, Stopped
+from support.any_connector import ANY
+from support.engine.memory_engine import identity_in_memory, recorded
+
+
+class Rescanned(SourceBase):
+    """A source that can be read again from its beginning."""
+
+    capabilities = SourceCapabilities(rescannable=ANY)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "rescanned"}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(ANY, name)
+
+
+class Readable(SinkBase):
+    """A sink that tells what it holds."""
+
+    capabilities = SinkCapabilities(reads_back=ANY)
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "readable"}
+
+
+class Delivering(SinkBase):
+    delivery = Delivery.AT_LEAST_ONCE
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "delivering"}
+
+
+def planned(
+    *,
+    source: Any = None,
+    sinks: tuple[str, ...] = ("totals",),
+    sink: Any = None,
+    second: bool = False,
+    more: bool = False,
+) -> Plan:
+    """Rows that are cleaned and summed; perhaps a source of its own beside them, or a further sum."""
+    flow = bl.Dataflow("flow")
+    clean = flow.source("rows", source or Rescanned()).transform("clean", ANY)
+    sums = clean.group_by("k").agg("sums", ANY)
+    for name in sinks:
+        (clean if name == "copy" else sums).sink(name, sink or Readable())
+    if more:
+        clean.group_by("k").agg("more", ANY).sink("more_out", Readable())
+    if second:
+        flow.source("other", Rescanned()).transform("apart", ANY).sink("apart_out", Readable())
+    return plan(flow)
+
+
+def history_of(old: Plan, *, steps: int = 5, stopped: bool = True) -> LogHistory:
+    records: list[Any] = [Claim("here", 1, 0, recorded(old), {})]
+    outcome = {"position": {}, "clock": 0, "seed": 0}
+    for name in old.sources:
+        records += [Determinant(name, time, None, outcome) for time in range(steps)]
+        steps += 3  # each source is somewhere else
+    return LogHistory.of([*records, *([Stopped()] if stopped else [])])
+
+
+def transition(
+    old: Plan,
+    new: Plan,
+    *,
+    differs: str = "",
+    not_at_once: Callable[[str], str] = lambda _unit: "",
+    steps: int = 5,
+    stopped: bool = True,
+    **modes: str,
+) -> Transition:
+    """Plan a transition; the operator `differs` has other expressions in the new program."""
+    history = history_of(old, steps=steps, stopped=stopped)
+    identity = identity_in_memory(new)
+    if differs:
+        identity[f"processor {differs}"] = {**identity[f"processor {differs}"], "plan": "other"}
+    return plan_transition(history, history.program, new, identity, modes, not_at_once)
+
+
+def obstacles(made: Transition) -> dict[str, str]:
+    return {each.name: each.error.condition for each in made.obstacles}
+
+
+def test_nothing_is_planned_for_the_same_program() -> None:
+    made = transition(planned(), planned())
+    assert (made.comparison.is_changed, made.computed, made.sinks) == (False, [], {})
+
+
+def test_a_changed_operator_is_computed_from_the_past_and_its_sinks_corrected() -> None:
+    made = transition(planned(), planned(), differs="sums")
+    assert made.cuts == {"rows": 4}
+    assert made.fills == made.computed == ["sums"]
+    assert made.sinks == {"totals": Mode.FILL}
+    assert set(made.forgotten) == {"sums", "totals"}
+    assert made.edges == ["rows->sums", "sums->totals"]
+    assert new_edges(made, planned()) == {"sums->totals"}
+    assert obstacles(made) == {}
+
+
+def test_a_further_sink_leaves_the_other_one_alone() -> None:
+    made = transition(planned(), planned(sinks=("totals", "again")))
+    assert made.fills == []
+    assert (made.computed, made.sinks, made.forgotten) == (["sums"], {"again": Mode.FILL}, ["again"])
+
+
+def test_a_sink_in_the_middle_divides_a_unit_whose_state_stays() -> None:
+    made = transition(planned(), planned(sinks=("totals", "copy")), stopped=False)
+    assert made.fills == []
+    assert made.sinks == {"copy": Mode.FILL}
+    assert "sums" not in made.forgotten
+    assert made.edges == ["rows->sums"]
+    assert obstacles(made) == {}
+
+
+def test_what_has_no_step_in_common_with_a_change_is_not_touched() -> None:
+    made = transition(planned(second=True), planned(second=True), differs="sums")
+    assert made.cuts == {"rows": 4}
+    made = transition(planned(second=True), planned(second=True), differs="apart")
+    assert made.cuts == {"other": 7}
+    assert made.sinks == {"apart_out": Mode.FILL}
+
+
+def test_a_store_without_steps_computes_nothing() -> None:
+    made = transition(planned(), planned(sinks=("others",)), differs="sums", steps=0)
+    assert (made.cuts, made.computed, made.sinks) == ({"rows": -1}, [], {})
+
+
+@pytest.mark.parametrize("mode", ["now", "carry"])
+def test_what_is_kept_needs_a_clean_stop(mode: str) -> None:
+    made = transition(planned(), planned(), differs="clean", stopped=False, clean=mode)
+    assert obstacles(made)["clean"] == "NEEDS_CLEAN_STOP"
+    if mode == "carry":
+        assert obstacles(transition(planned(), planned(), differs="clean", clean=mode)) == {}
+
+
+def test_a_sink_goes_on_from_now_on_after_a_clean_stop() -> None:
+    made = transition(planned(), planned(), differs="sums", totals="now", sums="fill")
+    assert made.sinks == {"totals": Mode.NOW}
+    made = transition(planned(), planned(), differs="sums", totals="now", stopped=False)
+    assert obstacles(made) == {"totals": "NEEDS_CLEAN_STOP"}
+
+
+def test_a_past_that_nothing_gives_again_is_named() -> None:
+    made = transition(planned(source=ANY), planned(source=ANY), differs="sums")
+    assert "source rows cannot be read again" in made.obstacles[0].error.message
+    made = transition(planned(), planned(), differs="sums", not_at_once=lambda unit: f"{unit} tosses a coin")
+    assert "because sums tosses a coin" in made.obstacles[0].error.message
+    assert obstacles(made) == {"sums": "HISTORY_GONE"}
+
+
+def test_a_sink_that_cannot_be_asked_is_named() -> None:
+    deaf = SinkBase()
+    deaf.describe = dict  # type: ignore[attr-defined]
+    for sink in (Delivering(), deaf):
+        made = transition(planned(sink=sink), planned(sink=sink), differs="sums")
+        assert obstacles(made) == {"totals": "SINK_NOT_READABLE"}
+        assert obstacles(transition(planned(sink=sink), planned(sink=sink), differs="sums", totals="now")) == {}
+
+
+def test_another_key_of_a_sink_needs_another_place() -> None:
+    keyed = Readable()
+    keyed.key = ("k",)
+    made = transition(planned(), planned(sink=keyed))
+    assert obstacles(made) == {"totals": "OTHER_COLUMNS"}
+
+
+def test_a_further_operator_beside_another_divides_their_unit() -> None:
+    made = transition(planned(), planned(more=True))
+    assert made.fills == ["more"]
+    assert set(made.computed) == {"clean", "more"}
+    assert made.sinks == {"more_out": Mode.FILL}
+    assert replace(made, computed=[]).renamed == {}
