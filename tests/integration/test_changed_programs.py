@@ -126,6 +126,28 @@ def test_an_unchanged_program_that_is_computed_anew_gives_sinks_nothing(case: Ca
     case.check(several, "big", "most", "joined", "rows")
 
 
+def doubled(*, middle: bool, times: int = 2) -> bl.Dataflow:
+    """Sums that a transform in their own job multiplies; perhaps with a sink of their own, which divides that job."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("flow")
+    rows = flow.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+    sums = rows.group_by("k").agg("sums", F.sum("v").alias("total"))
+    twice = sums.transform("twice", lambda df: df.withColumn("total", F.col("total") * times))
+    twice.sink("twice_out", bl.parquet("twice"))
+    if middle:
+        sums.sink("middle", bl.parquet("middle"))
+    return flow
+
+
+@pytest.mark.parametrize("middle", [True, False])
+@pytest.mark.parametrize("times", [2, 3])
+def test_a_state_goes_on_in_another_division(case: Case, spark: SparkSession, *, middle: bool, times: int) -> None:
+    run(doubled(middle=not middle), spark)
+    evolve(doubled(middle=middle, times=times), spark)
+    case.check(partial(doubled, middle=middle, times=times), "twice", *(["middle"] if middle else []))
+
+
 # -- crashes ----------------------------------------------------------------------------------------------------------
 
 

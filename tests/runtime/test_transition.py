@@ -189,3 +189,10 @@ def test_a_further_operator_beside_another_divides_their_unit() -> None:
     assert set(made.computed) == {"clean", "more"}
     assert made.sinks == {"more_out": Mode.FILL}
     assert replace(made, computed=[]).renamed == {}
+
+
+def test_an_operator_without_state_that_begins_now_empties_no_state() -> None:
+    made = transition(planned(), planned(), differs="clean", clean="now")
+    assert (made.empties, made.fills, made.sinks) == ([], [], {})
+    made = transition(planned(), planned(), differs="sums", sums="now")
+    assert made.empties == ["sums"]

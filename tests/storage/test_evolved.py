@@ -37,13 +37,13 @@ def unit(name: str, *reads: str, sinks: Sequence[str] = ()) -> dict[str, Any]:
 
 
 OLD = {"version": 1, "units": {"a": unit("a", "s", sinks=["x"]), "b": unit("b", "a", sinks=["y"])}}
-NEW = {"version": 2, "units": {"c": unit("c", "s", sinks=["x", "z"]), "b": unit("b", "c", sinks=["y"])}}
+NEW = {"version": 2, "units": {"a": unit("a", "r", sinks=["x", "z"]), "b": unit("b", "a", sinks=["y"])}}
 CHANGE = Evolved(
     "0123abcd",
     NEW,
     ("b", "y"),
-    ("a->x", "a->b", "b->y"),
-    {"a": "c"},
+    ("s->a", "a->b", "b->y"),
+    {"s": "r"},
     (
         GarbageCollection({"b": (4,)}, {}, {"b->y": (4,)}),
         Checkpoint("b", (4,), PAYLOAD),
@@ -90,15 +90,16 @@ def test_the_record_makes_the_log_one_of_the_new_program() -> None:
     live = history.live_records
     assert history.program == NEW
     assert (history.stopped, history.resumed) == (False, True)
-    assert live.states.keys() == {"b", "c"}
-    assert list(live.states["c"]) == [(3,)]
+    assert live.states.keys() == {"a", "b"}
+    assert list(live.states["a"]) == [(3,)]
     assert list(live.states["b"]) == [(4,)]
-    assert live.results.keys() == {"c"}
+    assert live.results.keys() == {"a"}
     assert live.sent == {}
-    assert live.determinants.keys() == {"s", "t"}
+    assert live.determinants.keys() == {"r", "t"}
     assert history.committed == {"x": 4, "y": 4, "z": 4}
-    assert history.cursors == {"s": (2, {"n": 3}), "t": (4, {"n": 0})}
-    assert history.decisions.keys() == {("accepted", "c", 1)}
+    assert history.names.keys() == {"r"}
+    assert history.cursors == {"r": (2, {"n": 3}), "t": (4, {"n": 0})}
+    assert history.decisions.keys() == {("accepted", "a", 1)}
     assert (history.own_number("x"), history.own_number("y"), history.own_number("z")) == (4, 5, 0)
 
 
@@ -106,9 +107,9 @@ def test_a_difference_stays_until_its_sink_holds_it() -> None:
     history = LogHistory.of([*BEFORE, claim(NEW, "0123abcd"), CHANGE])
     assert [*history.differences()] == [PAYLOAD]
     history.apply(Checkpoint("b", (5,), None))
-    history.apply(GarbageCollection({"b": (5,), "c": (5,)}, {}, {}))
-    history.apply(Checkpoint("c", (5,), None))
-    history.apply(GarbageCollection({"b": (5,), "c": (5,)}, {}, {}))
+    history.apply(GarbageCollection({"b": (5,), "a": (5,)}, {}, {}))
+    history.apply(Checkpoint("a", (5,), None))
+    history.apply(GarbageCollection({"b": (5,), "a": (5,)}, {}, {}))
     history.apply(SinkCommit("y", 3))
     assert history.live_runs() == {"runs/a"}
     history.apply(SinkCommit("y", 4))
@@ -146,7 +147,7 @@ def test_it_comes_back_from_disk_as_it_was() -> None:
     [
         ("forgotten", ("no name!",)),
         ("edges", ("a b",)),
-        ("renamed", {"a": "no name!"}),
+        ("renamed", {"s": "no name!"}),
         ("program", {"units": {"a": 1}}),
         ("sinks", {"y": SinkNumbers(0, {"runs": [1]}, 0)}),
         ("facts", (Checkpoint("no name!", (1,), None),)),

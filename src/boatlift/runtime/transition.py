@@ -13,6 +13,7 @@ from typing import Any
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
 from boatlift.dataflow.evolution import KEPT_MODES, Comparison, Mode, ProgramChange, columns_of, compare
+from boatlift.dataflow.rows import RowKind
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of, edge_name
 from boatlift.storage.records.history import LogHistory
@@ -43,7 +44,7 @@ class Transition:
         fills: Units that begin with a state that follows from the past, senders first; stateless ones among them.
         empties: Units that begin without a state.
         computed: Units to execute once over the whole past, senders first.
-        renamed: Unit or source to the name under which its facts go on.
+        renamed: Source to the name under which its facts go on.
         forgotten: Units, sources and sinks whose facts are void.
         edges: Edges whose messages are void.
         sinks: Sinks that are concerned, each with what it gets.
@@ -112,8 +113,7 @@ class _Planning:
             self._unit(name, unit)
         for name in self._compared:
             self._sink(name)
-        gone = self._old.keys() - self._new.keys() - made.renamed.keys()
-        made.forgotten += sorted(gone)
+        made.forgotten += sorted(self._old.keys() - self._new.keys())
         made.forgotten += made.comparison.named(ProgramChange.REMOVED)
         made.forgotten += [name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED]
         void = edges_of(self._old) - edges_of(self._new)
@@ -179,8 +179,18 @@ class _Planning:
                         f"{name} keeps its inputs (History), and a computed state has none: give it Lazy()",
                     ),
                 )
-        elif Mode.NOW in modes:
-            (made.empties if unit.keeps_state else made.fills).append(name)
+        elif unit.keeps_state and unit.keeper is not None and self._compared[unit.keeper.name].mode is Mode.NOW:
+            made.empties.append(name)
+            taken = [read for read in unit.keeper.reads if self._plan.rows_of(read).kind is not RowKind.APPEND]
+            if taken:  # a row would go that never came
+                self._obstacle(
+                    name,
+                    DataError(
+                        "HISTORY_GONE",
+                        f"{name} reads changes of {taken[0]}, and without a past a row would go that never came: "
+                        "let it be computed from the past",
+                    ),
+                )
             if unit.timing is not Timing.EPOCHS:
                 self._obstacle(
                     name,
@@ -215,15 +225,8 @@ class _Planning:
             if before is not None:
                 self._made.forgotten.append(name)
             return
-        assert unit.keeper is not None
-        keeper = unit.keeper.name
-        former = next((old for old, each in self._old.items() if keeper in each.operators), None)
-        if former is not None and former != name:
-            self._made.renamed[former] = name
-        from_sources = former is not None and all(
-            f"source {sender}" in self._recorded for sender in self._old[former].inputs.values()
-        )
-        if not from_sources and not self._history.stopped:
+        senders = () if before is None else before.inputs.values()  # a state ends its job: its unit has its name
+        if not self._history.stopped and not all(f"source {sender}" in self._recorded for sender in senders):
             self._unclean(name, f"{name} is divided into other Spark jobs than before")
 
     def _refuse_another_state(self, name: str) -> None:
@@ -247,7 +250,7 @@ class _Planning:
         if each.kind != "sink" or each.change is ProgramChange.REMOVED:
             return
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
-        behind = unit.name in made.fills and self._compared_top(unit) is not Mode.NOW
+        behind = unit.name in made.fills
         if each.change is ProgramChange.UNCHANGED and not behind:
             return
         mode = each.mode or Mode.FILL
@@ -278,9 +281,6 @@ class _Planning:
         elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
             self._unclean(name, f"{name} goes on from now on")
         made.sinks[name] = mode
-
-    def _compared_top(self, unit: Unit) -> Mode | None:
-        return self._compared[unit.operators[-1].name].mode if unit.operators else None
 
     def _another_sink(self, name: str) -> str:
         old, new = self._recorded[f"sink {name}"], self._identity[f"sink {name}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import TypeVar
 
 import xxhash
@@ -98,7 +99,8 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
-    payloads = (payload for fact in history.live_records.facts() for payload in payloads_of(fact))
+    facts = (payload for fact in history.live_records.facts() for payload in payloads_of(fact))
+    payloads = chain(facts, history.differences())
     named = {run.name: run for payload in payloads for run in runs_of(payload)}
     for run in named.values():
         try:

@@ -154,6 +154,13 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
     for name in transition.sinks:
         committed = engine.open_sink(name, log.store_id, token)
         held[name] = -1 if committed is None else committed.step
+        unread = engine.plan.sinks[name].sink.capabilities.reads_back is None
+        if committed is not None and unread and transition.sinks[name] is not Mode.NOW:
+            raise InvalidError(
+                "SINK_NOT_READABLE",
+                f"the place of {name} has rows of an earlier time, and cannot be read back: choose --change "
+                f"{name}=now, or give it another place",
+            )
     return held
 
 

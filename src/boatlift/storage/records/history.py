@@ -174,7 +174,7 @@ class LogHistory:
         self.resumed, self.stopped = self.stopped or self.resumed, False
         live, gone = self.live_records, set(change.forgotten)
         before, now = units_in(self.program), units_in(change.program)
-        live.forget(gone | (before.keys() - now.keys() - change.renamed.keys()), change.edges)
+        live.forget(gone | (before.keys() - now.keys()), change.edges)
         for old, new in change.renamed.items():
             live.rename(old, new)
             if old in self.cursors:

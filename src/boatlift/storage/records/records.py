@@ -128,7 +128,7 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
         program: The new program, with its units.
         forgotten: Units, sources and sinks whose facts are void.
         edges: Edges whose messages are void.
-        renamed: Unit or source to the name under which its facts go on.
+        renamed: Source to the name under which its facts go on.
         facts: The states and determinants with which the new program begins.
         cursors: Source that begins to its first cursor, at the time of its determinant among the facts.
         committed: Sink to the last step that it holds.
