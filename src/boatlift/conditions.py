@@ -150,7 +150,8 @@ CONDITIONS: dict[str, Condition] = {
     "PROGRAM_CHANGED": Condition(
         "DataError",
         "another version of the program wrote the store, or divided it into other units and did not shut down cleanly",
-        "run that version (to a clean shutdown, if the message says so), or begin with a new store and new sinks",
+        "look at the change with boatlift plan FLOW --store STORE, and run with the id that it shows; or run that "
+        "version (to a clean shutdown, if the message says so)",
     ),
     "PLAN_CHANGED": Condition(
         "InvalidError",
@@ -217,8 +218,8 @@ CONDITIONS: dict[str, Condition] = {
     "BAD_ROW": Condition(
         "DataError",
         "a row does not fit the schema",
-        "set bad rows aside (boatlift run --set-aside SOURCE, boatlift bad-rows), or with a new store send them to a "
-        "stream of their own (flow.source(…, bad_rows='dead_letters')); push corrected rows again",
+        "set bad rows aside (boatlift run --set-aside SOURCE, boatlift bad-rows), or send them to a stream of their "
+        "own (flow.source(…, bad_rows='dead_letters')); push corrected rows again",
         retry=Retry.STOP,
     ),
     "BAD_HEADER": Condition("DataError", "a file's columns differ from the schema", "correct the file"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.errors import DataError
+from boatlift.runtime.host.transition import consented
 from support.changes import Case, changes, evolve, plan_id, run, table, write
 from support.crash.mortality import Fate, MortalStore
 
@@ -24,7 +26,12 @@ pytestmark = pytest.mark.spark
 
 
 def sums(
-    *, factor: int = 1, sink: str = "answers", more: bool = False, through: Callable[[Any], Any] = lambda sink: sink
+    *,
+    factor: int = 1,
+    sink: str = "answers",
+    more: bool = False,
+    third: bool = False,
+    through: Callable[[Any], Any] = lambda sink: sink,
 ) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
@@ -35,6 +42,8 @@ def sums(
     totals = scaled.group_by("k").agg("totals", F.sum("v").alias("total"), *further)
     totals.sink(sink, through(bl.sqlite(f"{sink}.db", table="totals", key=["k"])))
     totals.sink("history", through(bl.parquet("history")))
+    if third:
+        totals.sink("third", bl.parquet("third"))
     return flow
 
 
@@ -148,6 +157,32 @@ def test_a_state_goes_on_in_another_division(case: Case, spark: SparkSession, *,
     case.check(partial(doubled, middle=middle, times=times), "twice", *(["middle"] if middle else []))
 
 
+def test_a_thread_without_a_session_of_its_own_carries_it_out(case: Case, spark: SparkSession) -> None:
+    run(sums(), spark)
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(evolve, sums(factor=2), spark).result()
+    case.check(lambda: sums(factor=2), "answers.db", "history")
+
+
+def test_an_owner_that_goes_on_until_the_claim_loses_and_doubles_nothing(
+    case: Case, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(sums(), spark)
+    consent, plans = plan_id(sums(factor=2), spark, {}), list[str]()
+
+    def then_the_owner_goes_on(*of: Any) -> Any:
+        plans.append("made")
+        found = consented(*of)
+        if len(plans) == 1:
+            write(case.here, 6)
+            run(sums(), spark)
+        return found
+
+    monkeypatch.setattr("boatlift.runtime.host.host.consented", then_the_owner_goes_on)
+    run(sums(factor=2), spark, evolve=consent)
+    case.check(lambda: sums(factor=2), "answers.db", "history")
+
+
 # -- crashes ----------------------------------------------------------------------------------------------------------
 
 
@@ -203,6 +238,16 @@ def test_a_run_that_was_killed_is_mended_by_another_program(case: Case, spark: S
     assert fate.over, death.value
     evolve(sums(factor=2), spark)
     case.check(lambda: sums(factor=2), "answers.db", "history")
+
+
+@pytest.mark.parametrize("calls", [20, 27])
+def test_a_sink_is_added_to_what_a_kill_has_left_behind(case: Case, spark: SparkSession, calls: int) -> None:
+    fate = Fate(calls, after=True)
+    with pytest.raises(BaseException) as death:
+        run(sums(through=partial(MortalSink, fate=fate)), spark, MortalStore.of(Path("store"), fate))
+    assert fate.over, death.value
+    evolve(sums(third=True), spark)
+    case.check(lambda: sums(third=True), "answers.db", "history", "third")
 
 
 def expected() -> list[tuple[int, int, int]]:

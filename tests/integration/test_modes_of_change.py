@@ -203,7 +203,7 @@ def test_dead_letters_mend_a_dataflow_that_a_bad_row_has_stopped(case: Case, spa
 
 
 def counted(add: int = 0) -> bl.Dataflow:
-    """Tells with each step how many rows of a key there have been, and something more."""
+    """Each step has the number of rows of a key so far, and a further number added to it."""
     flow = bl.Dataflow("flow")
 
     def count(key: Any, rows: Any, state: Any, _context: Any) -> Any:
@@ -234,3 +234,16 @@ def test_its_state_is_carried_or_begins_anew(case: Case, spark: SparkSession, mo
     write(case.here, 7)
     run(counted(100), spark)
     assert told() == [1, 2, 3, 4, 5, 6, then]
+
+
+def test_the_newest_row_of_a_key_is_not_guessed_from_the_whole_past(case: Case, spark: SparkSession) -> None:
+    def newest(sink: str) -> bl.Dataflow:
+        flow = bl.Dataflow("flow")
+        rows_of(flow).sink(sink, bl.sqlite(f"{sink}.db", table="newest", key=["k"]))
+        return flow
+
+    run(newest("old"), spark)
+    with pytest.raises(InvalidError, match=r"\[SINK_NOT_READABLE\] new keeps the newest row of each key"):
+        evolve(newest("new"), spark)
+    evolve(newest("new"), spark, new="now")
+    del case

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.kit import SinkBase, SourceBase
-from boatlift.dataflow import Delivery, Plan, SinkCapabilities, SourceCapabilities, plan
+from boatlift.connectors.kit import SinkBase
+from boatlift.dataflow import Delivery, Plan, plan
 from boatlift.dataflow.evolution import Mode
 from boatlift.runtime.transition import Transition, new_edges, plan_transition
 from boatlift.storage.records.facts import Determinant
@@ -18,27 +18,7 @@ from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Stopped
 from support.any_connector import ANY
 from support.engine.memory_engine import identity_in_memory, recorded
-
-
-class Rescanned(SourceBase):
-    """A source that can be read again from its beginning."""
-
-    capabilities = SourceCapabilities(rescannable=ANY)
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "rescanned"}
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(ANY, name)
-
-
-class Readable(SinkBase):
-    """A sink that tells what it holds."""
-
-    capabilities = SinkCapabilities(reads_back=ANY)
-
-    def describe(self) -> dict[str, Any]:
-        return {"kind": "readable"}
+from support.worlds.transitions import Readable, Rescanned
 
 
 class Delivering(SinkBase):

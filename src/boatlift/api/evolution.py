@@ -112,5 +112,5 @@ def report_of(transition: Transition) -> EvolutionReport:
         },
         {name: cut for name, cut in transition.cuts.items() if name not in transition.begins},
         tuple(transition.computed),
-        {each.name: each.error.message for each in transition.obstacles},
+        {each.name: each.error.message for each in reversed(transition.obstacles)},
     )

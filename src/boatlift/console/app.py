@@ -195,6 +195,8 @@ def plan(
     from boatlift.dataflow import plan as planned
 
     modes = modes_named(change)
+    if modes and store is None:
+        raise InvalidError("BAD_OPTION", "--change is about a store: name it with --store")
     check_flow(flow)
     session = OneSession(master, flow)
     dataflow = load_flow(flow, session)

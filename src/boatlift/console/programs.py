@@ -73,7 +73,7 @@ def modes_named(changes: Iterable[str]) -> dict[str, str]:
     for change in (part.strip() for each in changes for part in each.split(",")):
         name, sign, mode = change.partition("=")
         if not (name and sign and mode):
-            raise InvalidError("BAD_OPTION", f"--change {change} is none: write name=mode, such as delays=carry")
+            raise InvalidError("BAD_OPTION", f"--change {change} names no mode: write name=mode, such as delays=carry")
         named[name] = mode
     return named
 

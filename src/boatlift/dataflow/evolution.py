@@ -114,6 +114,8 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, 
     for entry in new:
         kind, _, name = entry.partition(" ")
         asked = chosen.get(name) or (chosen.get(ALL) if kind != "source" else None)
+        if name not in chosen and entry not in old and asked in (Mode.CARRY, Mode.SAME):
+            asked = None  # nothing is there to be kept
         allowed = {"source": (), "sink": OF_SINKS}.get(kind, OF_OPERATORS)
         if name in chosen and asked not in allowed:
             raise _unfit(name, kind, chosen[name])
@@ -273,3 +275,18 @@ def _unfit(name: str, kind: str, mode: Mode) -> InvalidError:
     can = ", ".join(each.value for each in (OF_SINKS if kind == "sink" else OF_OPERATORS))
     noun = "a sink" if kind == "sink" else "an operator"
     return InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is {noun}: choose of {can}")
+
+
+def connected_parts(edges: Iterator[tuple[str, str]]) -> list[set[str]]:
+    """Return the connected parts of a graph."""
+    parts: list[set[str]] = []
+    for one, other in edges:
+        met = [part for part in parts if one in part or other in part]
+        parts = [part for part in parts if part not in met]
+        parts.append({one, other}.union(*met))
+    return parts
+
+
+def sort_of(kind: str) -> str:
+    """Return `source`, `sink` or `processor` for the kind of a processor."""
+    return kind if kind in ("source", "sink") else "processor"

@@ -12,12 +12,24 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
-from boatlift.dataflow.evolution import KEPT_MODES, Comparison, Mode, ProgramChange, columns_of, compare
+from boatlift.dataflow.evolution import (
+    KEPT_MODES,
+    Comparison,
+    Mode,
+    ProgramChange,
+    columns_of,
+    compare,
+    connected_parts,
+    sort_of,
+)
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of, edge_name
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import edges_of, units_in, without_units
+
+MOST_EMPTY_STEPS = 100_000
+"""A source that comes to meet another one may be so many steps behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +60,7 @@ class Transition:
         forgotten: Units, sources and sinks whose facts are void.
         edges: Edges whose messages are void.
         sinks: Sinks that are concerned, each with what it gets.
+        tainted: Operators whose state or past rows are not those of their code over the whole past.
         obstacles: What keeps it from being carried out.
     """
 
@@ -61,6 +74,7 @@ class Transition:
     forgotten: list[str] = field(default_factory=list)
     edges: list[str] = field(default_factory=list)
     sinks: dict[str, Mode] = field(default_factory=dict)
+    tainted: list[str] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
 
 
@@ -115,22 +129,31 @@ class _Planning:
             self._sink(name)
         made.forgotten += sorted(self._old.keys() - self._new.keys())
         made.forgotten += made.comparison.named(ProgramChange.REMOVED)
+        kinds = {
+            entry.partition(" ")[2]: entry for entry in self._recorded
+        }  # a name may become another sort of processor
+        made.forgotten += [
+            name
+            for name, each in self._compared.items()
+            if each.change is ProgramChange.ADDED
+            and kinds.get(name, f"{sort_of(each.kind)} {name}") != f"{sort_of(each.kind)} {name}"
+        ]
         made.forgotten += [name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED]
         void = edges_of(self._old) - edges_of(self._new)
         for name in {*made.fills, *made.empties}:
             void |= edges_of({name: self._new[name]})
         made.edges = sorted(void)
         made.forgotten = list(dict.fromkeys(made.forgotten))
+        self._taint()
         self._computed()
+        self._refuse_what_is_read_again()
         self._refuse_steps_of_no_program()
-
-    # -- the cut ------------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
         """Find the sources of all parts of the graph in which a processor is not unchanged, and where they are."""
         made, sources = self._made, self._plan.sources
         concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
-        for part in _parts(self._edges()):
+        for part in connected_parts(self._edges()):
             if concerned.isdisjoint(part):
                 continue
             was = {self._made.comparison.sources.get(name, name) for name in part}
@@ -148,8 +171,6 @@ class _Planning:
                 yield name, name
                 yield from ((read, name) for read in ((reads,) if isinstance(reads, str) else reads))
 
-    # -- units --------------------------------------------------------------------------------------------------------
-
     def _unit(self, name: str, unit: Unit) -> None:
         made, compared = self._made, [self._compared[each.name] for each in unit.operators]
         modes = {each.mode for each in compared if each.mode is not None}
@@ -164,13 +185,7 @@ class _Planning:
                             "HISTORY_GONE", f"{each.name} shares a job with a changed operator: leave out its mode"
                         ),
                     )
-            if unit.timing is not Timing.EPOCHS:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE", f"{name} has times of its own ({unit.timing.value}): begin with a new store"
-                    ),
-                )
+            self._refuse_own_times(name, unit)
             if isinstance(unit.policy, History) and unit.keeps_state:
                 self._obstacle(
                     name,
@@ -191,27 +206,57 @@ class _Planning:
                         "let it be computed from the past",
                     ),
                 )
-            if unit.timing is not Timing.EPOCHS:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE", f"{name} has times of its own ({unit.timing.value}): begin with a new store"
-                    ),
-                )
+            self._refuse_own_times(name, unit)
         else:
             self._stands(name, unit, carried=bool(modes & KEPT_MODES))
             return
         if name in self._old:
             made.forgotten.append(name)
 
+    def _refuse_own_times(self, name: str, unit: Unit) -> None:
+        """Refuse what begins behind a lookup, a merge or a batch: its cut is none of a source's."""
+        while unit.timing is Timing.EPOCHS:
+            above = [self._plan.units[read] for read in unit.reads if read in self._plan.units]
+            apart = [each for each in above if self._has_own_times(each)]
+            if not apart:
+                return
+            unit = apart[0]
+        self._obstacle(
+            name,
+            DataError(
+                "HISTORY_GONE",
+                f"{name} would begin behind {unit.name}, which has times of its own ({unit.timing.value}): leave it "
+                "as it was, or begin with a new store",
+            ),
+        )
+
+    def _has_own_times(self, unit: Unit) -> bool:
+        above = (self._plan.units[read] for read in unit.reads if read in self._plan.units)
+        return unit.timing is not Timing.EPOCHS or any(map(self._has_own_times, above))
+
     def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
         before, now = self._old.get(name), self._new[name]
-        for each in unit.operators:
-            if carried and self._compared[each.name].mode is Mode.CARRY and each.keeps_state:
+        for each in unit.operators if carried else ():
+            mode, old = self._compared[each.name].mode, self._recorded.get(f"processor {each.name}")
+            if (
+                mode in KEPT_MODES
+                and old is not None
+                and ((old["keeps_state"], old["timing"]) != (each.keeps_state, each.timing.value))
+            ):
+                self._obstacle(
+                    each.name,
+                    DataError(
+                        "PROGRAM_CHANGED",
+                        f"{each.name} has a state or times of its own in one of the two programs alone, and cannot "
+                        "stay as it is: leave out its mode",
+                    ),
+                )
+            elif mode is Mode.CARRY and each.keeps_state:
                 self._refuse_another_state(each.name)
         if before is not None and before.operators == now.operators and before.inputs == now.inputs:
             return
-        if unit.timing is not Timing.EPOCHS or unit.records_answers or not unit.deterministic:
+        inputs = before is not None and self._history.live_records.taken.get(name)
+        if unit.timing is not Timing.EPOCHS or unit.records_answers or not unit.deterministic or inputs:
             self._obstacle(
                 name,
                 DataError(
@@ -243,31 +288,40 @@ class _Planning:
                 ),
             )
 
-    # -- sinks --------------------------------------------------------------------------------------------------------
-
     def _sink(self, name: str) -> None:
         made, each = self._made, self._compared[name]
         if each.kind != "sink" or each.change is ProgramChange.REMOVED:
             return
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
         behind = unit.name in made.fills
-        if each.change is ProgramChange.UNCHANGED and not behind:
-            return
-        mode = each.mode or Mode.FILL
         if each.change is not ProgramChange.ADDED and (fault := self._another_sink(name)):
             self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
             return
+        if each.change is ProgramChange.UNCHANGED and not behind:
+            return
+        mode = each.mode or Mode.FILL
         if each.change is not ProgramChange.UNCHANGED:
             made.forgotten.append(name)
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
         if past < 0:
             return
+        if unit.name not in made.fills and unit.name not in made.empties:  # else it is refused already
+            self._refuse_own_times(name, unit)
         if mode is not Mode.NOW and sink.delivery is Delivery.AT_LEAST_ONCE:
             self._obstacle(
                 name,
                 InvalidError(
                     "SINK_NOT_READABLE",
-                    f"the receiver of {name} cannot be asked what it holds: choose {_choice(name, Mode.NOW)}",
+                    f"the receiver of {name} cannot be asked what it holds: choose --change {name}=now",
+                ),
+            )
+        elif mode is not Mode.NOW and sink.key is not None and self._plan.rows_of(unit.name).kind is RowKind.APPEND:
+            self._obstacle(
+                name,
+                InvalidError(
+                    "SINK_NOT_READABLE",
+                    f"{name} keeps the newest row of each key, and one step over the whole past does not tell which is "
+                    f"newest: choose --change {name}=now",
                 ),
             )
         elif mode is not Mode.NOW and each.change is not ProgramChange.ADDED and sink.capabilities.reads_back is None:
@@ -275,7 +329,7 @@ class _Planning:
                 name,
                 InvalidError(
                     "SINK_NOT_READABLE",
-                    f"{name} cannot tell what it holds: choose {_choice(name, Mode.NOW)}, or another name and place",
+                    f"{name} cannot tell what it holds: choose --change {name}=now, or another name and place",
                 ),
             )
         elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
@@ -298,8 +352,6 @@ class _Planning:
         about = identity.get(f"processor {processor}")
         return {} if about is None else columns_of(about["schema"])
 
-    # -- the past -----------------------------------------------------------------------------------------------------
-
     def _computed(self) -> None:
         """List the units to be executed over the past: those that are filled, and those above sinks and above them."""
         made, plan = self._made, self._plan
@@ -311,7 +363,28 @@ class _Planning:
             if name in wanted:
                 wanted |= {read for read in plan.units[name].reads if read in plan.units}
         made.computed = [name for name in plan.units if name in wanted]
+        set_aside = {who for who, _ in self._history.decided("set_aside")}
         for name in made.computed:
+            for each in plan.units[name].operators:
+                if each.name in made.tainted:
+                    self._obstacle(
+                        each.name,
+                        DataError(
+                            "HISTORY_GONE",
+                            f"the past of {name} cannot be computed, because {each.name} got its code from some "
+                            f"step on, or a step of it was skipped: choose --change {each.name}=fill, too, or now for "
+                            "what is added",
+                        ),
+                    )
+            if bad := sorted(set_aside.intersection(plan.units[name].reads)):
+                self._obstacle(
+                    name,
+                    DataError(
+                        "HISTORY_GONE",
+                        f"the past of {name} cannot be computed, because bad rows of {bad[0]} were set aside: send "
+                        f"them to a stream of their own (bad_rows='dead_letters'), or choose --change {name}=now",
+                    ),
+                )
             if why := self._not_at_once(name):
                 self._obstacle(
                     name,
@@ -322,7 +395,10 @@ class _Planning:
                 )
             for source in plan.units[name].reads:
                 spec = plan.sources.get(source)
-                if spec is not None and source not in made.begins and spec.source.capabilities.rescannable is None:
+                if spec is None or source in made.begins:
+                    continue
+                able = spec.source.capabilities
+                if able.rescannable is None or able.store_backed is not None:
                     self._obstacle(
                         name,
                         DataError(
@@ -331,6 +407,53 @@ class _Planning:
                             f"{_remedy(name, plan.units[name])}",
                         ),
                     )
+
+    def _taint(self) -> None:
+        """List what does not follow from the whole past: kept with new code, begun without a past, or skipped."""
+        operators = {each.name for unit in self._plan.units.values() for each in unit.operators}
+        kept = {name for name, each in self._compared.items() if each.mode in (Mode.CARRY, Mode.NOW)}
+        filled = {name for name, each in self._compared.items() if each.mode is Mode.FILL}
+        skipped = {
+            each.name
+            for unit, _ in self._history.decided("skipped")
+            if unit in self._plan.units
+            for each in self._plan.units[unit].operators
+        }
+        self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & operators)
+
+    def _refuse_what_is_read_again(self) -> None:
+        """Refuse a source that begins anew before what keeps the rows that it has given."""
+        made = self._made
+        again = {name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED}
+        for name, unit in self._plan.units.items():
+            if again.intersection(unit.reads) and name not in made.fills:
+                self._obstacle(
+                    name,
+                    DataError(
+                        "HISTORY_GONE",
+                        f"{name} keeps rows of {min(again.intersection(unit.reads))}, which gives them again: let it "
+                        "be computed from the past, or give the source another name",
+                    ),
+                )
+        for edge in made.edges:
+            receiver = edge.partition("->")[2]
+            stands = receiver in self._plan.units and receiver not in made.fills and receiver not in made.empties
+            if stands and self._history.live_records.sent.get(edge):
+                self._unclean(receiver, f"messages wait on {edge}, which goes")
+        for name, cut in made.cuts.items():
+            if name not in made.begins and cut - self._closed(name) > MOST_EMPTY_STEPS:
+                self._obstacle(
+                    name,
+                    DataError(
+                        "HISTORY_GONE",
+                        f"{name} is {cut - self._closed(name)} steps behind a source that it meets now, and would "
+                        "execute as many empty steps: give the store a new source in its place",
+                    ),
+                )
+
+    def _closed(self, source: str) -> int:
+        former = self._made.comparison.sources.get(source, source)
+        return self._history.last_closed(former)
 
     def _has_past(self, name: str) -> bool:
         return any(self._made.cuts[source] >= 0 for source in self._plan.sources_of(name))
@@ -362,22 +485,8 @@ class _Planning:
 
 
 def _remedy(name: str, unit: Unit) -> str:
-    keeps = f"{Mode.CARRY.value} or {Mode.NOW.value}" if unit.keeps_state else Mode.NOW.value
-    return f"choose a mode for it, as in --change {name}={Mode.NOW.value} ({keeps}), or begin with a new store"
-
-
-def _choice(name: str, mode: Mode) -> str:
-    return f"--change {name}={mode.value}"
-
-
-def _parts(edges: Iterator[tuple[str, str]]) -> list[set[str]]:
-    """Return the connected parts of a graph."""
-    parts: list[set[str]] = []
-    for one, other in edges:
-        met = [part for part in parts if one in part or other in part]
-        parts = [part for part in parts if part not in met]
-        parts.append({one, other}.union(*met))
-    return parts
+    keeps = "carry or now" if unit.keeps_state else "now"
+    return f"choose a mode for it, as in --change {name}=now ({keeps}), or begin with a new store"
 
 
 def new_edges(transition: Transition, planned: Plan) -> set[str]:

@@ -97,7 +97,9 @@ class SparkEngine:
     def from_past(self, past: Past) -> FromPast:
         from boatlift.spark.jobs.past import PastRows, past_plan
 
-        engine = SparkEngine(self._spark, past_plan(self.plan, past.cursors), self._registry, long_running=False)
+        engine = SparkEngine(
+            self._spark, past_plan(self.plan, past.cursors, self._spark), self._registry, long_running=False
+        )
         try:
             rows = PastRows(engine.plan, past, {name: unit.output for name, unit in engine._program.units.items()})
             beginning = Beginning(

@@ -130,7 +130,7 @@ class MemoryEngine:
         return f"{unit} is a hash chain of its steps"
 
     def from_past(self, past: Past) -> FromPast:
-        raise NotImplementedError(past)
+        raise AssertionError(f"no unit of this engine has a past to be computed: {past}")
 
     def listening(self) -> dict[str, str]:
         return {}

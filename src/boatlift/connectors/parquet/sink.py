@@ -236,7 +236,8 @@ class ParquetSink(SinkBase):
         path = self._folder.step_path(newest.step)
         found = read_columns(path)
         wanted = [(field.name, str(field.type)) for field in self._opened.schema]
-        if not set(found) <= set(wanted):  # a later version of the program may have more
+        weighted = [any(name == WEIGHT for name, _ in each) for each in (found, wanted)]
+        if not set(found) <= set(wanted) or weighted[0] != weighted[1]:  # a later version may have more columns
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
                 f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",

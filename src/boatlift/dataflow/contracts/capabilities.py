@@ -246,7 +246,7 @@ class SourceCapabilities:
 
 
 class ReadsBack(Protocol):
-    """Tells the rows that a sink holds, so that a changed program corrects them.
+    """Reads back the rows that a sink holds, so that a changed program corrects them.
 
     Law: after `open`, the rows are those that readers see: for a sink with a key the current row of each key, else the
     sum of all changes. No older owner changes them any more.
@@ -276,7 +276,7 @@ class SinkCapabilities:
             none yet.
         refuses_duplicates: The sink itself enforces unique keys, so any key is allowed. Law: `commit` of a step with a
             row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
-        reads_back: Tells what the sink holds; None if it cannot be asked.
+        reads_back: Reads back what the sink holds; None if the sink cannot be asked.
     """
 
     parts: int = 1

@@ -38,7 +38,7 @@ from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
 from boatlift.storage.records.codec import SoftHead
 from boatlift.storage.records.payloads import runs_of
-from boatlift.storage.records.records import UNITS
+from boatlift.storage.records.records import UNITS, SinkCommit
 from boatlift.storage.records.soft_checkpoints import SoftCheckpoint
 from boatlift.storage.store import Store
 from boatlift.times import Frontier, read_frontier
@@ -271,6 +271,8 @@ class OwnershipTerm:
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         if transition is not None:
+            transition = consented(self._log.history, engine, options)  # an owner may have gone on until the claim
+            assert transition is not None
             carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
@@ -332,7 +334,7 @@ class OwnershipTerm:
 
     def _recover_and_run(self, writer: GroupWriter, workers: Workers) -> None:
         self._commits.opened()
-        self._deliver_differences()
+        delivered = self._deliver_differences()
         machine = StateMachine(
             self._program,
             self._overrides.live_records(),
@@ -346,7 +348,7 @@ class OwnershipTerm:
             size_of=lambda payload: sum(run.size for run in runs_of(payload)),
         )
         first = self._start(machine)
-        steps = self._record_beginning(machine.progress)
+        steps = self._record_beginning(machine.progress, delivered)
         context = HostContext(
             self._engine, self._plan, self._log, self._queue, workers, machine.progress, self._options, self._link
         )
@@ -375,16 +377,14 @@ class OwnershipTerm:
         for left in left_behind(self._plan, machine.progress):
             self._options.on_progress(left)
 
-    def _deliver_differences(self) -> None:
-        """Hand sinks what a transition has computed for them, and record that they hold it."""
+    def _deliver_differences(self) -> list[SinkCommit]:
+        """Hand sinks what a transition has computed for them; return the records that they hold it."""
         delivered = self._commits.deliver_differences()
         for each in delivered:
             self._options.on_progress(
                 Progress("corrected", each.sink, each.time, said="holds what the new program gives")
             )
-        if delivered:
-            self._soft.write(self._log.last + 1, 0)
-            self._log.append(delivered)
+        return delivered
 
     def _start(self, machine: StateMachine) -> list[Instruction]:
         """Recover; the engine is informed which runs of adopted states are durable."""
@@ -395,11 +395,11 @@ class OwnershipTerm:
                 self._engine.kept(name, runs_of(checkpoint.payload))
         return first
 
-    def _record_beginning(self, progress: MachineProgress) -> RecordedSteps:
+    def _record_beginning(self, progress: MachineProgress, delivered: Iterable[SinkCommit]) -> RecordedSteps:
         """Record what this run changes before any effect of it can be seen, and report where it begins."""
         admitted = admit(progress, self._history, self._engine.environment())
         positions = self._commits.news_for(self._history.committed)
-        if records := [*admitted, *positions, *self._overrides.take()]:
+        if records := [*admitted, *delivered, *positions, *self._overrides.take()]:
             self._soft.write(self._log.last + 1, 0)  # each object of the log has its entry
             self._log.append(records)
         recorded = recorded_steps(self._plan, self._cursors.recorded_after(progress), self._history)

@@ -140,7 +140,12 @@ class SinkCommits:
         sinks = [sink.name for sink in unit.sinks if sink.name not in self.ledgers]
         edges = [(sink, self._graph.edges[edge_name(unit.name, sink)]) for sink in sinks]
         arrivals = [[(sink, edge.projection.arrives(step.time)) for sink, edge in edges] for step in order.takes]
-        return [[(sink, at) for sink, at in each if at is not None and at <= self.held[sink]] for each in arrivals]
+        return [[(sink, at) for sink, at in each if at is not None and self._compares(sink, at)] for each in arrivals]
+
+    def _compares(self, sink: str, at: int) -> bool:
+        """Return whether a sink holds a step; what it held at a transition is no step of this program."""
+        since = self._numbers[sink].time if sink in self._numbers else -1
+        return since < at <= self.held[sink]
 
     def compare(self, unit: str, held: HeldSteps, result: StepResult) -> None:
         """Hand a step to the sinks that hold it already, to be compared.

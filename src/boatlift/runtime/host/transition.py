@@ -67,6 +67,12 @@ def consented(history: LogHistory, engine: Engine, options: RunOptions) -> Trans
         )
     if transition.obstacles:
         raise transition.obstacles[0].error
+    if history.environment != engine.environment() and not (history.stopped or history.resumed):
+        raise DataError(
+            "ENVIRONMENT_CHANGED",
+            "versions or settings have changed, and the last run did not stop cleanly: run the old program once under "
+            "the recorded ones with --available-now, then change it",
+        )
     return transition
 
 
@@ -217,6 +223,7 @@ def _record(
         first,
         committed,
         numbers,
+        tuple(transition.tainted),
     )
 
 

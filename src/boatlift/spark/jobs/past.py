@@ -39,10 +39,11 @@ PARTS_A_SLOT = 4
 """The parts of a comparison for each task that runs at the same time: each holds the rows of its keys in memory."""
 
 
-def past_plan(plan: Plan, cursors: Mapping[str, Json]) -> Plan:
+def past_plan(plan: Plan, cursors: Mapping[str, Json], spark: SparkSession) -> Plan:
     """Return the plan of a past: each source with a cursor has one step, with all rows up to it."""
     sources = {
-        name: replace(spec, source=_WholeSource(spec.source, cursors.get(name))) for name, spec in plan.sources.items()
+        name: replace(spec, source=_WholeSource(spec.source, cursors.get(name), spark))
+        for name, spec in plan.sources.items()
     }
     sinks: dict[str, SinkSpec] = {
         name: replace(spec, sink=cast("Sink", _Collects(spec.sink))) for name, spec in plan.sinks.items()
@@ -59,8 +60,8 @@ class _WholeSource:
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, source: Source, cursor: Json | None) -> None:
-        self._source, self._cursor = source, cursor
+    def __init__(self, source: Source, cursor: Json | None, spark: SparkSession) -> None:
+        self._source, self._cursor, self._spark = source, cursor, spark
         self.positioned = source.positioned
 
     def __getattr__(self, name: str) -> Any:
@@ -84,10 +85,8 @@ class _WholeSource:
         rescannable.verify_everything(self._cursor)
 
     def size_bytes(self, position: Json) -> int:
-        spark = SparkSession.getActiveSession()
-        assert spark is not None
         try:
-            return min(MOST_BYTES, bytes_of(self.load(spark, position)))
+            return min(MOST_BYTES, bytes_of(self.load(self._spark, position)))
         except PySparkException:
             self.verify(position)  # tells which input is gone
             raise

@@ -52,6 +52,7 @@ class LogHistory:
         resumed: Only claims follow a clean shutdown: the current owner's, and those of owners that did no work. (An
             owner with another environment records `Admitted` first.)
         heir: The life of the standby that a clean shutdown, the newest record, hands the dataflow over to.
+        tainted: Operators whose state or past rows are not those of their code over the whole past.
         numbers: How sinks count, of those that have come or changed with a transition.
     """
 
@@ -67,7 +68,9 @@ class LogHistory:
     resumed: bool = False
     heir: str = ""
     numbers: dict[str, SinkNumbers] = field(default_factory=dict)
+    tainted: frozenset[str] = frozenset()
     _claimed: dict[str, Any] | None = None
+    _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
     @classmethod
     def of(cls, records: Iterable[Record], dataflow: str = "") -> LogHistory:
@@ -83,6 +86,8 @@ class LogHistory:
         if isinstance(record, Evolved):
             self._evolve(record)
             return
+        if self._evolving is not None:
+            self._claimed, self._evolving = self._evolving, None
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped, self.resumed = isinstance(record, Stopped), False
@@ -115,7 +120,7 @@ class LogHistory:
         return Snapshot(
             dataflow=self.dataflow,
             program=self.program,
-            environment=self.environment if self._claimed is None else self._claimed,
+            environment=next(each for each in (self._evolving, self._claimed, self.environment) if each is not None),
             cursors=dict(self.cursors),
             committed=dict(self.committed),
             facts=tuple(live.facts() if stored is None else [*live.collections(), *stored.new()]),
@@ -123,9 +128,12 @@ class LogHistory:
             standing=() if stored is None else stored.objects,
             names={source: names.record() for source, names in self.names.items()},
             numbers=dict(self.numbers),
+            tainted=tuple(sorted(self.tainted)),
         )
 
     def checkpointed(self) -> None:
+        if self._evolving is not None:
+            self._claimed, self._evolving = self._evolving, None
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
         self.stopped = self.resumed = False
@@ -171,7 +179,8 @@ class LogHistory:
 
     def _evolve(self, change: Evolved) -> None:
         """Take another program; the environment of the work so far, and a clean shutdown, count as before."""
-        self.resumed, self.stopped = self.stopped or self.resumed, False
+        self.resumed, self.stopped, self.heir = self._goes_on(), False, ""
+        self._claimed, self._evolving = self._evolving, None
         live, gone = self.live_records, set(change.forgotten)
         before, now = units_in(self.program), units_in(change.program)
         live.forget(gone | (before.keys() - now.keys()), change.edges)
@@ -187,7 +196,7 @@ class LogHistory:
         decided = [each for each in self.decisions.values() if each.who not in gone]
         decided = [msgspec.structs.replace(each, who=change.renamed.get(each.who, each.who)) for each in decided]
         self.decisions = {(each.what, each.who, each.time): each for each in decided}
-        self.program = change.program
+        self.program, self.tainted = change.program, frozenset(change.tainted)
         for fact in change.facts:
             live.apply(fact)
         self.cursors.update(change.cursors)
@@ -195,10 +204,10 @@ class LogHistory:
         self.numbers.update(change.sinks)
 
     def _apply_claim(self, claim: Claim) -> None:
-        did_nothing = self._claimed is not None and self._claimed != self.environment
         if claim.evolves:
-            self._claimed = claim.environment
+            self._evolving = claim.environment
             return
+        resumed, self._evolving = self._goes_on(), None
         if self.program:
             self._claimed = claim.environment
         else:
@@ -207,7 +216,12 @@ class LogHistory:
             before, now = units_in(self.program), units_in(claim.program)
             self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
         self.program, self.heir = claim.program, ""
-        self.stopped, self.resumed = False, self.stopped or (self.resumed and did_nothing)
+        self.stopped, self.resumed = False, resumed
+
+    def _goes_on(self) -> bool:
+        """Return whether no work has been done since a clean shutdown, now that another owner begins."""
+        did_nothing = self._claimed is not None and self._claimed != self.environment
+        return self.stopped or (self.resumed and did_nothing)
 
     def _become(self, snapshot: Snapshot) -> None:
         self.dataflow = snapshot.dataflow
@@ -216,4 +230,4 @@ class LogHistory:
         self.names = {source: SeenNames(names.objects, names.new) for source, names in snapshot.names.items()}
         self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
-        self.numbers = dict(snapshot.numbers)
+        self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)

@@ -133,6 +133,7 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
         cursors: Source that begins to its first cursor, at the time of its determinant among the facts.
         committed: Sink to the last step that it holds.
         sinks: How sinks count, of those for which that changes.
+        tainted: Operators whose state or past rows are not those of their code over the whole past.
     """
 
     id: str
@@ -144,6 +145,7 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
     cursors: dict[str, tuple[_Step, dict[str, Any]]]
     committed: dict[str, _Step]
     sinks: dict[str, SinkNumbers]
+    tainted: tuple[str, ...] = ()
 
 
 class FactsObject(Recorded, frozen=True):
@@ -195,6 +197,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     standing: tuple[FactsObject, ...] = ()
     names: dict[str, TakenNames] = field(default_factory=dict)
     numbers: dict[str, SinkNumbers] = field(default_factory=dict)
+    tainted: tuple[str, ...] = ()
 
 
 Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Evolved | Snapshot | Fact

@@ -129,7 +129,7 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
         if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
             yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
-    yield from _of_names(record.numbers)
+    yield from _of_names([*record.numbers, *record.tainted])
     yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
 
 
@@ -137,7 +137,7 @@ def _of_evolved(record: Evolved) -> Iterator[str]:
     yield from _of_units(record.program)
     yield from _of_values([record.program, *(cursor for _, cursor in record.cursors.values())])
     named = (*record.forgotten, *record.edges, *record.renamed, *record.renamed.values())
-    yield from _of_names([*named, *record.cursors, *record.committed, *record.sinks])
+    yield from _of_names([*named, *record.cursors, *record.committed, *record.sinks, *record.tainted])
     for fact in record.facts:
         yield from _faults(fact)
     yield from _of_payloads(each.difference for each in record.sinks.values() if each.difference is not None)
