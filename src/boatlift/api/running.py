@@ -292,6 +292,7 @@ class _Signals:
 
     def __init__(self) -> None:
         self.received = False
+        self._at_once = False
         self._host: Host | None = None
         self._ended = threading.Event()
         self._before: dict[int, Any] = {}
@@ -305,6 +306,7 @@ class _Signals:
 
     def _ask(self, _number: int, _frame: FrameType | None) -> None:
         if self.received:
+            self._at_once = True
             threading.Thread(target=kill_jvm_if_hung, args=(self._ended,), name="end of a run", daemon=True).start()
             raise KeyboardInterrupt
         self.received = True
@@ -316,7 +318,10 @@ class _Signals:
             self._before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         self._ended.set()
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        # What is tidied up after the interrupt fails too if the JVM had to be killed.
+        if self._at_once and isinstance(error, Exception):
+            raise KeyboardInterrupt from error
