@@ -65,7 +65,8 @@ GROUPS = {
     "Inside of transforms": ("now", "rand", "uuid", "call"),
     "State and timers": ("KeyedBatch", "Processed", "Timers", "StatefulOperator"),
     "Run and look": (
-        "session", "run", "start", "Running", "Progress", "plan", "evolution", "status", "Receipt", "Delivery",
+        "session", "run", "start", "Running", "Progress", "plan", "evolution", "rewind", "Keep", "status", "Receipt",
+        "Delivery",
     ),
     "Errors": (
         "BoatliftError", "InvalidError", "DataError", "DivergedError", "UnavailableError", "UserCodeError",

@@ -17,7 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from boatlift._version import __version__ as __version__
-from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Lazy, Receipt
+from boatlift.dataflow import Batch, Delivery, Eager, Ephemeral, History, Keep, Lazy, Receipt
 from boatlift.errors import (
     BoatliftError,
     DataError,
@@ -32,7 +32,7 @@ from boatlift.spark.session.on_demand import begin_when_needed as _begin_when_ne
 
 if TYPE_CHECKING:
     from boatlift.api.dataflow import Dataflow
-    from boatlift.api.evolution import evolution
+    from boatlift.api.evolution import evolution, rewind
     from boatlift.api.reports import plan, status
     from boatlift.api.running import Running, run, start
     from boatlift.api.streams import Stream
@@ -59,6 +59,7 @@ __all__ = [
     "History",
     "InternalError",
     "InvalidError",
+    "Keep",
     "KeyedBatch",
     "Lazy",
     "Processed",
@@ -82,6 +83,7 @@ __all__ = [
     "plan",
     "push",
     "rand",
+    "rewind",
     "run",
     "session",
     "sqlite",
@@ -99,7 +101,7 @@ _LATER = {
     name: module
     for module, names in {
         "boatlift.api.dataflow": ("Dataflow",),
-        "boatlift.api.evolution": ("evolution",),
+        "boatlift.api.evolution": ("evolution", "rewind"),
         "boatlift.api.reports": ("plan", "status"),
         "boatlift.api.running": ("Running", "run", "start"),
         "boatlift.api.streams": ("Stream",),
@@ -115,7 +117,7 @@ _LATER = {
 }
 
 _COMMANDS_ALONE = frozenset(
-    {"bad-rows", "checkpoints", "explain", "gc", "handover", "log", "look", "simulate", "verify"}
+    {"bad-rows", "checkpoints", "explain", "gc", "handover", "keep", "log", "look", "reset", "simulate", "verify"}
 )
 
 

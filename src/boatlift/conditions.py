@@ -163,6 +163,16 @@ CONDITIONS: dict[str, Condition] = {
         "a changed processor needs its past, and nothing has it or can give it again",
         "choose a mode for it, such as --change NAME=now, or bring the input back",
     ),
+    "NO_RESTORE_POINT": Condition(
+        "InvalidError",
+        "a dataflow is to go back to a restore point that there is not",
+        "list the points with boatlift keep --store STORE, and name one of them, or beginning",
+    ),
+    "REWIND_INPUT_GONE": Condition(
+        "DataError",
+        "a dataflow is to go back, and input after the restore point cannot be taken again",
+        "go back to a later point, or bring the input back",
+    ),
     "NEEDS_CLEAN_STOP": Condition(
         "DataError",
         "a change that leaves a processor or a sink as it is needs a store whose last run stopped cleanly",

@@ -12,7 +12,8 @@ import boatlift as bl
 from boatlift.connectors.kit import SinkBase
 from boatlift.dataflow import Delivery, Plan, plan
 from boatlift.dataflow.evolution import Mode
-from boatlift.runtime.transition import Transition, new_edges, plan_transition
+from boatlift.runtime.planning import plan_transition
+from boatlift.runtime.transition import Transition, new_edges
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Stopped

@@ -13,7 +13,8 @@ from boatlift.dataflow import Plan, plan
 from boatlift.dataflow.evolution import Mode, ProgramChange
 from boatlift.runtime.graph import program_of
 from boatlift.runtime.machine.build import build, refuse_unfit_sinks
-from boatlift.runtime.transition import Transition, new_edges, plan_transition
+from boatlift.runtime.planning import plan_transition
+from boatlift.runtime.transition import Transition, new_edges
 from boatlift.storage.records.codec import decode_group, encode_group
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.history import LogHistory

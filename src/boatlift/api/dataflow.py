@@ -18,7 +18,7 @@ from boatlift.connectors.generator import TicksSource
 from boatlift.connectors.kit import checked_methods
 from boatlift.dataflow.advice import OF_DATAFLOW, advise
 from boatlift.dataflow.contracts import Pushable, Receipt, Source
-from boatlift.dataflow.policies import Eager, Ephemeral, History, Lazy, seconds_in
+from boatlift.dataflow.policies import Eager, Ephemeral, History, Keep, Lazy, seconds_in
 from boatlift.dataflow.processors import SourceSpec
 from boatlift.errors import InvalidError
 from boatlift.operators.bad_rows.operator import ValidRows
@@ -46,13 +46,18 @@ class Dataflow(ProcessorGraph):
         tick: A period, such as `"1 second"`. The dataflow then has a source `tick` with a row a period: `number` (LONG)
             and `at` (TIMESTAMP), the begin of the period. So a view that reads it has steps when nothing else comes.
             Without a reader there are no ticks.
+        keep: The restore points that a run keeps, such as `bl.Keep("7 days", every="1 hour")`. A policy: it is no part
+            of the program, and may change at any time.
 
     Raises:
         InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period.
     """
 
-    def __init__(self, name: str, *, tick: str | None = None) -> None:
+    def __init__(self, name: str, *, tick: str | None = None, keep: Keep | None = None) -> None:
         super().__init__(name)
+        if keep is not None and not isinstance(keep, Keep):
+            raise InvalidError("BAD_OPTION", f"keep={keep!r}: write bl.Keep('7 days', every='1 hour')")
+        self.keep = keep
         if tick is not None:
             self.source(TICK, TicksSource(round(seconds_in(tick, "tick") * 10**6)))
 

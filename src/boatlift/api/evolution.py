@@ -1,8 +1,8 @@
-"""`bl.evolution`: what becomes of a store when its program changes, as data."""
+"""`bl.evolution` and `bl.rewind`: what becomes of a store when its program changes or it goes back, and going back."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +12,21 @@ from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import plan as planned
+from boatlift.runtime.host.context import RunOptions
+from boatlift.runtime.host.points import BEGINNING, point_named
+from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.transition import transition_to
 from boatlift.runtime.transition import Transition
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records.history import LogHistory
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+_DEFAULTS = RunOptions()
 
 
 class ChangeReport(msgspec.Struct, frozen=True):
@@ -45,6 +53,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         at: Source to the last step before the transition.
         computed: The units that are executed once over all their input so far.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
+        back: The restore point that the dataflow goes back to, or `beginning`; empty if it goes back to none.
+        undone: Source to the number of its steps that are undone, and taken again.
     """
 
     id: str
@@ -52,6 +62,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     at: dict[str, int]
     computed: tuple[str, ...]
     obstacles: dict[str, str]
+    back: str = ""
+    undone: dict[str, int] = {}
 
     @property
     def is_changed(self) -> bool:
@@ -61,7 +73,12 @@ class EvolutionReport(msgspec.Struct, frozen=True):
 
 @checked_options("bl.evolution")
 def evolution(
-    flow: Dataflow, store: str | Path, *, change: Mapping[str, str] | None = None, spark: SparkSession | None = None
+    flow: Dataflow,
+    store: str | Path,
+    *,
+    change: Mapping[str, str] | None = None,
+    to: str | None = None,
+    spark: SparkSession | None = None,
 ) -> EvolutionReport:
     """Return what would become of a store's states and sinks if a dataflow ran on it; nothing is changed.
 
@@ -72,10 +89,12 @@ def evolution(
             default), `carry` (the state as it is, the new code from now on), `same` (the new code gives the same rows),
             `now` (begin without the past); of a sink `fill` (what differs), `new_rows` (of that, what comes) or `now`.
             `all` names every processor.
+        to: If it goes back first, as `rewind` does: a restore point, or the last one before a time in UTC or before a
+            step, as `flights:4711`; or `beginning`.
         spark: The session; if not given, the active one, or a new local one.
 
     Raises:
-        InvalidError: `[STORE_NOT_FOUND]`; `[BAD_OPTION]` a mode that there is not.
+        InvalidError: `[STORE_NOT_FOUND]`; `[BAD_OPTION]` a mode that there is not; `[NO_RESTORE_POINT]`.
         BoatliftError: An error of the program, as `bl.run` raises it.
 
     Examples:
@@ -95,22 +114,82 @@ def evolution(
     pickle_by_value(flow)
     engine = SparkEngine(session, divided, ON_SPARK, long_running=False)
     try:
-        return report_of(transition_to(log.history, engine, change or {}))
+        transition = transition_to(log, engine, change or {}, None if to is None else point_named(log.history, to))
+        return report_of(transition, log.history)
     finally:
         engine.close()
 
 
-def report_of(transition: Transition) -> EvolutionReport:
-    """Return a transition as data."""
+@checked_options("bl.rewind")
+def rewind(
+    flow: Dataflow,
+    store: str | Path,
+    *,
+    to: str,
+    evolve: str,
+    change: Mapping[str, str] | None = None,
+    take_over: bool = False,
+    spark: SparkSession | None = None,
+    on_progress: Callable[[Progress], None] = _DEFAULTS.on_progress,
+) -> None:
+    """Take a dataflow back to a restore point with its sinks; the next run takes the input after it again.
+
+    Each sink gets what differs between what it holds and what it held there, as one more step. The dataflow may be a
+    mended one: what has changed is then computed from the past up to the point.
+
+    Args:
+        flow: The dataflow, changed or not.
+        store: The folder of the store, whose run has ended.
+        to: As for `evolution`.
+        evolve: The id of the plan, as `bl.evolution(flow, store, to=…)` or `boatlift rewind` shows it.
+        change, take_over, spark, on_progress: As for `run`.
+
+    Raises:
+        InvalidError: `[NO_RESTORE_POINT]`; `[PLAN_CHANGED]` the plan is another one.
+        DataError: `[REWIND_INPUT_GONE]` input after the point cannot be taken again.
+        BoatliftError: As `run`. Until the way back is recorded, the store goes on as it was.
+
+    Examples:
+        >>> flights.sink("copy", bl.sqlite("copy.db", table="copy"))
+        >>> bl.run(flow, "store", available_now=True)
+        >>> plan = bl.evolution(flow, "store", to="beginning")
+        >>> bl.rewind(flow, "store", to="beginning", evolve=plan.id)
+    """
+    from boatlift.api.running import run_with
+
+    log = LogReader(LocalStore.open(Path(store), create=False), flow.name)
+    log.load()
+    options = RunOptions(
+        evolve=evolve,
+        change=change or {},
+        take_over=take_over,
+        on_progress=on_progress,
+        rewind=point_named(log.history, to),
+    )
+    run_with(flow, store, options, spark)
+
+
+def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
+    """Return a transition as data.
+
+    Args:
+        history: The log.
+    """
+    steps = {name: cut for name, cut in transition.cuts.items() if name not in transition.begins}
+    former = transition.comparison.sources
     return EvolutionReport(
-        transition.comparison.id,
+        transition.id,
         {
             name: ChangeReport(
                 each.kind, each.change.value, each.differences, "" if each.mode is None else each.mode.value
             )
             for name, each in transition.comparison.processors.items()
         },
-        {name: cut for name, cut in transition.cuts.items() if name not in transition.begins},
+        steps,
         tuple(transition.computed),
         {each.name: each.error.message for each in reversed(transition.obstacles)},
+        "" if transition.back is None else transition.back or BEGINNING,
+        {}
+        if transition.back is None
+        else {name: history.last_closed(former.get(name, name)) - cut for name, cut in steps.items()},
     )

@@ -115,7 +115,13 @@ def run(
         available_now, accept_released, skip, set_aside, bytes_in_flight, on_progress, long_running, take_over, pause,
         step_timeout, standby or for_handover, for_handover, listen, plain, evolve, change or {},
     )  # fmt: skip
-    run_plan(*_prepared(flow, store, spark, create=not options.standby), options)
+    run_with(flow, store, options, spark)
+
+
+def run_with(flow: Dataflow, store: str | Path | Store, options: RunOptions, spark: SparkSession | None) -> None:
+    """Run a dataflow by options; as `run`."""
+    creates = not options.standby and options.rewind is None
+    run_plan(*_prepared(flow, store, spark, create=creates), options)
 
 
 def run_plan(planned: Plan, store: Store, spark: SparkSession, options: RunOptions = _DEFAULTS) -> None:

@@ -7,12 +7,9 @@ them, so that `boatlift --help` is quick.
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -20,7 +17,18 @@ from cyclopts import App, Parameter
 
 from boatlift._version import __version__
 from boatlift.console.messages import notice, print_warnings, refused_arguments
-from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError, UserCodeError
+from boatlift.console.options import (
+    Json,
+    JsonLines,
+    Master,
+    NewStore,
+    ProcessorNames,
+    Repeated,
+    StorePath,
+    arguments_named,
+)
+from boatlift.console.points import keep, reset, rewind
+from boatlift.errors import BoatliftError, InvalidError, UserCodeError
 from boatlift.paths import refuse_file, refuse_url
 from boatlift.spark.session.settings import DEFAULT_MASTER
 
@@ -32,14 +40,6 @@ app = App(
 )
 
 app.register_install_completion_command(help="Install the completion of commands and options by Tab, for this shell.")
-
-NewStore = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
-StorePath = Annotated[NewStore, Parameter(help="The folder of the dataflow's durable state.")]
-Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
-JsonLines = Annotated[bool, Parameter(name="--json", negative=())]
-Json = Annotated[JsonLines, Parameter(help="Print JSON.")]
-Repeated = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
-ProcessorNames = Annotated[str, Parameter(show_default=False)]
 
 
 @app.command
@@ -134,7 +134,7 @@ def run(
     spark = session.begin()
     from boatlift.api.running import run as run_dataflow
 
-    with Live(dataflow, quiet=quiet, available_now=available_now) as live, _arguments_named(flow, store):
+    with Live(dataflow, quiet=quiet, available_now=available_now) as live, arguments_named(flow, store):
         run_dataflow(
             dataflow,
             store,
@@ -169,6 +169,11 @@ def handover(*, store: StorePath, to: Annotated[str, Parameter(show_default=Fals
 
     for said in hand_over(store, to):
         print(said, flush=True)
+
+
+app.command(keep)
+app.command(rewind)
+app.command(reset)
 
 
 @app.command
@@ -396,16 +401,6 @@ def main() -> None:
     except KeyboardInterrupt:
         print("boatlift: stopped at once; run the same command again to go on", file=sys.stderr)
         sys.exit(130)
-
-
-@contextmanager
-def _arguments_named(flow: str, store: Path) -> Iterator[None]:
-    """Put the command's own arguments into the commands that an error advises."""
-    try:
-        yield
-    except BoatliftError as error:
-        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
-        raise
 
 
 def _print_own_traceback(error: UserCodeError) -> None:

@@ -24,6 +24,7 @@ from boatlift.runtime.inspect.contents import (
     kept_in,
     log_at,
     log_records,
+    points_of,
     rows_set_aside,
     store_at,
     verification_of,
@@ -64,6 +65,23 @@ _PARTS = {
     "rows": "rows in order",
 }
 """A part of the state of a query's stage, by its name in the store, to the words for it."""
+
+
+def show_points(path: Path, *, as_json: bool) -> None:
+    """Print the restore points of a store."""
+    points = points_of(log_at(path))
+    if as_json:
+        print_json(points)
+        return
+    if not points:
+        show("There is no restore point: boatlift keep --name NAME keeps one, bl.Dataflow(…, keep=bl.Keep(…)) many.")
+        return
+    rows = table("point", "kept at", "after step", "until", "bytes for it alone")
+    for each in points:
+        steps = ", ".join(f"{step} of {source}" for source, step in each.steps.items())
+        until = "it is dropped" if each.until is None else moment(each.until)
+        rows.add_row(each.name, moment(each.at), steps, until, decimal(each.bytes))
+    show(rows)
 
 
 def show_status(path: Path, *, as_json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -70,18 +71,23 @@ def show_evolution(
     begin: Callable[[], SparkSession],
     *,
     as_json: bool,
+    to: str | None = None,
 ) -> None:
-    """Print what becomes of a store if a dataflow runs on it, and the command that carries it out."""
+    """Print what becomes of a store if a dataflow runs on it, or goes back, and the command that carries it out."""
     refuse_missing_store(store)
-    report = evolution(flow, store, change=modes, spark=begin())
+    report = evolution(flow, store, change=modes, to=to, spark=begin())
     if as_json:
         print_json(report)
         return
-    if not report.is_changed:
+    if not report.is_changed and to is None:
         show("The store is of this program: boatlift run goes on with it.")
         return
     at = ", ".join(f"step {step} of {name}" for name, step in report.at.items() if step >= 0)
-    show(f"The store is at {at}.\n" if at else "The store has taken no input yet.\n")
+    if to is None:
+        show(f"The store is at {at}.\n" if at else "The store has taken no input yet.\n")
+    else:
+        undone = ", ".join(f"{steps} of {name}" for name, steps in report.undone.items())
+        show(f"Back to {report.back}{f', {at}' if at else ''}. Steps that are undone and taken again: {undone}.\n")
     grid = Table.grid(padding=(0, 2))
     for name, each in report.processors.items():
         why = f": {', '.join(each.differences)}" if each.differences else ""
@@ -96,6 +102,9 @@ def show_evolution(
             show(f"  {escape(message)}")
         return
     options = "".join(f" --change {name}={mode}" for name, mode in modes.items())
+    if to is not None:
+        show(f"\nboatlift rewind {where} --store {store} --to {shlex.quote(to)}{options} --evolve {report.id}")
+        return
     show(f"\nboatlift run {where} --store {store}{options} --evolve {report.id}")
 
 

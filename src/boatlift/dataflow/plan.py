@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Protocol
 
 from boatlift.dataflow.contracts import Delivery
 from boatlift.dataflow.operator import Timing
-from boatlift.dataflow.policies import History, Policy
+from boatlift.dataflow.policies import History, Keep, Policy
 from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.dataflow.rows import Rows
 from boatlift.dataflow.units import Unit, units_of
@@ -35,6 +35,10 @@ class Graph(Protocol):
     def ticks(self) -> SourceSpec | None:
         """The source of ticks, if any, even if nothing reads it yet."""
 
+    @property
+    def keep(self) -> Keep | None:
+        """Which restore points are kept; None for those alone that a user asks for."""
+
     def check(self) -> None:
         """Refuse functions that cannot be executed as written.
 
@@ -54,6 +58,7 @@ class Plan:
     sinks: Mapping[str, SinkSpec]
     rows: Mapping[str, Rows]
     ticks: SourceSpec | None = None  # the source of ticks, if any, even if nothing reads it
+    keep: Keep | None = None  # no part of the program's identity
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
@@ -121,7 +126,7 @@ def plan(dataflow: Graph) -> Plan:
                     "DUPLICATE_PLACE",
                     f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
                 )
-    return _divided(dataflow.name, processors, dataflow.ticks)
+    return replace(_divided(dataflow.name, processors, dataflow.ticks), keep=dataflow.keep)
 
 
 def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
@@ -130,7 +135,7 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     Raises:
         InvalidError: as `plan`.
     """
-    return _divided(before.dataflow, processors, before.ticks)
+    return replace(_divided(before.dataflow, processors, before.ticks), keep=before.keep)
 
 
 def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec | None) -> Plan:

@@ -183,6 +183,30 @@ def microseconds_in(text: str) -> int:
     return int(found["count"]) * _MICROSECONDS[found["unit"]] if found else 0
 
 
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Which restore points a running dataflow keeps: moments to which `boatlift rewind` takes it back with its sinks.
+
+    A point costs the states of that moment, as far as later ones do not share them; at each point input waits until the
+    steps under way have ended.
+
+    Args:
+        period: How long a point is kept, such as `"7 days"`.
+        every: The time from one point to the next, such as `"1 hour"`; none is taken while nothing happens.
+
+    Examples:
+        >>> bl.Dataflow("flights", keep=bl.Keep("7 days", every="1 hour")).keep.every
+        '1 hour'
+    """
+
+    period: str
+    every: str
+
+    def __post_init__(self) -> None:
+        seconds_in(self.period, "Keep")
+        seconds_in(self.every, "every")
+
+
 def seconds_in(text: object, option: str) -> float:
     """Return a duration in seconds.
 

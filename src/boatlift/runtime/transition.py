@@ -1,35 +1,22 @@
-"""The plan of a transition: what a store keeps, computes anew and hands to its sinks when its program changes.
+"""A transition: what a store keeps, computes anew and hands to its sinks when its program changes, or it goes back.
 
 A transition happens at the *cut*, the last step that the sources have closed. Units that stand keep their facts, and
 execute recorded steps as after any restart. The others begin at the cut, with a state that follows from the whole past
 or with none. A sink that is concerned gets one step: the difference between what it holds and what it shall hold.
+
+On a way back the cut is that of a restore point: the log means again what it meant there, and every sink is concerned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
-from boatlift.dataflow.evolution import (
-    KEPT_MODES,
-    Comparison,
-    Mode,
-    ProgramChange,
-    columns_of,
-    compare,
-    connected_parts,
-    sort_of,
-)
-from boatlift.dataflow.rows import RowKind
-from boatlift.errors import BoatliftError, DataError, InvalidError
-from boatlift.runtime.graph import division_of, edge_name
-from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import edges_of, units_in, without_units
+import xxhash
 
-MOST_EMPTY_STEPS = 100_000
-"""A source that comes to meet another one may be so many steps behind it."""
+from boatlift.dataflow import Plan
+from boatlift.dataflow.evolution import Comparison, Mode
+from boatlift.errors import BoatliftError
+from boatlift.runtime.graph import edge_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +49,10 @@ class Transition:
         sinks: Sinks that are concerned, each with what it gets.
         tainted: Operators whose state or past rows are not those of their code over the whole past.
         obstacles: What keeps it from being carried out.
+        back: The restore point to go back to; empty for the beginning, None to go back to none.
+        back_at: When that point was kept, in milliseconds since 1970.
+        undone: Sinks that take back their own steps after this one.
+        id: Stands for the two programs, all modes, and the restore point: the user's consent.
     """
 
     comparison: Comparison
@@ -76,417 +67,15 @@ class Transition:
     sinks: dict[str, Mode] = field(default_factory=dict)
     tainted: list[str] = field(default_factory=list)
     obstacles: list[Obstacle] = field(default_factory=list)
+    back: str | None = None
+    back_at: int = 0
+    undone: dict[str, int] = field(default_factory=dict)
 
-
-def plan_transition(
-    history: LogHistory,
-    recorded: Mapping[str, Any],
-    planned: Plan,
-    identity: Mapping[str, Any],
-    modes: Mapping[str, str],
-    not_at_once: Callable[[str], str],
-) -> Transition:
-    """Return the transition of a store to another program.
-
-    Args:
-        history: The log.
-        recorded: Its program.
-        planned, identity: The new program.
-        modes: As for `compare`.
-        not_at_once: Returns why a unit cannot be executed over the whole past in one step; empty if it can.
-
-    Raises:
-        InvalidError: `[BAD_OPTION]` as `compare`.
-    """
-    comparison = compare(without_units(recorded), identity, modes)
-    made = Transition(comparison)
-    if comparison.is_changed:
-        _Planning(made, history, planned, identity, not_at_once).plan()
-    return made
-
-
-class _Planning:
-    def __init__(
-        self,
-        made: Transition,
-        history: LogHistory,
-        planned: Plan,
-        identity: Mapping[str, Any],
-        not_at_once: Callable[[str], str],
-    ) -> None:
-        self._made, self._history, self._plan, self._not_at_once = made, history, planned, not_at_once
-        self._compared = made.comparison.processors
-        self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
-        self._recorded, self._identity = without_units(history.program), identity
-        self._made.renamed.update({old: new for new, old in made.comparison.sources.items()})
-
-    def plan(self) -> None:
-        made = self._made
-        self._cut()
-        for name, unit in self._plan.units.items():
-            self._unit(name, unit)
-        for name in self._compared:
-            self._sink(name)
-        made.forgotten += sorted(self._old.keys() - self._new.keys())
-        made.forgotten += made.comparison.named(ProgramChange.REMOVED)
-        kinds = {
-            entry.partition(" ")[2]: entry for entry in self._recorded
-        }  # a name may become another sort of processor
-        made.forgotten += [
-            name
-            for name, each in self._compared.items()
-            if each.change is ProgramChange.ADDED
-            and kinds.get(name, f"{sort_of(each.kind)} {name}") != f"{sort_of(each.kind)} {name}"
-        ]
-        made.forgotten += [name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED]
-        void = edges_of(self._old) - edges_of(self._new)
-        for name in {*made.fills, *made.empties}:
-            void |= edges_of({name: self._new[name]})
-        made.edges = sorted(void)
-        made.forgotten = list(dict.fromkeys(made.forgotten))
-        self._taint()
-        self._computed()
-        self._refuse_what_is_read_again()
-        self._refuse_steps_of_no_program()
-
-    def _cut(self) -> None:
-        """Find the sources of all parts of the graph in which a processor is not unchanged, and where they are."""
-        made, sources = self._made, self._plan.sources
-        concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
-        for part in connected_parts(self._edges()):
-            if concerned.isdisjoint(part):
-                continue
-            was = {self._made.comparison.sources.get(name, name) for name in part}
-            closed = [self._history.last_closed(name) for name in was if f"source {name}" in self._recorded]
-            last = max(closed, default=-1)
-            for name in part & sources.keys():
-                made.cuts[name] = last
-                if self._compared[name].change is not ProgramChange.UNCHANGED:
-                    made.begins.append(name)
-
-    def _edges(self) -> Iterator[tuple[str, str]]:
-        for identity in (self._recorded, self._identity):
-            for entry, about in identity.items():
-                name, reads = entry.partition(" ")[2], about.get("reads", ())
-                yield name, name
-                yield from ((read, name) for read in ((reads,) if isinstance(reads, str) else reads))
-
-    def _unit(self, name: str, unit: Unit) -> None:
-        made, compared = self._made, [self._compared[each.name] for each in unit.operators]
-        modes = {each.mode for each in compared if each.mode is not None}
-        begins = unit.reads[0] in made.begins and not unit.operators  # the rows of a source that begins
-        if Mode.FILL in modes or begins:
-            made.fills.append(name)
-            for each in compared:
-                if each.mode in KEPT_MODES:
-                    self._obstacle(
-                        each.name,
-                        DataError(
-                            "HISTORY_GONE", f"{each.name} shares a job with a changed operator: leave out its mode"
-                        ),
-                    )
-            self._refuse_own_times(name, unit)
-            if isinstance(unit.policy, History) and unit.keeps_state:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} keeps its inputs (History), and a computed state has none: give it Lazy()",
-                    ),
-                )
-        elif unit.keeps_state and unit.keeper is not None and self._compared[unit.keeper.name].mode is Mode.NOW:
-            made.empties.append(name)
-            taken = [read for read in unit.keeper.reads if self._plan.rows_of(read).kind is not RowKind.APPEND]
-            if taken:  # a row would go that never came
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} reads changes of {taken[0]}, and without a past a row would go that never came: "
-                        "let it be computed from the past",
-                    ),
-                )
-            self._refuse_own_times(name, unit)
-        else:
-            self._stands(name, unit, carried=bool(modes & KEPT_MODES))
-            return
-        if name in self._old:
-            made.forgotten.append(name)
-
-    def _refuse_own_times(self, name: str, unit: Unit) -> None:
-        """Refuse what begins behind a lookup, a merge or a batch: its cut is none of a source's."""
-        while unit.timing is Timing.EPOCHS:
-            above = [self._plan.units[read] for read in unit.reads if read in self._plan.units]
-            apart = [each for each in above if self._has_own_times(each)]
-            if not apart:
-                return
-            unit = apart[0]
-        self._obstacle(
-            name,
-            DataError(
-                "HISTORY_GONE",
-                f"{name} would begin behind {unit.name}, which has times of its own ({unit.timing.value}): leave it "
-                "as it was, or begin with a new store",
-            ),
-        )
-
-    def _has_own_times(self, unit: Unit) -> bool:
-        above = (self._plan.units[read] for read in unit.reads if read in self._plan.units)
-        return unit.timing is not Timing.EPOCHS or any(map(self._has_own_times, above))
-
-    def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
-        before, now = self._old.get(name), self._new[name]
-        for each in unit.operators if carried else ():
-            mode, old = self._compared[each.name].mode, self._recorded.get(f"processor {each.name}")
-            if (
-                mode in KEPT_MODES
-                and old is not None
-                and ((old["keeps_state"], old["timing"]) != (each.keeps_state, each.timing.value))
-            ):
-                self._obstacle(
-                    each.name,
-                    DataError(
-                        "PROGRAM_CHANGED",
-                        f"{each.name} has a state or times of its own in one of the two programs alone, and cannot "
-                        "stay as it is: leave out its mode",
-                    ),
-                )
-            elif mode is Mode.CARRY and each.keeps_state:
-                self._refuse_another_state(each.name)
-        if before is not None and before.operators == now.operators and before.inputs == now.inputs:
-            return
-        inputs = before is not None and self._history.live_records.taken.get(name)
-        if unit.timing is not Timing.EPOCHS or unit.records_answers or not unit.deterministic or inputs:
-            self._obstacle(
-                name,
-                DataError(
-                    "PROGRAM_CHANGED",
-                    f"{name} is divided into other Spark jobs than before, and has determinants of its own: leave the "
-                    "operators before it as they were",
-                ),
-            )
-            return
-        if not unit.keeps_state:
-            if before is not None:
-                self._made.forgotten.append(name)
-            return
-        senders = () if before is None else before.inputs.values()  # a state ends its job: its unit has its name
-        if not self._history.stopped and not all(f"source {sender}" in self._recorded for sender in senders):
-            self._unclean(name, f"{name} is divided into other Spark jobs than before")
-
-    def _refuse_another_state(self, name: str) -> None:
-        """Refuse code over a state that may have another form: only code of the user's own says nothing about it."""
-        old, new = self._recorded[f"processor {name}"], self._identity[f"processor {name}"]
-        keeps = {"kind", "schema", "options", "state"}
-        if any(old.get(key) != new.get(key) for key in keeps) or not new.get("code"):
-            self._obstacle(
-                name,
-                DataError(
-                    "PROGRAM_CHANGED",
-                    f"{name} cannot be carried over, because its state may have another form: leave out carry, and "
-                    "it is computed from the past",
-                ),
-            )
-
-    def _sink(self, name: str) -> None:
-        made, each = self._made, self._compared[name]
-        if each.kind != "sink" or each.change is ProgramChange.REMOVED:
-            return
-        sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
-        behind = unit.name in made.fills
-        if each.change is not ProgramChange.ADDED and (fault := self._another_sink(name)):
-            self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
-            return
-        if each.change is ProgramChange.UNCHANGED and not behind:
-            return
-        mode = each.mode or Mode.FILL
-        if each.change is not ProgramChange.UNCHANGED:
-            made.forgotten.append(name)
-        past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
-        if past < 0:
-            return
-        if unit.name not in made.fills and unit.name not in made.empties:  # else it is refused already
-            self._refuse_own_times(name, unit)
-        if mode is not Mode.NOW and sink.delivery is Delivery.AT_LEAST_ONCE:
-            self._obstacle(
-                name,
-                InvalidError(
-                    "SINK_NOT_READABLE",
-                    f"the receiver of {name} cannot be asked what it holds: choose --change {name}=now",
-                ),
-            )
-        elif mode is not Mode.NOW and sink.key is not None and self._plan.rows_of(unit.name).kind is RowKind.APPEND:
-            self._obstacle(
-                name,
-                InvalidError(
-                    "SINK_NOT_READABLE",
-                    f"{name} keeps the newest row of each key, and one step over the whole past does not tell which is "
-                    f"newest: choose --change {name}=now",
-                ),
-            )
-        elif mode is not Mode.NOW and each.change is not ProgramChange.ADDED and sink.capabilities.reads_back is None:
-            self._obstacle(
-                name,
-                InvalidError(
-                    "SINK_NOT_READABLE",
-                    f"{name} cannot tell what it holds: choose --change {name}=now, or another name and place",
-                ),
-            )
-        elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
-            self._unclean(name, f"{name} goes on from now on")
-        made.sinks[name] = mode
-
-    def _another_sink(self, name: str) -> str:
-        old, new = self._recorded[f"sink {name}"], self._identity[f"sink {name}"]
-        before, now = (
-            self._columns_of(each, by["reads"]) for each, by in ((self._recorded, old), (self._identity, new))
-        )
-        gone = [f"{column} {kind}" for column, kind in before.items() if now.get(column) != kind]
-        if gone and before and now:
-            return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
-        differing = [key for key in {*old, *new} - {"reads"} if old.get(key) != new.get(key)]
-        return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""
-
-    @staticmethod
-    def _columns_of(identity: Mapping[str, Any], processor: str) -> dict[str, str]:
-        about = identity.get(f"processor {processor}")
-        return {} if about is None else columns_of(about["schema"])
-
-    def _computed(self) -> None:
-        """List the units to be executed over the past: those that are filled, and those above sinks and above them."""
-        made, plan = self._made, self._plan
-        if all(cut < 0 for cut in made.cuts.values()):
-            return
-        wanted = {name for name in made.fills if plan.units[name].keeps_state and self._has_past(name)}
-        wanted |= {plan.unit_of_sink(sink).name for sink, mode in made.sinks.items() if mode is not Mode.NOW}
-        for name in reversed(list(plan.units)):
-            if name in wanted:
-                wanted |= {read for read in plan.units[name].reads if read in plan.units}
-        made.computed = [name for name in plan.units if name in wanted]
-        set_aside = {who for who, _ in self._history.decided("set_aside")}
-        for name in made.computed:
-            for each in plan.units[name].operators:
-                if each.name in made.tainted:
-                    self._obstacle(
-                        each.name,
-                        DataError(
-                            "HISTORY_GONE",
-                            f"the past of {name} cannot be computed, because {each.name} got its code from some "
-                            f"step on, or a step of it was skipped: choose --change {each.name}=fill, too, or now for "
-                            "what is added",
-                        ),
-                    )
-            if bad := sorted(set_aside.intersection(plan.units[name].reads)):
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"the past of {name} cannot be computed, because bad rows of {bad[0]} were set aside: send "
-                        f"them to a stream of their own (bad_rows='dead_letters'), or choose --change {name}=now",
-                    ),
-                )
-            if why := self._not_at_once(name):
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"the past of {name} cannot be computed, because {why}: {_remedy(name, plan.units[name])}",
-                    ),
-                )
-            for source in plan.units[name].reads:
-                spec = plan.sources.get(source)
-                if spec is None or source in made.begins:
-                    continue
-                able = spec.source.capabilities
-                if able.rescannable is None or able.store_backed is not None:
-                    self._obstacle(
-                        name,
-                        DataError(
-                            "HISTORY_GONE",
-                            f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
-                            f"{_remedy(name, plan.units[name])}",
-                        ),
-                    )
-
-    def _taint(self) -> None:
-        """List what does not follow from the whole past: kept with new code, begun without a past, or skipped."""
-        operators = {each.name for unit in self._plan.units.values() for each in unit.operators}
-        kept = {name for name, each in self._compared.items() if each.mode in (Mode.CARRY, Mode.NOW)}
-        filled = {name for name, each in self._compared.items() if each.mode is Mode.FILL}
-        skipped = {
-            each.name
-            for unit, _ in self._history.decided("skipped")
-            if unit in self._plan.units
-            for each in self._plan.units[unit].operators
-        }
-        self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & operators)
-
-    def _refuse_what_is_read_again(self) -> None:
-        """Refuse a source that begins anew before what keeps the rows that it has given."""
-        made = self._made
-        again = {name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED}
-        for name, unit in self._plan.units.items():
-            if again.intersection(unit.reads) and name not in made.fills:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} keeps rows of {min(again.intersection(unit.reads))}, which gives them again: let it "
-                        "be computed from the past, or give the source another name",
-                    ),
-                )
-        for edge in made.edges:
-            receiver = edge.partition("->")[2]
-            stands = receiver in self._plan.units and receiver not in made.fills and receiver not in made.empties
-            if stands and self._history.live_records.sent.get(edge):
-                self._unclean(receiver, f"messages wait on {edge}, which goes")
-        for name, cut in made.cuts.items():
-            if name not in made.begins and cut - self._closed(name) > MOST_EMPTY_STEPS:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} is {cut - self._closed(name)} steps behind a source that it meets now, and would "
-                        "execute as many empty steps: give the store a new source in its place",
-                    ),
-                )
-
-    def _closed(self, source: str) -> int:
-        former = self._made.comparison.sources.get(source, source)
-        return self._history.last_closed(former)
-
-    def _has_past(self, name: str) -> bool:
-        return any(self._made.cuts[source] >= 0 for source in self._plan.sources_of(name))
-
-    def _refuse_steps_of_no_program(self) -> None:
-        """Refuse what stands behind what is computed anew, unless no step is under way: it may need older messages."""
-        made = self._made
-        for name, unit in self._plan.units.items():
-            behind = [read for read in unit.reads if read in made.fills or read in made.empties]
-            if behind and name not in made.fills and name not in made.empties and not self._history.stopped:
-                self._unclean(name, f"{name} stays as it is behind {behind[0]}, which changes")
-        kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
-        for each in kept:
-            if each.change is not ProgramChange.ADDED and not self._history.stopped:
-                self._unclean(each.name, f"{each.name} has its new code from now on")
-
-    def _unclean(self, name: str, what: str) -> None:
-        self._obstacle(
-            name,
-            DataError(
-                "NEEDS_CLEAN_STOP",
-                f"{what}, and the last run did not stop cleanly: run the old program until it has taken all of its "
-                "input, end it with Ctrl-C, then change it",
-            ),
-        )
-
-    def _obstacle(self, name: str, error: BoatliftError) -> None:
-        self._made.obstacles.append(Obstacle(name, error))
-
-
-def _remedy(name: str, unit: Unit) -> str:
-    keeps = "carry or now" if unit.keeps_state else "now"
-    return f"choose a mode for it, as in --change {name}=now ({keeps}), or begin with a new store"
+    @property
+    def id(self) -> str:
+        if self.back is None:
+            return self.comparison.id
+        return xxhash.xxh3_64_hexdigest(f"{self.comparison.id} {self.back} {self.back_at}".encode())[:8]
 
 
 def new_edges(transition: Transition, planned: Plan) -> set[str]:

@@ -268,7 +268,7 @@ class SimulatedDriver:
                     self._commit.submit(order.facts, partial(self._written, order), order.soft)
                 case instructions.Finish():
                     self._finishes = True
-                case instructions.Restore():
+                case instructions.Restore() | instructions.KeepPoint():
                     pass
                 case _:
                     self.outstanding.append(order)
@@ -398,7 +398,7 @@ class SimulatedDriver:
                     ]
             case instructions.Prepare():
                 pass
-            case instructions.AppendLog() | instructions.Finish() | instructions.Restore():
+            case instructions.AppendLog() | instructions.Finish() | instructions.Restore() | instructions.KeepPoint():
                 raise AssertionError(f"{todo} is done elsewhere")
             case _:
                 self.handle(todo)

@@ -6,7 +6,7 @@ number, so a replay finds it and adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from boatlift.errors import FencedError
@@ -33,6 +33,18 @@ def keep_bad_rows(store: Store, source: str, step: int, rows: Sequence[BadRow]) 
     except FencedError:  # an earlier execution has kept the same rows
         return False
     return True
+
+
+def drop_bad_rows(store: Store, last: Callable[[str], int]) -> None:
+    """Delete the bad rows of steps that a way back has undone: they come again.
+
+    Args:
+        last: Returns the last step that a source has closed.
+    """
+    for name in store.list(BAD_ROWS):
+        source, step = name.removeprefix(BAD_ROWS).split("/")
+        if int(step) > last(source):
+            store.delete(name)
 
 
 def kept_bad_rows(store: Store, source: str = "") -> Iterator[KeptBadRow]:

@@ -152,6 +152,24 @@ class LogReader:
             found += content.new
         return [*found, *names.new]
 
+    def names_before(self, source: str, count: int) -> TakenNames:
+        """Return the first names in a source's cursor, by objects as far as these hold no other.
+
+        Raises:
+            DataError: as `names_taken`.
+        """
+        names = self.history.names.get(source, SeenNames()).record()
+        objects, new, unread = list[NamesObject](), list[str](), list(names.objects)
+        while unread and count > 0:
+            each = unread.pop(0)
+            if each.count <= count:
+                objects.append(each)
+                count -= each.count
+            else:
+                content = self._content_of(source, each)
+                unread, new, names = list(content.objects), list(content.new[:count]), TakenNames()
+        return TakenNames(tuple(objects), (*new, *names.new[:count]))
+
     def objects_of_names(self) -> set[str]:
         """Return the names of all objects of names below the newest manifest, without reading leaves."""
         found: set[str] = set()

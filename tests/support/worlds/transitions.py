@@ -12,7 +12,8 @@ from boatlift.dataflow import Committed, Plan, SinkCapabilities, SourceCapabilit
 from boatlift.runtime.engine import FromPast, Past
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.transition import carry_out
-from boatlift.runtime.transition import Transition, plan_transition
+from boatlift.runtime.planning import plan_transition
+from boatlift.runtime.transition import Transition
 from boatlift.storage.records.codec import Header
 from boatlift.storage.records.facts import Checkpoint, Determinant, GarbageCollection, LoggedMessage, StepDigest
 from boatlift.storage.records.history import LogHistory

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,6 +70,7 @@ class FilesSource(SourceBase):
             ordered_within="file",
             preflight=self._preflight,
             waiting=self.waiting,
+            gone=self.gone,
         )
 
     def describe(self) -> Json:
@@ -119,6 +121,15 @@ class FilesSource(SourceBase):
                     sizes.append(size)
                     times.append(found.st_mtime_ns // 1_000_000)
         return WaitingInput(len(sizes), "files", sum(sizes), min(times, default=None))
+
+    def gone(self, since: Json, upto: Json) -> str:
+        with self._reachable():
+            for name in islice(upto["taken"], len(since["taken"]), None):
+                part = FileRange.named(name)
+                path = self._listing.path_of(name if part is None else part.path)
+                if not path.exists():
+                    return f"{path} is gone"
+        return ""
 
     def _bytes_taken(self, cursor: Json) -> dict[str, int]:
         part = cursor.get("part")

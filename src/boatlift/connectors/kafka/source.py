@@ -173,6 +173,7 @@ class KafkaSource(SourceBase):
             bad_rows=self if isinstance(self._format, JsonFormat) else None,
             preflight=self._preflight,
             waiting=self.waiting,
+            gone=self.gone,
         )
 
     def _preflight(self) -> None:
@@ -209,6 +210,16 @@ class KafkaSource(SourceBase):
         all_there = sum(max(0, each.high - each.low) for each in found)
         position = taken_next(cursor, found, first, self._ends_of(found), max(1, all_there), fail_on_data_loss=False)
         return WaitingInput(0 if position is None else size_of(ranges_of(position)), "offsets")
+
+    def gone(self, since: Json, upto: Json) -> str:
+        lows = {(each.topic, each.partition): each.low for each in self._topics.found(anew=True)}
+        for topic, known in upto["topics"].items():
+            before = since["topics"].get(topic, {"next": {}})["next"]
+            for partition, end in known["next"].items():
+                begin, low = before.get(partition, 0), lows.get((topic, int(partition)))
+                if begin < end and (low is None or begin < low):
+                    return f"offsets from {begin} of {topic}, partition {partition}, are deleted"
+        return ""
 
     def announce_input(self, told: Callable[[], None]) -> Callable[[], None]:
         self._arrivals = arrivals = Arrivals(self._access, told, committed=self._topics.committed)

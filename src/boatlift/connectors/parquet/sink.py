@@ -114,6 +114,7 @@ class ParquetSink(SinkBase):
             leaves_files=True,
             preflight=self._preflight,
             reads_back=self,
+            reads_back_steps=self if self.key is None else None,
         )
 
     def describe(self) -> Json:
@@ -176,16 +177,22 @@ class ParquetSink(SinkBase):
         from pyspark.sql import functions as F
         from pyspark.sql.window import Window
 
-        if self._held < 0:
-            return None
-        rows = spark.read.option("mergeSchema", "true").parquet(str(self._path))
-        if WEIGHT not in rows.columns:
-            rows = rows.withColumn(WEIGHT, F.lit(1).cast("long"))
-        if self.key is None:
+        rows = self.held_since(spark, -1)
+        if self.key is None or rows is None:
             return rows
         place = (F.col("_metadata.file_name").desc(), F.col(WEIGHT).desc())  # a step's deletes come first
         newest = F.row_number().over(Window.partitionBy(*map(quoted, self.key)).orderBy(*place))
         return rows.withColumn("_place", newest).where(f"_place = 1 AND {WEIGHT} > 0").drop("_place")
+
+    def held_since(self, spark: SparkSession, step: int) -> DataFrame | None:
+        from pyspark.sql import functions as F
+
+        if self._held <= step:
+            return None
+        folder = self._folder
+        paths = [str(folder.step_path(each)) for each in range(step + 1, self._held + 1)]
+        rows = spark.read.option("mergeSchema", "true").parquet(*(paths if step >= 0 else [str(self._path)]))
+        return rows if WEIGHT in rows.columns else rows.withColumn(WEIGHT, F.lit(1).cast("long"))
 
     def verify(self) -> Iterator[Finding]:
         from boatlift.connectors.parquet.step_file import verify_folder

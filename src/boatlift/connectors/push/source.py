@@ -149,6 +149,7 @@ class PushSource(PushedSteps):
             store_backed=self,
             pushable=self,
             upserts=self.upserts,
+            gone=lambda since, upto: "" if since == upto else "pushed rows are gone once they are acknowledged",
         )
 
     @property

@@ -226,6 +226,8 @@ class SourceCapabilities:
             session and has no effect.
         waiting: Returns the input after a cursor that is available now, informative. The engine calls it sometimes,
             from any thread.
+        gone: Returns in words which input after a cursor, up to a later one, is gone; empty if `next` would find all of
+            it again. None: input stays for ever.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -243,6 +245,7 @@ class SourceCapabilities:
     upserts: Upserts | None = None
     preflight: Callable[[], None] | None = None
     waiting: Callable[[Json], WaitingInput] | None = None
+    gone: Callable[[Json, Json], str] | None = None
 
 
 class ReadsBack(Protocol):
@@ -254,6 +257,16 @@ class ReadsBack(Protocol):
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         """Return the rows, lazily: the columns that the place has, and `_weight`; None if it holds nothing."""
+
+
+class ReadsBackSteps(Protocol):
+    """Reads back the changes of the newest steps, so that going back needs no computation.
+
+    Law: the sum of `held_since(spark, n)` and of the rows that readers saw after step n is `ReadsBack.held`.
+    """
+
+    def held_since(self, spark: SparkSession, step: int) -> DataFrame | None:
+        """Return the changes after one of the sink's own steps, lazily, as `held`; None if there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +290,7 @@ class SinkCapabilities:
         refuses_duplicates: The sink itself enforces unique keys, so any key is allowed. Law: `commit` of a step with a
             row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
         reads_back: Reads back what the sink holds; None if the sink cannot be asked.
+        reads_back_steps: Reads back the changes of its newest steps; None if the sink does not keep them apart.
     """
 
     parts: int = 1
@@ -288,3 +302,4 @@ class SinkCapabilities:
     preflight: Callable[[SinkContext], None] | None = None
     refuses_duplicates: bool = False
     reads_back: ReadsBack | None = None
+    reads_back_steps: ReadsBackSteps | None = None

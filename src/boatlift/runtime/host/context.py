@@ -65,6 +65,7 @@ class RunOptions:
     plain: bool = False
     evolve: str = ""
     change: Mapping[str, str] = field(default_factory=dict)
+    rewind: str | None = None  # the restore point to go back to, and then to stop; empty for the beginning
 
     def __post_init__(self) -> None:
         given: object = self.bytes_in_flight

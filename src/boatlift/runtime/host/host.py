@@ -20,6 +20,7 @@ from boatlift.runtime.host.failures import Failures
 from boatlift.runtime.host.log import LogCalls, StoredRuns
 from boatlift.runtime.host.overrides import Overrides
 from boatlift.runtime.host.ownership import LOOK_SECONDS, Ownership, refuse_running_owner
+from boatlift.runtime.host.points import RestorePoints
 from boatlift.runtime.host.progress import Progress, RecordedSteps, beginnings, left_behind, readings, recorded_steps
 from boatlift.runtime.host.run_report import RunReports
 from boatlift.runtime.host.sinks import SinkCalls, SinkCommits
@@ -33,6 +34,7 @@ from boatlift.runtime.machine import StateMachine, events
 from boatlift.runtime.machine.instructions import Instruction
 from boatlift.runtime.machine.progress import MachineProgress
 from boatlift.runtime.peers.owner import OwnerLink
+from boatlift.storage.bad_rows import drop_bad_rows
 from boatlift.storage.group_commit import GroupWriter
 from boatlift.storage.identities import secret_of
 from boatlift.storage.log import Log
@@ -164,6 +166,8 @@ class Host:
         if self._term is None:
             self.claim()
         assert self._term is not None
+        if self._options.rewind is not None:
+            self._queue.put(lambda: (events.StopRequested(),))
         try:
             self._term.run()
         finally:
@@ -254,15 +258,15 @@ class OwnershipTerm:
             check_places(self._plan, self._log.store_id, self._log.history)
         program = {**engine.program(), UNITS: division_of(self._plan)}
         environment = engine.environment()
-        transition = consented(self._log.history, engine, options)
+        transition = consented(self._log, engine, options)
         token = self._owner.claim(
             program,
             environment,
             options.bytes_in_flight,
             link.address,
             after,
-            "" if transition is None else transition.comparison.id,
-            lambda history: refuse_another_plan(history, engine, options),
+            "" if transition is None else transition.id,
+            lambda _history: refuse_another_plan(self._log, engine, options),
         )
         secret = secret_of(store, create=True)
         assert secret is not None
@@ -271,10 +275,12 @@ class OwnershipTerm:
         for takeover in self._owner.taken_over():
             options.on_progress(takeover)
         if transition is not None:
-            transition = consented(self._log.history, engine, options)  # an owner may have gone on until the claim
+            transition = consented(self._log, engine, options)  # an owner may have gone on until the claim
             assert transition is not None
             carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
+        if self._history.rewound:
+            drop_bad_rows(store, self._history.last_closed)
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)
@@ -356,14 +362,18 @@ class OwnershipTerm:
         sources = SourcePolls(context, self._cursors, self._clock)
         deadlines = Deadlines(context, self._clock)
         log = LogCalls(context, writer, self._runs, self._overrides, sources.recorded, machine.payloads, self._soft)
+        points = RestorePoints(context, log, self._clock)
         handlers = handlers_of(
             sources,
             StepRuns(context, failures, log, self._cursors, self._commits, steps, deadlines),
             Probes(context, failures),
             SinkCalls(context, failures, log, self._commits, deadlines),
             log,
+            points,
             HostTimers(context, self._clock),
         )
+        points.begin()
+        self._link.change_points = points.ask
         RunReports(context, self._cursors, deadlines, self._scratch, self._clock).begin()
         deadlines.begin()
         self._look_for_a_newer_owner(workers)

@@ -122,6 +122,7 @@ class LogCalls:
         self._manifests: list[Future[None]] = []
         self._collecting = threading.Lock()
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
+        self.pinned: dict[str, AbstractSet[str]] = {}  # restore point to the runs that it keeps
         self.finished = False
 
     def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> None:
@@ -148,7 +149,7 @@ class LogCalls:
             yield events.LogDurable(order.number)
 
         cursors = self._cursors(order.facts)
-        self.write((*self._take_remembered(), *cursors, *order.facts), durable, order.soft)
+        self.write((*self.take_remembered(), *cursors, *order.facts), durable, order.soft)
 
     @handles(Persist)
     def persist(self, order: Persist) -> None:
@@ -165,16 +166,21 @@ class LogCalls:
 
         The live runs are listed now. A manifest is written once it is worth its bytes, those of the garbage included.
         """
-        live = names_of_runs(chain(self._payloads(), self._soft.payloads())) | self._context.engine.holds()
+        live = self.live() | self._context.engine.holds()
         self._context.engine.discard(live)
         under_way = [manifest for manifest in self._manifests if not manifest.done()]
         self._manifests = [*under_way, self._context.workers.run(self._collect, self._runs.garbage(live))]
 
     @handles(Finish)
     def finish(self, order: Finish) -> None:
-        self._context.workers.submit(self._finish, names_of_runs(order.payloads))
+        self._context.workers.submit(self._finish, names_of_runs(order.payloads).union(*self.pinned.values()))
 
-    def _take_remembered(self) -> list[Record]:
+    def live(self) -> set[str]:
+        """Return the names of all runs that a recovery, or a way back to a restore point, may need."""
+        return names_of_runs(chain(self._payloads(), self._soft.payloads())).union(*self.pinned.values())
+
+    def take_remembered(self) -> list[Record]:
+        """Return the records that must be durable with, or before, the next ones."""
         read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
         records, self.remembered = [*self.remembered, *self._overrides.take(), *read], []
         return records
@@ -201,5 +207,5 @@ class LogCalls:
             self.finished = True
             return ()
 
-        self.write((*self._take_remembered(), Stopped(self._context.link.heir)), end)
+        self.write((*self.take_remembered(), Stopped(self._context.link.heir)), end)
         return tuple

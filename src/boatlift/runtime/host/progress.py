@@ -18,13 +18,13 @@ class Progress:
     """One report.
 
     Attributes:
-        what: `compile`, `recover`, `standby`, `suspect`, `takeover`, `evolve`; `corrected`: a sink has the step that
-            a changed program gives it; `adopt`, `restore` or `replay`: where a unit
-            begins; `step`, `commit`, `checkpoint`, `failure`, `stuck`, `beat` and `over` of the event loop, `idle`,
-            `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an epoch; or
-            `left`: the run was stopped, and steps wait at the processor for the next run.
-        processor: The processor; of `compile`, `evolve`, `recover`, `standby`, `stopping`, `suspect` and `takeover` the
-            dataflow.
+        what: `compile`, `recover`, `standby`, `suspect`, `takeover`, `evolve`; `kept`: a restore point was;
+            `corrected`: a sink has the step that a changed program gives it; `adopt`, `restore` or `replay`: where a
+            unit begins; `step`, `commit`, `checkpoint`, `failure`, `stuck`, `beat` and `over` of the event loop;
+            `idle`, `listening`, `stopping`, `unreachable` or `reached` of a source; `take`: a source has closed an
+            epoch; or `left`: the run was stopped, and steps wait at the processor for the next run.
+        processor: The processor; of `compile`, `evolve`, `kept`, `recover`, `standby`, `stopping`, `suspect` and
+            `takeover` the dataflow.
         time: The logical time; of a `replay` the last that is executed again.
         numInputRows, numOutputRows: Rows in and out of a step; of a `commit` the rows that the sink got, if known.
         durationMs: The duration of a step, in milliseconds; of `stuck` the time without progress.

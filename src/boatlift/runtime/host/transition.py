@@ -6,11 +6,13 @@
 4. Compute states from the whole past, and what each sink lacks; make their runs durable.
 5. Append `Evolved`: from here on the log is of the new program, and any start of it goes on.
 6. Hand each sink its difference as a step of its own, before the machine begins.
+
+A way back to a restore point is a transition whose log is that of the point; `Evolved` then goes back first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ from boatlift.runtime.graph import division_of
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.source_cursors import SourceCursors
-from boatlift.runtime.transition import Transition, new_edges, plan_transition
+from boatlift.runtime.planning import plan_transition
+from boatlift.runtime.transition import Obstacle, Transition, new_edges
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, GarbageCollection
 from boatlift.storage.records.history import LogHistory
@@ -33,41 +36,87 @@ from boatlift.storage.records.records import UNITS, Evolved, SinkNumbers
 from boatlift.storage.store import Store
 
 
-def transition_to(history: LogHistory, engine: Engine, modes: Mapping[str, str]) -> Transition:
-    """Return the transition of a store to an engine's program.
+def base_of(log: Log, back: str | None) -> LogHistory:
+    """Return the meaning of the log from which a transition is planned: at a restore point on a way back.
 
     Raises:
-        InvalidError: `[BAD_OPTION]` a mode of no processor, or that the processor cannot have.
+        InvalidError: `[NO_RESTORE_POINT]` the point was dropped meanwhile.
     """
-    identity = engine.program()
+    history = log.history
+    if back is None:
+        return history
+    if back and back not in history.points:
+        raise InvalidError("NO_RESTORE_POINT", f"the restore point {back} was dropped: choose another one")
+    counts = history.points[back].names if back else {}
+    return history.at(back, {source: log.names_before(source, count) for source, count in counts.items()})
+
+
+def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str | None = None) -> Transition:
+    """Return the transition of a store to an engine's program, from a restore point if one is named.
+
+    Raises:
+        InvalidError: `[BAD_OPTION]` a mode of no processor, or that the processor cannot have; `[NO_RESTORE_POINT]`.
+    """
+    identity, history = engine.program(), base_of(log, back)
     recorded, _ = accepted(history, identity)
-    return plan_transition(history, recorded, engine.plan, identity, modes, engine.not_at_once)
+    transition = plan_transition(history, recorded, engine.plan, identity, modes, engine.not_at_once, back)
+    if back is not None:
+        transition.back_at = log.history.points[back].at if back else 0
+        transition.obstacles += _input_that_is_gone(log, history, engine, transition)
+    return transition
 
 
-def consented(history: LogHistory, engine: Engine, options: RunOptions) -> Transition | None:
+def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> Iterator[Obstacle]:
+    """Yield the sources that cannot take again what the way back undoes."""
+    named, known = transition.comparison.sources, log.history
+    kept = {name: named.get(name, name) for name in engine.plan.sources if name not in transition.begins}
+    kept = {name: former for name, former in kept.items() if known.last_closed(former) >= 0}
+    now = SourceCursors(engine, known, log.names_taken, kept)
+    then = SourceCursors(engine, base, lambda source: names_of(log, base, source), kept)
+    for name in kept:
+        gone = engine.plan.sources[name].source.capabilities.gone
+        if gone is not None and (what := gone(then.newest(name), now.newest(name))):
+            yield Obstacle(
+                name,
+                DataError(
+                    "REWIND_INPUT_GONE",
+                    f"{name} cannot take again what came after that point: {what}; go back to a later one",
+                ),
+            )
+
+
+def names_of(log: Log, base: LogHistory, source: str) -> list[str]:
+    """Return the names in a source's cursor, as far as the log had them at its base."""
+    count = base.names[source].count if source in base.names else 0
+    return log.names_taken(source)[:count]
+
+
+def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | None:
     """Return the transition that a run has to carry out, if the user has consented to it; None if there is none.
 
     Raises:
         DataError: `[PROGRAM_CHANGED]` the user has not consented; or what keeps the transition from being carried out.
         InvalidError: `[PLAN_CHANGED]` the user has consented to another one; or as above.
     """
+    history, back = log.history, options.rewind
     if not history.program:
         return None
-    transition = transition_to(history, engine, options.change)
-    comparison = transition.comparison
-    if not comparison.is_changed:
+    transition = transition_to(log, engine, options.change, back)
+    if not transition.comparison.is_changed and back is None:
         return None
     if not options.evolve:
         raise not_consented(transition, accepted(history, engine.program())[1])
-    if options.evolve != comparison.id:
+    if options.evolve != transition.id:
+        see = "boatlift plan" if back is None else "boatlift rewind" if back else "boatlift reset"
         raise InvalidError(
             "PLAN_CHANGED",
-            f"the plan is {comparison.id}, and not {options.evolve}: the program, the modes or the store are others "
-            "than when that was shown; look at it again with boatlift plan",
+            f"the plan is {transition.id}, and not {options.evolve}: the program, the modes or the store are others "
+            f"than when that was shown; look at it again with {see}",
         )
     if transition.obstacles:
         raise transition.obstacles[0].error
-    if history.environment != engine.environment() and not (history.stopped or history.resumed):
+    clean = history.stopped or history.resumed or back is not None
+    if history.environment != engine.environment() and not clean:
         raise DataError(
             "ENVIRONMENT_CHANGED",
             "versions or settings have changed, and the last run did not stop cleanly: run the old program once under "
@@ -76,13 +125,13 @@ def consented(history: LogHistory, engine: Engine, options: RunOptions) -> Trans
     return transition
 
 
-def refuse_another_plan(history: LogHistory, engine: Engine, options: RunOptions) -> None:
+def refuse_another_plan(log: Log, engine: Engine, options: RunOptions) -> None:
     """Raise if the log, perhaps written by a faster process, is not what the user has consented for.
 
     Raises:
         BoatliftError: as `consented`; `[PLAN_CHANGED]` another process has made the transition.
     """
-    if consented(history, engine, options) is None:
+    if consented(log, engine, options) is None:
         raise InvalidError("PLAN_CHANGED", "another process has changed the program meanwhile: look at the plan again")
 
 
@@ -106,7 +155,7 @@ def not_consented(transition: Transition, refused: DataError | None) -> DataErro
     elif transition.obstacles:
         error.remedy = f"{transition.obstacles[0].error.message}; {see}"
     else:
-        error.remedy = f"{see}, and boatlift run {FLOW_AND_STORE} --evolve {transition.comparison.id} carries it out"
+        error.remedy = f"{see}, and boatlift run {FLOW_AND_STORE} --evolve {transition.id} carries it out"
     return error
 
 
@@ -124,21 +173,20 @@ def carry_out(
     Raises:
         BoatliftError: it cannot be carried out; the log is still of the old program.
     """
-    plan, history = engine.plan, log.history
-    options.on_progress(
-        Progress("evolve", plan.dataflow, -1, said=f"changes its program (plan {transition.comparison.id})")
-    )
+    plan, history = engine.plan, base_of(log, transition.back)
+    how = "changes its program" if transition.back is None else f"goes back to {transition.back or 'its beginning'}"
+    options.on_progress(Progress("evolve", plan.dataflow, -1, said=f"{how} (plan {transition.id})"))
     begins = set(transition.begins)
     named = transition.comparison.sources
     standing = {name: named.get(name, name) for name in plan.sources if name not in begins}
-    cursors = SourceCursors(engine, history, log.names_taken, standing)
+    cursors = SourceCursors(engine, history, lambda source: names_of(log, history, source), standing)
     held = _open_sinks(transition, engine, log, token)
     made = FromPast({}, {})
     cuts = {
         name: max((transition.cuts.get(each, -1) for each in plan.sources_of(name)), default=-1) for name in plan.units
     }
     scratch = store.scratch(token)
-    if transition.computed:
+    if transition.computed or any(mode is not Mode.NOW for mode in transition.sinks.values()):
         past = Past(
             store,
             scratch,
@@ -148,10 +196,11 @@ def carry_out(
             {name: cursors.newest(name) for name, former in standing.items() if history.last_closed(former) >= 0},
             {name: mode is Mode.NEW_ROWS for name, mode in transition.sinks.items() if mode is not Mode.NOW},
             clock,
+            transition.undone,
         )
         made = engine.from_past(past)
         _make_durable(store, scratch, made)
-    log.append([_record(transition, engine, cursors, cuts, held, made)])
+    log.append([_record(transition, engine, log, cursors, cuts, held, made)])
 
 
 def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> dict[str, int]:
@@ -160,7 +209,8 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
     for name in transition.sinks:
         committed = engine.open_sink(name, log.store_id, token)
         held[name] = -1 if committed is None else committed.step
-        unread = engine.plan.sinks[name].sink.capabilities.reads_back is None
+        able = engine.plan.sinks[name].sink.capabilities
+        unread = able.reads_back is None
         if committed is not None and unread and transition.sinks[name] is not Mode.NOW:
             raise InvalidError(
                 "SINK_NOT_READABLE",
@@ -179,6 +229,7 @@ def _make_durable(store: Store, scratch: Path, made: FromPast) -> None:
 def _record(
     transition: Transition,
     engine: Engine,
+    log: Log,
     cursors: SourceCursors,
     cuts: Mapping[str, int],
     held: Mapping[str, int],
@@ -208,13 +259,16 @@ def _record(
         cut = cuts[plan.unit_of_sink(name).name]
         committed[name] = cut
         if name in _at_least_once(plan):
+            if transition.back is not None:  # a receiver may know a step by its number, also the one under way
+                numbers[name] = SinkNumbers(cut - log.history.own_number(name) - 1, None, cut)
             continue
         if mode is Mode.NOW:
             numbers[name] = SinkNumbers(cut - held[name], None, cut)
         else:
             numbers[name] = SinkNumbers(cut - held[name] - 1, made.differences[name], cut)
+    names = base_of(log, transition.back).names if transition.back is not None else {}
     return Evolved(
-        transition.comparison.id,
+        transition.id,
         {**engine.program(), UNITS: division_of(plan)},
         tuple(transition.forgotten),
         tuple(transition.edges),
@@ -224,6 +278,8 @@ def _record(
         committed,
         numbers,
         tuple(transition.tainted),
+        transition.back,
+        {source: each.record() for source, each in names.items()},
     )
 
 

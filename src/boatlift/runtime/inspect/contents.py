@@ -20,6 +20,8 @@ from boatlift.storage.input_log import INPUT
 from boatlift.storage.input_objects import COMPACTED
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import payloads_of
+from boatlift.storage.records.history import steps_of_point
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import RunRef
 from boatlift.storage.remembered_keys import KEYS_FOLDER
@@ -126,6 +128,36 @@ def checkpoints_of(log: Log) -> list[CheckpointReport]:
     return reports
 
 
+class PointReport(msgspec.Struct, frozen=True):
+    """A restore point.
+
+    Attributes:
+        at, until: When it was kept, and the time up to which it is, in milliseconds since 1970; None: until it is
+            dropped.
+        steps: Source to its last step before the point.
+        bytes: Of the runs that only the point, or another one, needs.
+    """
+
+    name: str
+    at: int
+    until: int | None
+    steps: dict[str, int]
+    bytes: int
+
+
+def points_of(log: Log) -> list[PointReport]:
+    """Return the restore points, oldest first."""
+    live = {
+        run.name for fact in log.history.live_records.facts() for each in payloads_of(fact) for run in runs_of(each)
+    }
+    reports = []
+    for point in log.history.points.values():
+        runs = {run.name: run.size for fact in point.facts for each in payloads_of(fact) for run in runs_of(each)}
+        own = sum(size for name, size in runs.items() if name not in live)
+        reports.append(PointReport(point.name, point.at, point.until, steps_of_point(point), own))
+    return reports
+
+
 _PUSH_FOLDERS = (INPUT, COMPACTED, KEYS_FOLDER)
 
 _LOG_FOLDERS = {
@@ -140,7 +172,8 @@ class KeptReport(msgspec.Struct, frozen=True):
     """One kind of data that is kept for one processor or edge.
 
     Attributes:
-        what: `positions`, `pushes`, `choices` (determinants of units), `state`, `messages`, `inputs`; `log`, `facts` or
+        what: `positions`, `pushes`, `choices` (determinants of units), `state`, `messages`, `inputs`; `point` for what
+            only restore points need; `log`, `facts` or
             `names` for the log's objects; or `nothing` for objects that no record names.
         whose: The processor, or the edge; a dash if the data belong to all.
         times: The number of times with such data.
@@ -189,6 +222,9 @@ def kept_in(store: Store, log: Log) -> list[KeptReport]:
             others = f", or {' or '.join(each.target for each in after)} after it" if after else ""
             why = f"{edge.target}, if it rolls back{others}"
             reports.append(KeptReport("messages", edge.name, len(sent), *runs, why))
+    for point in log.history.points.values():
+        runs = tally.new_runs(payload for fact in point.facts for payload in payloads_of(fact))
+        reports.append(KeptReport("point", point.name, 1, *runs, f"boatlift rewind --to {point.name}"))
     for what, why in _LOG_FOLDERS.items():
         if objects := [*store.list(f"{what}/")]:
             reports.append(KeptReport(what, "-", 0, len(objects), tally.size_of(objects), why))

@@ -206,6 +206,22 @@ class StopRequested:
     drain: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class PointRequested:
+    """A restore point is requested.
+
+    Steps under way end, every state becomes durable, then the machine orders `KeepPoint` and goes on. If it finishes
+    meanwhile, the point is its end.
+
+    Attributes:
+        name: The point's name.
+        until: As of `KeepPoint`.
+    """
+
+    name: str
+    until: int | None = None
+
+
 Event = (
     EpochClosed
     | SourceIdle
@@ -221,4 +237,5 @@ Event = (
     | SinkPosition
     | ProcessorsFailed
     | StopRequested
+    | PointRequested
 )

@@ -229,6 +229,19 @@ class Acknowledge:
 
 
 @dataclass(frozen=True, slots=True)
+class KeepPoint:
+    """Record a restore point after all facts so far: no step is under way, and every state is durable. No answer.
+
+    Attributes:
+        name: The point's name.
+        until: The time up to which the point is kept, in milliseconds since 1970; None: until it is dropped.
+    """
+
+    name: str
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class Finish:
     """End the run: everything is durable, and nothing is left to do. No answer."""
 
@@ -249,5 +262,6 @@ Instruction = (
     | ReopenSink
     | CollectGarbage
     | Acknowledge
+    | KeepPoint
     | Finish
 )

@@ -133,7 +133,7 @@ class Liveness:
         """True while no answer is outstanding."""
         return self._durable.idle and not any(p.busy for p in self._processors.values())
 
-    def settle(self, advance: Callable[[], None], *, stopping: bool) -> bool:
+    def settle(self, advance: Callable[[], None], *, stopping: bool, pausing: bool = False) -> bool:
         """Take the first of these actions that leads to an outstanding answer.
 
         1. Facts that hold sinks back are made durable.
@@ -144,6 +144,10 @@ class Liveness:
         Args:
             advance: Advances all processors, with `hasten`.
             stopping: A stop was requested.
+            pausing: A restore point was requested: as for a stop, but processors may still go back.
+
+        Returns:
+            Whether the run is over, or paused for a restore point.
 
         Raises:
             InternalError: there is no action, though work is left.
@@ -153,7 +157,7 @@ class Liveness:
                 self._durable.add(p.name, everything_of(p, self._durable))
         if self._durable.idle:
             advance()
-        return self.quiet and self._wait_or_end(stopping=stopping)
+        return self.quiet and self._wait_or_end(stopping=stopping or pausing, goes_on=pausing and not stopping)
 
     def may_go_on(self, source: SourceProcessor, *, hasten: bool) -> bool:
         """Return whether a source may be polled: it is neither crowded nor full.
@@ -194,7 +198,7 @@ class Liveness:
             for edge, reader in unkept[name].receivers
         )
 
-    def _wait_or_end(self, *, stopping: bool) -> bool:
+    def _wait_or_end(self, *, stopping: bool, goes_on: bool) -> bool:
         """Wait for sources; make states durable and collect garbage if the run is over, or a client waits for that."""
         ended = self._exhausted() and not any(p.expects_probe for p in self._processors.values())
         over = stopping or ended
@@ -213,7 +217,7 @@ class Liveness:
             return False
         for p in self._processors.values():
             self._durable.add(p.name, state_of(p, self._durable))
-            if over:
+            if over and not goes_on:
                 p.states.clear()  # no processor goes back any more
         if self._durable.idle:
             self._garbage.collect(at_once=True)

@@ -95,6 +95,7 @@ class StateMachine:
         )
         self._checked, self._clock_of = checked, clock_of
         self._stopping = self._stops_at_once = False
+        self._point: events.PointRequested | None = None
         self._position = {name: position for position, name in enumerate(program.graph.order)}
         self._moved: set[str] = set()
         self._touched: set[str] = set()
@@ -170,6 +171,8 @@ class StateMachine:
                 self._fail(processors)
             case events.StopRequested(drain):
                 self._stopping, self._stops_at_once = True, not drain
+            case events.PointRequested():
+                self._point = event
         return self._next()
 
     def payloads(self) -> Iterator[Any]:
@@ -182,6 +185,11 @@ class StateMachine:
     def progress(self) -> MachineProgress:
         """A read-only view, for people."""
         return MachineProgress(self.processors, self.durable)
+
+    @property
+    def _halting(self) -> bool:
+        """Whether no further input is taken: the run stops, or pauses for a restore point."""
+        return self._stopping or self._point is not None
 
     def _current(self, name: str, incarnation: int) -> MachineProcessor | None:
         """Return the processor if an answer is for its present incarnation; else None: the answer is void."""
@@ -306,9 +314,9 @@ class StateMachine:
             self._advance_all(hasten=False)
             self._garbage.collect()
             hasten = partial(self._advance_all, hasten=True)
-            if self._liveness.quiet and self._liveness.settle(hasten, stopping=self._stopping):
-                self.finished = True
-                self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
+            pausing = self._point is not None
+            if self._liveness.quiet and self._liveness.settle(hasten, stopping=self._stopping, pausing=pausing):
+                self._pause_or_finish()
         ordered, self._outbox = self._outbox, []
         write = self.durable.write(partial(self._soft.take, self._failed))
         if write is not None:
@@ -319,6 +327,18 @@ class StateMachine:
             _check_invariants(self, self._touched)
             self._touched.clear()
         return ordered
+
+    def _pause_or_finish(self) -> None:
+        """Keep the restore point that was requested; a sink may wait for the input of a source that keeps no rows."""
+        point, self._point = self._point, None
+        if point is not None and not any(sink.waits for sink in self.sinks):
+            self._outbox.append(instructions.KeepPoint(point.name, point.until))
+        if self._stopping or point is None:
+            self.finished = True
+            self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
+        else:
+            self._moved = set(self.processors)
+            self._advance_all(hasten=False)
 
     def _advance_all(self, *, hasten: bool) -> None:
         if hasten:
@@ -336,7 +356,7 @@ class StateMachine:
         if p.rebuild and not p.running:
             self._outbox.append(self._steps.rebuild(p))
         while not (p.running or p.rebuild or (self._stops_at_once and p.stops_at_once)):
-            over = hasten and not (self._stopping or p.expects_probe) and self._liveness.gives_no_more(p)
+            over = hasten and not (self._halting or p.expects_probe) and self._liveness.gives_no_more(p)
             upcoming = p.upcoming(self._steps.determinants(p), hasten=over)
             step = next(upcoming, None)
             if step is None:
@@ -370,14 +390,14 @@ class StateMachine:
                 self._close(source, None)
             else:
                 early = source.gathers and source.underway and not hasten
-                waits = source.busy or source.idle or self._stopping or early
+                waits = source.busy or source.idle or self._halting or early
                 if step is None and may_go_on and not waits:
                     self._outbox.append(source.poll())
                 return
 
     def _has_nothing(self, source: SourceProcessor) -> bool:
         """Return whether a source has no input for its next epoch by its last answer, or is not polled any more."""
-        if self._stopping:
+        if self._halting:
             return not (source.busy or self._stops_at_once)
         return source.idle or (source.busy and source.resting)
 

@@ -83,7 +83,7 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     """The owner's answer to a command.
 
     Attributes:
-        to: The chosen standby, as `host:pid`; empty if it refuses.
+        to: The chosen standby, as `host:pid`, or the name of the restore point; empty if it refuses.
         said: The reason of a refusal.
     """
 
@@ -91,7 +91,14 @@ class Answered(msgspec.Struct, frozen=True, tag="answered"):
     said: str = ""
 
 
-PeerMessage = Hello | Beat | HandoverAsked | Answered
+class PointAsked(msgspec.Struct, frozen=True, tag="point asked"):
+    """A command asks the owner to keep a restore point, or to drop one."""
+
+    name: str
+    drop: bool = False
+
+
+PeerMessage = Hello | Beat | HandoverAsked | PointAsked | Answered
 
 _DECODER = msgspec.msgpack.Decoder(PeerMessage)
 

@@ -19,6 +19,7 @@ from boatlift.runtime.peers.channel import (
     HandoverAsked,
     Hello,
     PeerConnection,
+    PointAsked,
     StrangerError,
     admit,
     is_loopback,
@@ -56,6 +57,7 @@ class OwnerLink:
 
     Attributes:
         heir: The life of the standby that was chosen for a handover; empty for none.
+        change_points: Keeps or drops a restore point; from any thread.
 
     Laws:
         * A stranger gets no byte but a nonce, and is shown the door after a second.
@@ -82,6 +84,7 @@ class OwnerLink:
         self._strangers: list[socket.socket] = []  # the oldest first
         self._known: dict[PeerConnection, tuple[Hello, float]] = {}
         self.heir = ""
+        self.change_points: Callable[[PointAsked], Answered] = lambda _asked: Answered(said="it is beginning")
         self._changed = threading.Lock()
         self._over = threading.Event()
 
@@ -187,6 +190,8 @@ class OwnerLink:
                     self._hear(channel, hello)
                 case HandoverAsked(to=to):
                     channel.send(self._choose(to))
+                case PointAsked() as asked:
+                    channel.send(self.change_points(asked))
 
     def _choose(self, to: str) -> Answered:
         standbys = self._standbys()

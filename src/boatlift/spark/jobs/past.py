@@ -160,19 +160,23 @@ class PastRows:
         return FromPast(states, differences)
 
     def _difference(self, spark: SparkSession, jobs: Jobs, unit: CompiledUnit, name: str, sink: Sink) -> Any:
-        made = self._results.get(unit.name)
+        made = None if name in self._past.undone else self._results.get(unit.name)
         payload = NOTHING if made is None else made.sent[edge_name(unit.name, name)]
         files = tuple(str(jobs.inputs.path(run)) for run in runs_of(payload))
         columns = unit.columns.weighted_schema
         slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         rows = slots.mapInArrow(ReadTask(name, files), columns)
-        reads_back = sink.capabilities.reads_back
-        held = None if reads_back is None else reads_back.held(spark)
+        reads_back, steps = sink.capabilities.reads_back, sink.capabilities.reads_back_steps
+        if name in self._past.undone:
+            assert steps is not None
+            held = steps.held_since(spark, self._past.undone[name])
+        else:
+            held = None if reads_back is None else reads_back.held(spark)
         shown = f"{sum(run.rows for run in runs_of(payload))} rows"
         frame = _less(
             rows, held, columns, sink, name, shown, only_new=self._past.sinks[name], slots=jobs.planner.slots()
         )
-        number = self._past.time[unit.name]
+        number = self._past.time.get(unit.name, 0)
         task = StageTask(name, self._past.token, (Output(name, sink.stager(), upserts=False),), str(self._past.scratch))
         plan = jobs.planner
         staged = plan.staged(unit, frame, task)

@@ -6,7 +6,7 @@ and `snapshot` turns it into a single record that can replace all earlier ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,12 +23,16 @@ from boatlift.storage.records.records import (
     Claim,
     Cursor,
     Evolved,
+    KeptPoint,
     Override,
+    PointsDropped,
     Record,
+    RestorePoint,
     SinkCommit,
     SinkNumbers,
     Snapshot,
     Stopped,
+    TakenNames,
     edges_of,
     units_in,
 )
@@ -54,6 +58,8 @@ class LogHistory:
         heir: The life of the standby that a clean shutdown, the newest record, hands the dataflow over to.
         tainted: Operators whose state or past rows are not those of their code over the whole past.
         numbers: How sinks count, of those that have come or changed with a transition.
+        points: The restore points by name, in the order of time.
+        rewound: The newest record, but for claims, has taken the dataflow back.
     """
 
     dataflow: str = ""
@@ -69,6 +75,8 @@ class LogHistory:
     heir: str = ""
     numbers: dict[str, SinkNumbers] = field(default_factory=dict)
     tainted: frozenset[str] = frozenset()
+    points: dict[str, KeptPoint] = field(default_factory=dict)
+    rewound: bool = False
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -90,7 +98,7 @@ class LogHistory:
             self._claimed, self._evolving = self._evolving, None
         if self._claimed is not None:
             self.environment, self._claimed = self._claimed, None
-        self.stopped, self.resumed = isinstance(record, Stopped), False
+        self.stopped, self.resumed, self.rewound = isinstance(record, Stopped), False, False
         self.heir = record.heir if isinstance(record, Stopped) else ""
         match record:
             case Cursor(source, time, cursor, names):
@@ -109,6 +117,11 @@ class LogHistory:
                 if record.standing:
                     raise InternalError("INTERNAL", "a snapshot was applied without the facts in its objects")
                 self._become(record)
+            case RestorePoint():
+                others = {name: point for name, point in self.points.items() if name != record.name}
+                self.points = {**others, record.name: self._kept(record)}
+            case PointsDropped(names):
+                self.points = {name: point for name, point in self.points.items() if name not in names}
             case Stopped() | Admitted():
                 pass
             case _:
@@ -129,7 +142,29 @@ class LogHistory:
             names={source: names.record() for source, names in self.names.items()},
             numbers=dict(self.numbers),
             tainted=tuple(sorted(self.tainted)),
+            points=tuple(self.points.values()),
         )
+
+    def at(self, name: str, names: Mapping[str, TakenNames]) -> LogHistory:
+        """Return the meaning of the log at a restore point, as after a clean shutdown; at the beginning if it is empty.
+
+        Args:
+            names: Source to the names that its cursor had there.
+
+        Raises:
+            KeyError: there is no such point.
+        """
+        past = LogHistory(self.dataflow, self.program, self.environment, stopped=True)
+        if name:
+            point = self.points[name]
+            past.program, past.cursors, past.committed = point.program, dict(point.cursors), dict(point.committed)
+            past.live_records = LiveRecords.of(point.facts)
+            past.decisions = {(each.what, each.who, each.time): each for each in point.decided}
+            past.numbers, past.tainted = dict(point.numbers), frozenset(point.tainted)
+            before = list(self.points)
+            past.points = {each: self.points[each] for each in before[: before.index(name) + 1]}
+        past.names = {source: SeenNames(each.objects, each.new) for source, each in names.items()}
+        return past
 
     def checkpointed(self) -> None:
         if self._evolving is not None:
@@ -142,7 +177,8 @@ class LogHistory:
     def live_runs(self) -> set[str]:
         """Return the names of all runs of live facts: those that a recovery may need."""
         payloads = (payload for fact in self.live_records.facts() for payload in payloads_of(fact))
-        return {run.name for payload in (*payloads, *self.differences()) for run in runs_of(payload)}
+        named = {run.name for payload in (*payloads, *self.differences()) for run in runs_of(payload)}
+        return named.union(*map(runs_of_point, self.points.values()))
 
     def differences(self) -> Iterator[Any]:
         """Yield the messages of a transition that are not known to have reached their sinks."""
@@ -179,8 +215,11 @@ class LogHistory:
 
     def _evolve(self, change: Evolved) -> None:
         """Take another program; the environment of the work so far, and a clean shutdown, count as before."""
-        self.resumed, self.stopped, self.heir = self._goes_on(), False, ""
+        self.resumed, self.stopped, self.heir = self._goes_on() or change.back is not None, False, ""
         self._claimed, self._evolving = self._evolving, None
+        self.rewound = change.back is not None
+        if change.back is not None:
+            self._go_back(change.back, change.names)
         live, gone = self.live_records, set(change.forgotten)
         before, now = units_in(self.program), units_in(change.program)
         live.forget(gone | (before.keys() - now.keys()), change.edges)
@@ -202,6 +241,28 @@ class LogHistory:
         self.cursors.update(change.cursors)
         self.committed.update(change.committed)
         self.numbers.update(change.sinks)
+
+    def _go_back(self, name: str, names: Mapping[str, TakenNames]) -> None:
+        past = self.at(name, names)
+        self.live_records.become(past.live_records.facts())
+        self.program, self.cursors, self.names = past.program, past.cursors, past.names
+        self.committed, self.decisions, self.points = past.committed, past.decisions, past.points
+        self.numbers, self.tainted = past.numbers, past.tainted
+
+    def _kept(self, point: RestorePoint) -> KeptPoint:
+        return KeptPoint(
+            point.name,
+            point.at,
+            point.until,
+            self.program,
+            dict(self.cursors),
+            dict(self.committed),
+            tuple(self.live_records.facts()),
+            tuple(self.decisions.values()),
+            {source: names.count for source, names in self.names.items()},
+            dict(self.numbers),
+            tuple(sorted(self.tainted)),
+        )
 
     def _apply_claim(self, claim: Claim) -> None:
         if claim.evolves:
@@ -231,3 +292,16 @@ class LogHistory:
         self.live_records = LiveRecords.of(snapshot.facts, self.live_records.watch)
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
+        self.points = {each.name: each for each in snapshot.points}
+
+
+def steps_of_point(point: KeptPoint) -> dict[str, int]:
+    """Return each source's last step before a restore point; -1 for none."""
+    sources = [entry.removeprefix("source ") for entry in point.program if entry.startswith("source ")]
+    closed = LogHistory(cursors=point.cursors, live_records=LiveRecords.of(point.facts))
+    return {source: closed.last_closed(source) for source in sources}
+
+
+def runs_of_point(point: KeptPoint) -> set[str]:
+    """Return the names of the runs that a restore point keeps."""
+    return {run.name for fact in point.facts for payload in payloads_of(fact) for run in runs_of(payload)}

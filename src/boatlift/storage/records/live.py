@@ -92,6 +92,14 @@ class LiveRecords:
             {name: frontier for name, frontier in of.messages.items() if name not in edges},
         )
 
+    def become(self, facts: Iterable[Fact]) -> None:
+        """Replace all facts, such as by those of a restore point."""
+        parts: tuple[dict[str, Any], ...] = (self.determinants, self.ended, self.results, self.states, self.taken)
+        self.forget({name for part in parts for name in part}, set(self.sent))
+        self.collected = GarbageCollection({}, {}, {})
+        for fact in facts:
+            self.apply(fact)
+
     def rename(self, old: str, new: str) -> None:
         """Give the facts of a processor, but its messages, to another name, which has none."""
         parts: tuple[dict[str, Any], ...] = (self.determinants, self.ended, self.results, self.states, self.taken)

@@ -1,4 +1,4 @@
-"""The records of the log: claims, commits, cursors, overrides, shutdowns, manifests and facts.
+"""The records of the log: claims, commits, cursors, overrides, shutdowns, restore points, manifests and facts.
 
 Each is immutable, on disk msgpack tagged by its kind (`docs/formats/log.md`). A *group* of records is one numbered
 object: durable as a whole or not at all.
@@ -121,7 +121,7 @@ class SinkNumbers(Recorded, frozen=True):
 
 
 class Evolved(Recorded, frozen=True, tag="evolved"):
-    """A transition: the log is of another version of the program from now on.
+    """A transition: the log is of another version of the program from now on, or goes back to a restore point first.
 
     Attributes:
         id: Of the plan that was consented to.
@@ -134,6 +134,8 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
         committed: Sink to the last step that it holds.
         sinks: How sinks count, of those for which that changes.
         tainted: Operators whose state or past rows are not those of their code over the whole past.
+        back: The restore point to go back to; empty for the beginning, None to go back to none.
+        names: Of a way back: source to the names that its cursor had.
     """
 
     id: str
@@ -146,6 +148,8 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
     committed: dict[str, _Step]
     sinks: dict[str, SinkNumbers]
     tainted: tuple[str, ...] = ()
+    back: str | None = None
+    names: dict[str, TakenNames] = field(default_factory=dict)
 
 
 class FactsObject(Recorded, frozen=True):
@@ -181,6 +185,39 @@ class TakenNames(Recorded, frozen=True):
         return sum(each.count for each in self.objects) + len(self.new)
 
 
+class RestorePoint(Recorded, frozen=True, tag="point"):
+    """A moment to which the dataflow can go back: no step is under way, and every state is durable.
+
+    `until` is the time up to which it is kept; None: until a user drops it.
+    """
+
+    name: str
+    at: Milliseconds
+    until: Milliseconds | None = None
+
+
+class PointsDropped(Recorded, frozen=True, tag="dropped"):
+    """Restore points that are not needed any more."""
+
+    names: tuple[str, ...]
+
+
+class KeptPoint(Recorded, frozen=True):
+    """The meaning of the log at a restore point; fields as of `Snapshot`, of the names only their number."""
+
+    name: str
+    at: Milliseconds
+    until: Milliseconds | None
+    program: dict[str, Any]
+    cursors: dict[str, tuple[_Step, dict[str, Any]]]
+    committed: dict[str, _Step]
+    facts: tuple[Fact, ...]
+    decided: tuple[Override, ...]
+    names: dict[str, _Count]
+    numbers: dict[str, SinkNumbers]
+    tainted: tuple[str, ...]
+
+
 class Snapshot(Recorded, frozen=True, tag="snapshot"):
     """The manifest: the meaning of all records before it (`LogHistory`), so that these can be deleted.
 
@@ -198,9 +235,22 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     names: dict[str, TakenNames] = field(default_factory=dict)
     numbers: dict[str, SinkNumbers] = field(default_factory=dict)
     tainted: tuple[str, ...] = ()
+    points: tuple[KeptPoint, ...] = ()
 
 
-Record = Admitted | Claim | SinkCommit | Cursor | Override | Stopped | Evolved | Snapshot | Fact
+Record = (
+    Admitted
+    | Claim
+    | SinkCommit
+    | Cursor
+    | Override
+    | Stopped
+    | Evolved
+    | RestorePoint
+    | PointsDropped
+    | Snapshot
+    | Fact
+)
 
 
 UNITS = "units"  # the entry of a recorded program with the operators, edges and policy of each unit

@@ -30,8 +30,11 @@ from boatlift.storage.records.records import (
     Claim,
     Cursor,
     Evolved,
+    KeptPoint,
     Override,
+    PointsDropped,
     Record,
+    RestorePoint,
     SinkCommit,
     Snapshot,
     TakenNames,
@@ -101,6 +104,10 @@ def _faults(record: Record) -> Iterator[str]:
             yield from _of_snapshot(record)
         case Evolved():
             yield from _of_evolved(record)
+        case RestorePoint(name=name):
+            yield from _of_names([name])
+        case PointsDropped(names=names):
+            yield from _of_names(names)
         case Determinant() | LoopEnd() | LoggedMessage() | StepDigest() | Checkpoint() | LoggedInput():
             yield from _of_fact(record)
         case Truncation(processors, messages):
@@ -131,6 +138,18 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
     yield from filter(None, map(fault_of_names, record.names.values()))
     yield from _of_names([*record.numbers, *record.tainted])
     yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
+    for point in record.points:
+        yield from _of_point(point)
+
+
+def _of_point(point: KeptPoint) -> Iterator[str]:
+    yield from _of_units(point.program)
+    named = (point.name, *point.cursors, *point.committed, *point.names, *point.numbers, *point.tainted)
+    yield from _of_names(named)
+    yield from _of_values([point.program, *(cursor for _, cursor in point.cursors.values())])
+    for part in (*point.decided, *point.facts):
+        yield from _faults(part)
+    yield from _of_payloads(each.difference for each in point.numbers.values() if each.difference is not None)
 
 
 def _of_evolved(record: Evolved) -> Iterator[str]:
@@ -141,6 +160,8 @@ def _of_evolved(record: Evolved) -> Iterator[str]:
     for fact in record.facts:
         yield from _faults(fact)
     yield from _of_payloads(each.difference for each in record.sinks.values() if each.difference is not None)
+    yield from _of_names([*record.names, *([record.back] if record.back else [])])
+    yield from filter(None, map(fault_of_names, record.names.values()))
 
 
 def _of_fact(fact: Determinant | LoopEnd | LoggedMessage | StepDigest | Checkpoint | LoggedInput) -> Iterator[str]:
