@@ -91,8 +91,10 @@ def show_evolution(
     grid = Table.grid(padding=(0, 2))
     for name, each in report.processors.items():
         why = f": {', '.join(each.differences)}" if each.differences else ""
-        does = _MODES_OF_SINKS if each.kind == "sink" else _MODES
-        grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does.get(each.mode, ""))
+        does = (_MODES_OF_SINKS if each.kind == "sink" else _MODES).get(each.mode, "")
+        if to is not None and (each.mode, each.change) == ("fill", "unchanged"):
+            does = "goes back to what it held there"
+        grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does)
     show(grid)
     if report.computed:
         show(f"\nExecuted once over all input so far: {', '.join(report.computed)}")

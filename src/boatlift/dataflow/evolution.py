@@ -97,12 +97,15 @@ class Comparison(msgspec.Struct, frozen=True):
         return [name for name, each in self.processors.items() if each.change in changes]
 
 
-def compare(old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, str]) -> Comparison:
+def compare(
+    old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, str], *, goes_back: bool = False
+) -> Comparison:
     """Compare a recorded program with a new version of it.
 
     Args:
         old, new: The identities: `kind name` to what the processor is, senders first.
         modes: Processor to the mode that the user has chosen; `all` names every processor that can have it.
+        goes_back: On a way back unchanged sinks have a mode, too.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such processor or mode, or the processor cannot have it.
@@ -119,7 +122,10 @@ def compare(old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, 
         allowed = {"source": (), "sink": OF_SINKS}.get(kind, OF_OPERATORS)
         if name in chosen and asked not in allowed:
             raise _unfit(name, kind, chosen[name])
-        processors[name] = _compared(name, kind, old.get(entry), new[entry], processors, asked)
+        compared = _compared(name, kind, old.get(entry), new[entry], processors, asked)
+        if goes_back and kind == "sink" and compared.mode is None:
+            compared = msgspec.structs.replace(compared, mode=asked if asked in OF_SINKS else Mode.FILL)
+        processors[name] = compared
     removed = [entry for entry in old if entry not in new]
     for entry in removed:
         kind, _, name = entry.partition(" ")

@@ -95,7 +95,8 @@ class Past:
         cursors: Source to the cursor up to which its rows count; a source without one has no rows.
         sinks: Sink to whether it gets only rows that come, and not those that go. All were opened.
         clock: Milliseconds since 1970.
-        undone: Sinks that take back their own steps after this one, whatever the past; they are among `sinks`.
+        undone: Sinks whose difference takes back their own steps after this one, whatever the past; None: the
+            difference has no row. They are among `sinks`.
     """
 
     store: Store
@@ -106,7 +107,7 @@ class Past:
     cursors: Mapping[str, Json]
     sinks: Mapping[str, bool]
     clock: int
-    undone: Mapping[str, int] = field(default_factory=dict)
+    undone: Mapping[str, int | None] = field(default_factory=dict)
 
 
 class FromPast(NamedTuple):

@@ -48,7 +48,7 @@ def plan_transition(
     Raises:
         InvalidError: `[BAD_OPTION]` as `compare`.
     """
-    comparison = compare(without_units(recorded), identity, modes)
+    comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None)
     made = Transition(comparison, back=back)
     if comparison.is_changed or back is not None:
         _Planning(made, history, planned, identity, not_at_once).plan()
@@ -255,10 +255,16 @@ class _Planning:
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
         if past < 0 and made.back is None:
             return
-        if mode is Mode.FILL and made.back and self._takes_back_steps(name, unit):
-            made.undone[name] = self._history.own_number(name)
-            made.sinks[name] = mode
-            return
+        able = sink.capabilities
+        stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties
+        if stays and made.back is not None:
+            made.returning.append(name)
+        if mode is Mode.FILL and made.back is not None and (stays or past < 0):
+            replaced = sink.key is not None or self._plan.rows_of(unit.name).kind is RowKind.APPEND
+            if (able.takes_back if replaced else able.reads_back_steps) is not None:
+                (made.emptied if replaced else made.undone)[name] = self._history.own_number(name)
+                made.sinks[name] = mode
+                return
         if unit.name not in made.fills and unit.name not in made.empties and past >= 0:  # else it is refused already
             self._refuse_own_times(name, unit)
         if mode is not Mode.NOW and sink.delivery is Delivery.AT_LEAST_ONCE:
@@ -295,12 +301,6 @@ class _Planning:
             self._unclean(name, f"{name} goes on from now on")
         made.sinks[name] = mode
 
-    def _takes_back_steps(self, name: str, unit: Unit) -> bool:
-        """Return whether a sink holds what it held at the restore point once its later steps are taken back."""
-        sink = self._plan.sinks[name].sink
-        same = self._compared[name].change is ProgramChange.UNCHANGED and unit.name not in self._made.fills
-        return same and sink.capabilities.reads_back_steps is not None
-
     def _another_sink(self, name: str) -> str:
         old, new = self._recorded[f"sink {name}"], self._identity[f"sink {name}"]
         before, now = (
@@ -326,7 +326,7 @@ class _Planning:
         wanted |= {
             plan.unit_of_sink(sink).name
             for sink, mode in made.sinks.items()
-            if mode is not Mode.NOW and sink not in made.undone
+            if mode is not Mode.NOW and sink not in made.undone and sink not in made.emptied
         }
         for name in reversed(list(plan.units)):
             if name in wanted:

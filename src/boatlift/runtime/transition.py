@@ -51,7 +51,9 @@ class Transition:
         obstacles: What keeps it from being carried out.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         back_at: When that point was kept, in milliseconds since 1970.
-        undone: Sinks that take back their own steps after this one.
+        returning: Sinks that go back with all that is before them.
+        undone: Sinks whose difference takes back their own steps after this one.
+        emptied: Sinks that empty their own steps after this one, and have no other difference.
         id: Stands for the two programs, all modes, and the restore point: the user's consent.
     """
 
@@ -69,7 +71,9 @@ class Transition:
     obstacles: list[Obstacle] = field(default_factory=list)
     back: str | None = None
     back_at: int = 0
+    returning: list[str] = field(default_factory=list)
     undone: dict[str, int] = field(default_factory=dict)
+    emptied: dict[str, int] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -82,4 +86,5 @@ def new_edges(transition: Transition, planned: Plan) -> set[str]:
     """Return the edges into units and sinks that begin, whose messages up to the cut nobody needs."""
     begin = {*transition.fills, *transition.empties}
     into = {edge_name(read, name) for name in begin for read in planned.units[name].reads if read in planned.units}
-    return into | {edge_name(planned.unit_of_sink(sink).name, sink) for sink in transition.sinks}
+    sinks = transition.sinks.keys() - set(transition.returning)
+    return into | {edge_name(planned.unit_of_sink(sink).name, sink) for sink in sinks}

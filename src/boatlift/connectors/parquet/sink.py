@@ -30,6 +30,7 @@ from boatlift.paths import refuse_url
 from boatlift.storage.filesystem import FileSystem
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from boatlift.connectors.parquet.step_file import StepRecord
@@ -115,6 +116,7 @@ class ParquetSink(SinkBase):
             preflight=self._preflight,
             reads_back=self,
             reads_back_steps=self if self.key is None else None,
+            takes_back=self,
         )
 
     def describe(self) -> Json:
@@ -141,30 +143,16 @@ class ParquetSink(SinkBase):
         return Committed(newest.step, newest.rows, newest.digest)
 
     def commit(self, step: int, rows: int, digest: str, staged: Sequence[Staged]) -> Outcome:
-        import pyarrow as pa
-
-        from boatlift.connectors.parquet.step_file import StepRecord, write_step
-
-        context, folder, ledger = self._opened, self._folder, self._ledger
+        folder, ledger = self._folder, self._ledger
         if self._failed is not None:
             raise ledger.failed_before(self._failed)
         with io_errors(self._path):
             folder.check_owner()
             if ledger.decide(step, self._held) is Decision.COMPARE:
                 return self._compare(Committed(step, rows, digest), staged)
-        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
         pieces = read_pieces(rows, staged)
         try:
-            draft = folder.draft_path(step)
-            with suppress(FileNotFoundError):  # of a failed attempt
-                self._files.unlink(draft)
-            try:
-                # In the file the user's columns may be NULL, and the weight may not.
-                schema = pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
-                write_step(draft, schema, pieces, record, self._compression)
-            except FileNotFoundError:
-                folder.check_owner()
-                raise
+            self._write_draft(step, rows, digest, pieces)
             mine = folder.publish(step)
         except OSError as error:
             self._failed = str(error)
@@ -172,6 +160,31 @@ class ParquetSink(SinkBase):
         outcome = Outcome.APPENDED if mine else self._compare(Committed(step, rows, digest), staged)
         self._held = step
         return outcome
+
+    def _write_draft(self, step: int, rows: int, digest: str, pieces: Sequence[pa.Table]) -> None:
+        import pyarrow as pa
+
+        from boatlift.connectors.parquet.step_file import StepRecord, write_step
+
+        context, folder = self._opened, self._folder
+        draft = folder.draft_path(step)
+        with suppress(FileNotFoundError):  # of a failed attempt
+            self._files.unlink(draft)
+        record = StepRecord(context.dataflow, context.sink, step, rows, digest, context.token)
+        try:
+            # In the file the user's columns may be NULL, and the weight may not.
+            schema = pa.schema([field.with_nullable(field.name != WEIGHT) for field in context.schema])
+            write_step(draft, schema, pieces, record, self._compression)
+        except FileNotFoundError:
+            folder.check_owner()
+            raise
+
+    def take_back(self, step: int) -> None:
+        with io_errors(self._path):
+            for each in range(self._held, step, -1):
+                if self._read(each).rows:
+                    self._write_draft(each, 0, f"{0:016x}", [])
+                    self._folder.replace(each)
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         from pyspark.sql import functions as F

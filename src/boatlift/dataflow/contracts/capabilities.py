@@ -269,6 +269,23 @@ class ReadsBackSteps(Protocol):
         """Return the changes after one of the sink's own steps, lazily, as `held`; None if there are none."""
 
 
+class TakesBack(Protocol):
+    """Takes back whole steps, for rows that no later row can take back.
+
+    Laws, after `open`:
+        * Readers then see what they saw after that step. They see the steps after it go one by one, the newest first.
+        * The numbers of the steps stay used; a repeated call changes nothing.
+    """
+
+    def take_back(self, step: int) -> None:
+        """Empty all of the sink's own steps after one.
+
+        Raises:
+            FencedError: `[FENCED]`.
+            UnavailableError: `[SINK_FAILED]`.
+        """
+
+
 @dataclass(frozen=True, slots=True)
 class SinkCapabilities:
     """Optional abilities of a sink.
@@ -291,6 +308,7 @@ class SinkCapabilities:
             row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
         reads_back: Reads back what the sink holds; None if the sink cannot be asked.
         reads_back_steps: Reads back the changes of its newest steps; None if the sink does not keep them apart.
+        takes_back: Takes back whole steps, of rows that are no changes; None if nothing can.
     """
 
     parts: int = 1
@@ -303,3 +321,4 @@ class SinkCapabilities:
     refuses_duplicates: bool = False
     reads_back: ReadsBack | None = None
     reads_back_steps: ReadsBackSteps | None = None
+    takes_back: TakesBack | None = None

@@ -129,6 +129,10 @@ class SinkCommits:
                 continue
             if self.held[sink] < numbers.time:
                 with self._locks[sink]:
+                    if numbers.takes_back is not None:
+                        steps = self._engine.plan.sinks[sink].sink.capabilities.takes_back
+                        assert steps is not None, f"{sink} cannot take steps back"
+                        steps.take_back(numbers.takes_back)
                     self._engine.commit(sink, numbers.time - numbers.ahead, numbers.difference)
                 self.held[sink] = numbers.time
             delivered.append(SinkCommit(sink, numbers.time))

@@ -196,11 +196,11 @@ def carry_out(
             {name: cursors.newest(name) for name, former in standing.items() if history.last_closed(former) >= 0},
             {name: mode is Mode.NEW_ROWS for name, mode in transition.sinks.items() if mode is not Mode.NOW},
             clock,
-            transition.undone,
+            {**transition.undone, **dict.fromkeys(transition.emptied)},
         )
         made = engine.from_past(past)
         _make_durable(store, scratch, made)
-    log.append([_record(transition, engine, log, cursors, cuts, held, made)])
+    log.append([_record(transition, engine, log, history, cursors, cuts, held, made)])
 
 
 def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> dict[str, int]:
@@ -230,6 +230,7 @@ def _record(
     transition: Transition,
     engine: Engine,
     log: Log,
+    base: LogHistory,
     cursors: SourceCursors,
     cuts: Mapping[str, int],
     held: Mapping[str, int],
@@ -256,7 +257,7 @@ def _record(
             facts.append(Checkpoint(name, (cuts[name],), made.states.get(name)))
     committed, numbers = {}, {}
     for name, mode in transition.sinks.items():
-        cut = cuts[plan.unit_of_sink(name).name]
+        cut = base.held(name) if name in transition.returning else cuts[plan.unit_of_sink(name).name]
         committed[name] = cut
         if name in _at_least_once(plan):
             if transition.back is not None:  # a receiver may know a step by its number, also the one under way
@@ -265,8 +266,8 @@ def _record(
         if mode is Mode.NOW:
             numbers[name] = SinkNumbers(cut - held[name], None, cut)
         else:
-            numbers[name] = SinkNumbers(cut - held[name] - 1, made.differences[name], cut)
-    names = base_of(log, transition.back).names if transition.back is not None else {}
+            takes_back = transition.emptied.get(name)
+            numbers[name] = SinkNumbers(cut - held[name] - 1, made.differences[name], cut, takes_back)
     return Evolved(
         transition.id,
         {**engine.program(), UNITS: division_of(plan)},
@@ -279,7 +280,7 @@ def _record(
         numbers,
         tuple(transition.tainted),
         transition.back,
-        {source: each.record() for source, each in names.items()},
+        {} if transition.back is None else {source: each.record() for source, each in base.names.items()},
     )
 
 

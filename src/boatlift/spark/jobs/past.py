@@ -168,8 +168,8 @@ class PastRows:
         rows = slots.mapInArrow(ReadTask(name, files), columns)
         reads_back, steps = sink.capabilities.reads_back, sink.capabilities.reads_back_steps
         if name in self._past.undone:
-            assert steps is not None
-            held = steps.held_since(spark, self._past.undone[name])
+            since = self._past.undone[name]
+            held = None if since is None or steps is None else steps.held_since(spark, since)
         else:
             held = None if reads_back is None else reads_back.held(spark)
         shown = f"{sum(run.rows for run in runs_of(payload))} rows"

@@ -113,11 +113,13 @@ class SinkNumbers(Recorded, frozen=True):
         ahead: The sink's own number of a step is the dataflow's less this.
         difference: The message that is the sink's step at the transition; None once the sink holds it.
         time: The dataflow's number of that step.
+        takes_back: The sink empties its own steps after this one first; None: no step.
     """
 
     ahead: int
     difference: Any = None
     time: _Step = -1
+    takes_back: _Step | None = None
 
 
 class Evolved(Recorded, frozen=True, tag="evolved"):

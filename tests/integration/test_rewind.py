@@ -1,0 +1,327 @@
+"""A dataflow goes back to a restore point with its sinks, and takes the input after it again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import boatlift as bl
+from boatlift.connectors.kit import SinkWrapper
+from boatlift.errors import DataError, InvalidError
+from boatlift.runtime.host.points import change_points
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
+from support.changes import Case, changes, run, table, write
+from support.crash.mortality import Fate, MortalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+SCHEMA = "k INT, v LONG"
+
+
+def rows_of(flow: bl.Dataflow) -> bl.Stream:
+    return flow.source("rows", bl.files("in/*.csv", schema=SCHEMA, max_files_per_step=1))
+
+
+def mixed(*, factor: int = 1, through: Callable[[Any], Any] = lambda sink: sink, keep: Any = None) -> bl.Dataflow:
+    """A keyed table, changes, new rows, and a view on a view."""
+    from pyspark.sql import functions as F
+
+    flow = bl.Dataflow("flow", keep=keep)
+    rows = rows_of(flow)
+    scaled = rows.transform("scaled", lambda df: df.where("v % 3 > 0").withColumn("v", F.col("v") * factor))
+    totals = scaled.group_by("k").agg("totals", F.sum("v").alias("total"), policy=bl.Lazy(every=4))
+    totals.sink("answers", through(bl.sqlite("answers.db", table="totals", key=["k"])))
+    totals.sink("history", through(bl.parquet("history")))
+    rows.sink("copy", through(bl.parquet("copy")))
+    flow.sql("big", "SELECT k, total FROM totals WHERE total > 40").sink("big_out", through(bl.parquet("big")))
+    return flow
+
+
+MIXED = ("answers.db", "history", "copy", "big")
+
+
+def keep_point(name: str = "before") -> None:
+    assert list(change_points(Path("store"), name)) == [f"flow: the restore point {name} is kept"]
+
+
+def back(flow: bl.Dataflow, spark: SparkSession, to: str = "before", **change: str) -> None:
+    plan = bl.evolution(flow, "store", to=to, change=change, spark=spark)
+    assert plan.obstacles == {}
+    bl.rewind(flow, "store", to=to, evolve=plan.id, change=change, spark=spark)
+
+
+def shown(*sinks: str) -> list[Any]:
+    return [table(name, "totals") if name.endswith(".db") else changes(name) for name in sinks]
+
+
+def begun(case: Case, flow: bl.Dataflow) -> list[Any]:
+    """A store with a restore point, and three files after it; return what the sinks held at the point."""
+    run(flow, case.spark)
+    keep_point()
+    held = shown(*MIXED)
+    for number in (20, 21, 22):
+        write(case.here, number)
+    run(flow, case.spark)
+    assert shown(*MIXED) != held
+    return held
+
+
+def test_sinks_hold_what_they_held_at_the_point(case: Case, spark: SparkSession) -> None:
+    held = begun(case, mixed())
+    back(mixed(), spark)
+    assert shown(*MIXED) == held
+    case.check(mixed, *MIXED)
+
+
+def test_it_goes_back_twice_and_to_an_earlier_point(case: Case, spark: SparkSession) -> None:
+    run(mixed(), spark)
+    keep_point("first")
+    first = shown(*MIXED)
+    write(case.here, 20)
+    run(mixed(), spark)
+    keep_point("second")
+    second = shown(*MIXED)
+    write(case.here, 21)
+    for _ in range(2):
+        run(mixed(), spark)
+        back(mixed(), spark, "second")
+        assert shown(*MIXED) == second
+    back(mixed(), spark, "rows:6")  # the last point that has no later step
+    assert shown(*MIXED) == second
+    back(mixed(), spark, "rows:5")
+    assert shown(*MIXED) == first
+    with pytest.raises(InvalidError, match=r"\[NO_RESTORE_POINT\] there is no restore point second.*there are: first"):
+        back(mixed(), spark, "second")  # went with the way back
+    case.check(mixed, *MIXED)
+
+
+def test_a_mended_program_replays_what_came_after_the_point(case: Case, spark: SparkSession) -> None:
+    begun(case, mixed())
+    back(mixed(factor=2), spark)
+    case.check(partial(mixed, factor=2), *MIXED)
+
+
+def test_a_point_is_of_the_program_that_it_was_kept_with(case: Case, spark: SparkSession) -> None:
+    held = begun(case, mixed())
+    change = mixed(factor=2)
+    run(change, spark, evolve=bl.evolution(change, "store", spark=spark).id)
+    back(mixed(), spark)
+    assert shown(*MIXED) == held
+    case.check(mixed, *MIXED)
+
+
+def test_back_to_the_beginning_empties_sinks(case: Case, spark: SparkSession) -> None:
+    begun(case, mixed())
+    back(mixed(), spark, "beginning")
+    assert [*map(len, shown(*MIXED))] == [0, 0, 0, 0]
+    assert Log.open(LocalStore.open(Path("store"), create=False), None).history.points == {}
+    case.check(mixed, *MIXED)
+
+
+def test_what_was_kept_stays_in_the_store(case: Case, spark: SparkSession) -> None:
+    """Many checkpoints later the state of the point is still there, and it is garbage once the point is dropped."""
+    run(mixed(), spark)
+    keep_point()
+    held = shown(*MIXED)
+    point = Log.open(LocalStore.open(Path("store"), create=False), None).history.live_runs()
+    for number in range(20, 32):
+        write(case.here, number)
+        run(mixed(), spark)
+    assert point <= set(LocalStore.open(Path("store"), create=False).list("runs/"))
+    back(mixed(), spark)
+    assert shown(*MIXED) == held
+    assert list(change_points(Path("store"), "before", drop=True)) == ["flow: the restore point before is dropped"]
+    run(mixed(), spark)
+    assert not point <= set(LocalStore.open(Path("store"), create=False).list("runs/"))
+    case.check(mixed, *MIXED)
+
+
+def test_points_are_kept_while_it_runs(case: Case, spark: SparkSession) -> None:
+    """By the policy and by name, without a step lost or doubled; those of the policy go when their time is over."""
+    flow = mixed(keep=bl.Keep("3 seconds", every="1 second"))
+    running = bl.start(flow, "store", spark=spark)
+    try:
+        for number in range(20, 26):
+            write(case.here, number)
+            time.sleep(0.5)
+        keep_point("named")
+        write(case.here, 26)
+        write(case.here, 27)
+        deadline = time.monotonic() + 60
+        log = Log.open(LocalStore.open(Path("store"), create=False), None)
+        while len(log.history.points) < 3:
+            assert time.monotonic() < deadline, log.history.points.keys()
+            time.sleep(0.2)
+            log.catch_up()
+            number += 1
+            write(case.here, number)
+    finally:
+        running.stop()
+        assert running.wait()
+    points = log.history.points
+    assert "named" in points
+    assert all(name == "named" or point.until is not None for name, point in points.items())
+    back(mixed(), spark, "named")
+    case.check(mixed, *MIXED)
+
+
+def test_receivers_get_rows_again_under_new_numbers(case: Case, spark: SparkSession) -> None:
+    def note(_rows: Any, step: int) -> None:
+        with (case.here / "numbers").open("a") as file:
+            file.write(f"{step}\n")
+
+    def flow() -> bl.Dataflow:
+        made = bl.Dataflow("flow")
+        rows_of(made).sink("told", bl.foreach(note))
+        return made
+
+    def numbers() -> list[str]:
+        return (case.here / "numbers").read_text().split()
+
+    run(flow(), spark)
+    keep_point()
+    write(case.here, 20)
+    run(flow(), spark)
+    with pytest.raises(InvalidError, match=r"\[SINK_NOT_READABLE\].*--change told=now"):
+        bl.rewind(flow(), "store", to="before", evolve=bl.evolution(flow(), "store", to="before").id, spark=spark)
+    back(flow(), spark, told="now")
+    before = numbers()
+    run(flow(), spark)
+    assert len(numbers()) == len(before) + 1
+    assert not {*before} & {*numbers()[len(before) :]}, "a receiver that knows a step by its number would drop it"
+
+
+def test_input_that_is_gone_is_told_before_anything_changes(case: Case, spark: SparkSession) -> None:
+    begun(case, mixed())
+    held = shown(*MIXED)
+    Path("in/021.csv").unlink()
+    plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    assert "021.csv is gone" in plan.obstacles["rows"]
+    with pytest.raises(DataError, match=r"\[REWIND_INPUT_GONE\] rows cannot take again .*021\.csv"):
+        bl.rewind(mixed(), "store", to="before", evolve=plan.id, spark=spark)
+    assert shown(*MIXED) == held
+    run(mixed(), spark)
+
+
+def test_another_plan_is_refused(case: Case, spark: SparkSession) -> None:
+    begun(case, mixed())
+    plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    with pytest.raises(InvalidError, match=r"\[PLAN_CHANGED\].*boatlift rewind"):
+        bl.rewind(mixed(factor=2), "store", to="before", evolve=plan.id, spark=spark)
+    with pytest.raises(InvalidError, match=r"\[PLAN_CHANGED\]"):
+        bl.rewind(mixed(), "store", to="beginning", evolve=plan.id, spark=spark)
+    list(change_points(Path("store"), "before"))  # another moment of the same name
+    with pytest.raises(InvalidError, match=r"\[PLAN_CHANGED\]"):
+        bl.rewind(mixed(), "store", to="before", evolve=plan.id, spark=spark)
+
+
+def test_lookups_batches_and_processors_go_back_too(case: Case, spark: SparkSession) -> None:
+    """Their times are none of a source's; sinks that hold their steps apart need no computation."""
+    from pyspark.sql import functions as F
+
+    def flow() -> bl.Dataflow:
+        made = bl.Dataflow("flow")
+        rows = rows_of(made)
+        totals = rows.group_by("k").agg("totals", F.sum("v").alias("total"))
+        asked = made.source("asked", bl.files("asked/*.csv", schema="k INT, at INT", max_files_per_step=1))
+        asked.lookup("found", t=totals.by("k")).sink("found_out", bl.parquet("found"))
+        rows.gather("both", policy=bl.Batch(epochs=2)).group_by("k").agg("pairs", F.count("*").alias("n")).sink(
+            "pairs_out", bl.parquet("pairs")
+        )
+        rows.drop_duplicates("once", ["k"]).sink("once_out", bl.parquet("once"))
+        return made
+
+    def ask(number: int) -> None:
+        Path("asked").mkdir(exist_ok=True)
+        Path(f"asked/{number:03}.csv").write_text(f"k,at\n1,{number}\n2,{number}\n")
+
+    sinks = ("found", "pairs", "once")
+    ask(0)
+    run(flow(), spark)
+    keep_point()
+    held = shown(*sinks)
+    for number in (20, 21, 22):
+        write(case.here, number)
+        ask(number)
+    run(flow(), spark)
+    after = shown(*sinks)
+    back(flow(), spark)
+    assert shown(*sinks) == held
+    run(flow(), spark)
+    found, pairs, once = shown(*sinks)
+    assert [pairs, once] == after[1:]
+    assert sorted((dict(row)["k"], dict(row)["at"]) for row in found.elements()) == sorted(
+        (dict(row)["k"], dict(row)["at"]) for row in after[0].elements()
+    )
+
+
+def test_bad_rows_that_were_set_aside_come_again(case: Case, spark: SparkSession) -> None:
+    run(mixed(), spark)
+    keep_point()
+    Path("in/020.csv").write_text("k,v\n1,1\nbad,row\n2,2\n")
+    run(mixed(), spark, set_aside=["rows"])
+    back(mixed(), spark)
+    Path("in/019.csv").write_text("k,v\n3,bad\n4,4\n")  # comes before it now
+    run(mixed(), spark, set_aside=["rows"])
+    from boatlift.storage.bad_rows import kept_bad_rows
+
+    kept = [bad.place for bad in kept_bad_rows(LocalStore.open(Path("store"), create=False))]
+    assert sorted(kept) == ["019.csv:2", "020.csv:3"]
+
+
+class MortalSink(SinkWrapper):
+    """A sink whose process dies at one of its calls on it."""
+
+    def __init__(self, sink: Any, fate: Fate) -> None:
+        super().__init__(sink)
+        self.fate = fate
+
+    def open(self, context: Any) -> Any:
+        return self.fate.call(lambda: self.sink.open(context))
+
+    def commit(self, *step: Any) -> Any:
+        return self.fate.call(lambda: self.sink.commit(*step))
+
+
+CALLS = 24
+"""A way back of this program makes fewer calls on its store and its sinks."""
+
+
+@pytest.mark.parametrize(("calls", "after"), [(calls, after) for calls in range(1, CALLS) for after in (False, True)])
+def test_a_way_back_that_dies_at_any_act_goes_on_or_is_abandoned(
+    case: Case, spark: SparkSession, *, calls: int, after: bool
+) -> None:
+    held = begun(case, mixed())
+    plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    fate = Fate(calls, after=after)
+    mortal = mixed(through=partial(MortalSink, fate=fate))
+    store: Any = MortalStore.of(Path("store"), fate)
+    from boatlift.api.running import run_with
+    from boatlift.runtime.host.context import RunOptions
+
+    options = RunOptions(evolve=plan.id, rewind="before")
+    try:
+        run_with(mortal, store, options, spark)
+    except BaseException:  # noqa: BLE001 - a death
+        assert fate.over
+    if "before" in bl_points() and bl.evolution(mixed(), "store", to="before", spark=spark).undone["rows"] > 0:
+        if calls % 3 == 0:
+            run(mixed(), spark)  # it is abandoned
+        back(mixed(), spark)
+    else:
+        bl.rewind(mixed(), "store", to="before", evolve=plan.id, spark=spark)
+    assert shown(*MIXED) == held
+    case.check(mixed, *MIXED)
+
+
+def bl_points() -> set[str]:
+    return set(Log.open(LocalStore.open(Path("store"), create=False), None).history.points)
