@@ -175,8 +175,10 @@ def test_points_are_kept_while_it_runs(case: Case, spark: SparkSession) -> None:
 
 
 def test_receivers_get_rows_again_under_new_numbers(case: Case, spark: SparkSession) -> None:
+    path = case.here / "numbers"
+
     def note(_rows: Any, step: int) -> None:
-        with (case.here / "numbers").open("a") as file:
+        with path.open("a") as file:
             file.write(f"{step}\n")
 
     def flow() -> bl.Dataflow:
@@ -185,7 +187,7 @@ def test_receivers_get_rows_again_under_new_numbers(case: Case, spark: SparkSess
         return made
 
     def numbers() -> list[str]:
-        return (case.here / "numbers").read_text().split()
+        return path.read_text().split()
 
     run(flow(), spark)
     keep_point()

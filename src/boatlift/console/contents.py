@@ -71,7 +71,7 @@ def show_points(path: Path, *, as_json: bool) -> None:
     """Print the restore points of a store."""
     points = points_of(log_at(path))
     if as_json:
-        print_json(points)
+        print_json({"points": points})
         return
     if not points:
         show("There is no restore point: boatlift keep --name NAME keeps one, bl.Dataflow(…, keep=bl.Keep(…)) many.")

@@ -314,9 +314,8 @@ class StateMachine:
             self._advance_all(hasten=False)
             self._garbage.collect()
             hasten = partial(self._advance_all, hasten=True)
-            pausing = self._point is not None
-            if self._liveness.quiet and self._liveness.settle(hasten, stopping=self._stopping, pausing=pausing):
-                self._pause_or_finish()
+            while not self.finished and self._liveness.quiet and self._settle(hasten):
+                self._keep_point_or_finish()
         ordered, self._outbox = self._outbox, []
         write = self.durable.write(partial(self._soft.take, self._failed))
         if write is not None:
@@ -328,7 +327,10 @@ class StateMachine:
             self._touched.clear()
         return ordered
 
-    def _pause_or_finish(self) -> None:
+    def _settle(self, hasten: Callable[[], None]) -> bool:
+        return self._liveness.settle(hasten, stopping=self._stopping, pausing=self._point is not None)
+
+    def _keep_point_or_finish(self) -> None:
         """Keep the restore point that was requested; a sink may wait for the input of a source that keeps no rows."""
         point, self._point = self._point, None
         if point is not None and not any(sink.waits for sink in self.sinks):
