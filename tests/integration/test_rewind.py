@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -79,6 +80,28 @@ def test_sinks_hold_what_they_held_at_the_point(case: Case, spark: SparkSession)
     held = begun(case, mixed())
     back(mixed(), spark)
     assert shown(*MIXED) == held
+    case.check(mixed, *MIXED)
+
+
+def test_a_point_with_steps_that_wait(case: Case, spark: SparkSession) -> None:
+    """A stop leaves closed steps to the next run; a point of then has them too."""
+    run(mixed(), spark)
+    for number in (20, 21, 22, 23):
+        write(case.here, number)
+    progress: list[bl.Progress] = []
+
+    def stop_early(report: bl.Progress) -> None:
+        progress.append(report)
+        if report.what == "take" and report.time == 9:
+            threading.Thread(target=running[0].stop).start()
+
+    running = [bl.start(mixed(), "store", spark=spark, on_progress=stop_early)]
+    assert running[0].wait()
+    waits = [each for each in progress if each.what == "left"]
+    assert waits
+    keep_point()
+    run(mixed(), spark)
+    back(mixed(), spark)
     case.check(mixed, *MIXED)
 
 

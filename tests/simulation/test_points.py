@@ -18,14 +18,14 @@ from boatlift.times import maximal_of
 class Points:
     """Asks for a point at every few events of a machine, and looks at what each rests on."""
 
-    def __init__(self, every: int) -> None:
-        self.every, self.events, self.kept = every, 0, 0
+    def __init__(self) -> None:
+        self.every, self.at_once, self.events, self.kept = 7, 1, 0, 0
         self._handle = StateMachine.handle
 
     def handle(self, machine: StateMachine, event: Event) -> list[Instruction]:
         ordered = self._look(machine, self._handle(machine, event))
         self.events += 1
-        if self.events % self.every == 0 and not machine.finished:
+        for _ in range(self.at_once if self.events % self.every == 0 and not machine.finished else 0):
             ordered += self._look(machine, self._handle(machine, PointRequested(f"p{self.events}")))
         return ordered
 
@@ -51,16 +51,27 @@ class Points:
             assert last <= max([*closed, collected], default=-1)
 
 
+@pytest.fixture
+def points(monkeypatch: pytest.MonkeyPatch) -> Points:
+    made = Points()
+
+    def handle(machine: StateMachine, event: Event) -> list[Instruction]:
+        return made.handle(machine, event)
+
+    monkeypatch.setattr(StateMachine, "handle", handle)
+    return made
+
+
 @pytest.mark.parametrize("first", range(0, 300, 25))
-def test_points_leave_no_trace(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept = 0
+def test_points_leave_no_trace(first: int, points: Points) -> None:
     for seed in range(first, first + 25):
-        points = Points(every=7 + seed % 23)
-        monkeypatch.setattr(StateMachine, "handle", _method(points))
+        points.every = 7 + seed % 23
         Simulation(seed).run()
-        kept += points.kept
-    assert kept > 25
+    assert points.kept > 25
 
 
-def _method(points: Points) -> Any:
-    return lambda machine, event: points.handle(machine, event)
+def test_no_request_is_lost_among_others(points: Points) -> None:
+    points.every, points.at_once = 11, 3
+    Simulation(5).run()
+    assert points.kept
+    assert points.kept % 3 == 0

@@ -46,7 +46,9 @@ class Stages:
                 notice(f"{progress.processor}: this standby {progress.said}", quiet=self._quiet)
             case "takeover" | "suspect":
                 notice(f"{progress.processor}: {progress.said}")
-            case "evolve" | "corrected" | "kept":
+            case "kept":
+                notice(f"{progress.processor}: {progress.said}", quiet=self._quiet)
+            case "evolve" | "corrected":
                 notice(f"{progress.processor} {progress.said}", quiet=self._quiet)
             case "listening":
                 notice(f"{progress.processor}: listening on {progress.where}", quiet=self._quiet)

@@ -257,13 +257,14 @@ class _Planning:
             return
         able = sink.capabilities
         stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties
-        if stays and made.back is not None:
+        if stays and mode is Mode.NOW and made.back is not None:
             made.returning.append(name)
         if mode is Mode.FILL and made.back is not None and (stays or past < 0):
             replaced = sink.key is not None or self._plan.rows_of(unit.name).kind is RowKind.APPEND
             if (able.takes_back if replaced else able.reads_back_steps) is not None:
                 (made.emptied if replaced else made.undone)[name] = self._history.own_number(name)
                 made.sinks[name] = mode
+                made.returning.append(name)
                 return
         if unit.name not in made.fills and unit.name not in made.empties and past >= 0:  # else it is refused already
             self._refuse_own_times(name, unit)

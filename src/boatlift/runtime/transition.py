@@ -51,7 +51,7 @@ class Transition:
         obstacles: What keeps it from being carried out.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         back_at: When that point was kept, in milliseconds since 1970.
-        returning: Sinks that go back with all that is before them.
+        returning: Sinks that go on from their own last step at the restore point, and not from the cut.
         undone: Sinks whose difference takes back their own steps after this one.
         emptied: Sinks that empty their own steps after this one, and have no other difference.
         id: Stands for the two programs, all modes, and the restore point: the user's consent.

@@ -95,7 +95,7 @@ class StateMachine:
         )
         self._checked, self._clock_of = checked, clock_of
         self._stopping = self._stops_at_once = False
-        self._point: events.PointRequested | None = None
+        self._points: list[events.PointRequested] = []
         self._position = {name: position for position, name in enumerate(program.graph.order)}
         self._moved: set[str] = set()
         self._touched: set[str] = set()
@@ -172,7 +172,7 @@ class StateMachine:
             case events.StopRequested(drain):
                 self._stopping, self._stops_at_once = True, not drain
             case events.PointRequested():
-                self._point = event
+                self._points.append(event)
         return self._next()
 
     def payloads(self) -> Iterator[Any]:
@@ -189,7 +189,7 @@ class StateMachine:
     @property
     def _halting(self) -> bool:
         """Whether no further input is taken: the run stops, or pauses for a restore point."""
-        return self._stopping or self._point is not None
+        return self._stopping or bool(self._points)
 
     def _current(self, name: str, incarnation: int) -> MachineProcessor | None:
         """Return the processor if an answer is for its present incarnation; else None: the answer is void."""
@@ -314,8 +314,9 @@ class StateMachine:
             self._advance_all(hasten=False)
             self._garbage.collect()
             hasten = partial(self._advance_all, hasten=True)
-            while not self.finished and self._liveness.quiet and self._settle(hasten):
-                self._keep_point_or_finish()
+            while self._liveness.quiet and self._settle(hasten):
+                if self._keep_point_or_finish():
+                    break
         ordered, self._outbox = self._outbox, []
         write = self.durable.write(partial(self._soft.take, self._failed))
         if write is not None:
@@ -328,19 +329,23 @@ class StateMachine:
         return ordered
 
     def _settle(self, hasten: Callable[[], None]) -> bool:
-        return self._liveness.settle(hasten, stopping=self._stopping, pausing=self._point is not None)
+        return self._liveness.settle(hasten, stopping=self._stopping, pausing=bool(self._points))
 
-    def _keep_point_or_finish(self) -> None:
-        """Keep the restore point that was requested; a sink may wait for the input of a source that keeps no rows."""
-        point, self._point = self._point, None
-        if point is not None and not any(sink.waits for sink in self.sinks):
-            self._outbox.append(instructions.KeepPoint(point.name, point.until))
-        if self._stopping or point is None:
+    def _keep_point_or_finish(self) -> bool:
+        """Keep the restore points that were requested; else finish. Return whether the run is over.
+
+        There is no point while a sink waits, which it may for the input of a source that keeps no rows.
+        """
+        points, self._points = self._points, []
+        if not any(sink.waits for sink in self.sinks):
+            self._outbox += [instructions.KeepPoint(point.name, point.until) for point in points]
+        if self._stopping or not points:
             self.finished = True
             self._outbox.append(instructions.Finish(tuple(self.durable.payloads())))
         else:
             self._moved = set(self.processors)
             self._advance_all(hasten=False)
+        return self.finished
 
     def _advance_all(self, *, hasten: bool) -> None:
         if hasten:
