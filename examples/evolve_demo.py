@@ -1,6 +1,6 @@
-"""`make demo-evolve`: a program is changed three times on one store, and killed while it changes.
+"""`make demo-evolve`: a program is changed three times on one store and taken back once, and killed on each way.
 
-After each change its SQLite tables are compared with those of a fresh store that runs the new version over all flights.
+Each time its SQLite tables are compared with those of a fresh store that runs the version over all flights.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from under_attack import HERE, OUTPUT, WrongError, exact, rows_of, run, say, ver
 
 FLOW = "evolving_flights:flow"
 FOLDER = OUTPUT / "evolve"
+POINT = "before-4"
 WEEKS = 12
 """The weeks of flights that there are at first; a week more comes with each change."""
 
@@ -40,7 +41,10 @@ def main() -> None:
         run(FOLDER, FLOW)
         for (version, what, point, moment), week in zip(CHANGES, weeks[WEEKS:], strict=False):
             (FOLDER / "data" / "flights" / week.name).symlink_to(week)
+            if version == CHANGES[-1][0]:
+                say(command("keep", "--name", POINT).strip())
             change(version, what, point, moment)
+        take_back()
         verify(FOLDER)
     except WrongError as wrong:
         print(f"demo-evolve failed: {wrong}")
@@ -73,7 +77,25 @@ def change(version: int, what: str, point: str, moment: str) -> None:
     if not run(FOLDER, FLOW, point, evolve=consent):
         raise WrongError(f"the run passed {point} without being killed there")
     run(FOLDER, FLOW, evolve=consent)
-    fresh = FOLDER / f"fresh-{version}"
+    compare(version, FOLDER / f"fresh-{version}")
+
+
+def take_back() -> None:
+    """Go back to the version before the last change, killed on the way, and take the rest of the flights again."""
+    before = CHANGES[-1][0] - 1
+    say(f"version {CHANGES[-1][0]} was a mistake: back to {POINT}, which is of version {before}")
+    set_version(before)
+    report = json.loads(command("rewind", FLOW, "--to", POINT, "--json"))
+    at = "store.create(log):after:2"
+    say(f"  boatlift rewind {FLOW} --store store --to {POINT} --evolve {report['id']}, and SIGKILL once it is recorded")
+    if not run(FOLDER, FLOW, at, evolve=report["id"], rewind=POINT):
+        raise WrongError(f"the way back passed {at} without being killed there")
+    run(FOLDER, FLOW)
+    compare(before, FOLDER / "fresh-again")
+
+
+def compare(version: int, fresh: Path) -> None:
+    """Hold the tables against those of a fresh store."""
     fresh.mkdir()
     (fresh / "data").symlink_to(FOLDER / "data")
     run(fresh, FLOW)
@@ -84,14 +106,19 @@ def change(version: int, what: str, point: str, moment: str) -> None:
         say(f"  {table}: {len(found)} rows, bit for bit those of a fresh store")
 
 
-def plan_id() -> str:
-    """Show what becomes of the store, and return the id of that plan."""
-    command = [sys.executable, "-m", "boatlift.console", "plan", FLOW, "--store", "store", "--json"]
+def command(*words: str) -> str:
+    """Run a command of Boatlift on the store, and return what it prints."""
+    words = (sys.executable, "-m", "boatlift.console", *words, "--store", "store")
     environment = {**os.environ, "PYTHONPATH": str(HERE)}
-    shown = subprocess.run(command, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
+    shown = subprocess.run(words, cwd=FOLDER, env=environment, capture_output=True, text=True, check=False)
     if shown.returncode:
         raise WrongError(shown.stderr)
-    report = json.loads(shown.stdout)
+    return shown.stdout
+
+
+def plan_id() -> str:
+    """Show what becomes of the store, and return the id of that plan."""
+    report = json.loads(command("plan", FLOW, "--json"))
     for name, each in report["processors"].items():
         if each["change"] != "unchanged":
             say(f"  {name}: {each['change']} ({', '.join(each['differences'])})".replace(" ()", ""))

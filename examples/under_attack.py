@@ -30,7 +30,7 @@ def say(text: str) -> None:
     print(f"• {text}", flush=True)
 
 
-def run(folder: Path, flow: str, at: str | None = None, *, evolve: str = "") -> bool:
+def run(folder: Path, flow: str, at: str | None = None, *, evolve: str = "", rewind: str = "") -> bool:
     """Run a pipeline in a folder until its input is exhausted, or a crash point is reached.
 
     Args:
@@ -38,12 +38,14 @@ def run(folder: Path, flow: str, at: str | None = None, *, evolve: str = "") -> 
         flow: The dataflow, as `boatlift run` takes it.
         at: The crash point at which it is killed.
         evolve: The id of the plan by which the store's program changes.
+        rewind: With `at`: the restore point to go back to.
 
     Returns:
         Whether the process was killed.
     """
     module = ["-m", "boatlift.testing.crash"] if at else ["-m", "boatlift.console", "run"]
     attack = [*(["--at", at] if at else []), *(["--evolve", evolve] if evolve else [])]
+    attack += ["--rewind", rewind] if rewind else []
     command = [sys.executable, *module, flow, "--store", "store", "--available-now", *attack]
     # Each of these JVMs lives for some seconds only: the optimising compiler would cost more than it gains.
     environment = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1", **os.environ, "PYTHONPATH": str(HERE)}

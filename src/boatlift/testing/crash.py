@@ -227,6 +227,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--standby", action="store_true", help="follow the owner, and take over when it dies")
     parser.add_argument("--pause", action="store_true", help="stop there by SIGSTOP, until SIGCONT")
     parser.add_argument("--evolve", default="", help="the id of the plan by which the store's program changes")
+    parser.add_argument("--rewind", help="the restore point to go back to, with the id of that plan in --evolve")
     parser.add_argument("--record", type=Path, help="a file that gets a line for each crash point passed")
     chosen = parser.parse_args(arguments)
     session = OneSession(chosen.master, chosen.flow)
@@ -248,6 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         take_over=True,
         standby=chosen.standby,
         evolve=chosen.evolve,
+        rewind=chosen.rewind,
     )
     run_plan(planned, store, spark, options)
 
