@@ -13,10 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.connectors.kit import SinkWrapper
 from boatlift.errors import DataError
 from boatlift.runtime.host.transition import consented
-from support.changes import Case, changes, evolve, plan_id, run, table, write
+from support.changes import Case, MortalSink, changes, evolve, plan_id, run, table, write
 from support.crash.mortality import Fate, MortalStore
 
 if TYPE_CHECKING:
@@ -184,20 +183,6 @@ def test_an_owner_that_goes_on_until_the_claim_loses_and_doubles_nothing(
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------
-
-
-class MortalSink(SinkWrapper):
-    """A sink whose process dies at one of its calls on it."""
-
-    def __init__(self, sink: Any, fate: Fate) -> None:
-        super().__init__(sink)
-        self.fate = fate
-
-    def open(self, context: Any) -> Any:
-        return self.fate.call(lambda: self.sink.open(context))
-
-    def commit(self, *step: Any) -> Any:
-        return self.fate.call(lambda: self.sink.commit(*step))
 
 
 CALLS = 16

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 import boatlift as bl
+from boatlift.connectors.kit import SinkWrapper
 from boatlift.storage.local import LocalStore
+from support.crash.mortality import Fate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +52,20 @@ def evolve(flow: bl.Dataflow, spark: SparkSession, **change: str) -> None:
 
 def plan_id(flow: bl.Dataflow, spark: SparkSession, change: dict[str, str]) -> str:
     return bl.evolution(flow, "store", change=change, spark=spark).id
+
+
+class MortalSink(SinkWrapper):
+    """A sink whose process dies at one of its calls on it."""
+
+    def __init__(self, sink: Any, fate: Fate) -> None:
+        super().__init__(sink)
+        self.fate = fate
+
+    def open(self, context: Any) -> Any:
+        return self.fate.call(lambda: self.sink.open(context))
+
+    def commit(self, *step: Any) -> Any:
+        return self.fate.call(lambda: self.sink.commit(*step))
 
 
 class Case:

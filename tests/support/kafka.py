@@ -56,6 +56,12 @@ def make_topic(broker: Broker, name: str, partitions: int = 1, config: dict[str,
     return name
 
 
+def delete_before(broker: Broker, topic: str, offset: int) -> None:
+    """Deletes the beginning of a topic's first partition, as retention does."""
+    admin, before = AdminClient(plain(broker)), TopicPartition(topic, 0, offset)
+    admin.delete_records([before])[before].result(PATIENCE)
+
+
 def send(broker: KafkaBroker, topic: str, values: Iterable[bytes]) -> None:
     """Sends rows and waits until the broker has them all."""
     failures: list[object] = []

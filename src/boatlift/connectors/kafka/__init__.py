@@ -2,7 +2,7 @@
 
 The source: `source`, `offsets` (positions and cursors), `topics` (requests to the cluster), `reading` and `fetching`
 (in tasks), `value_format`, `background`. The sink: `sink`, `encoding` (rows to messages), `writer` (one
-transaction), `ledger` (the record of steps). Both: `access`.
+transaction), `ledger` (the record of steps), `reading_back` and `decoding` (messages to rows). Both: `access`.
 """
 
 from boatlift.connectors.kafka.sink import sink

@@ -144,6 +144,10 @@ class Ledger:
             return self.claim == record
         return record.step <= max(self.written.get(record.writer, {}), default=-1)
 
+    def begun(self) -> int:
+        """Return the last step that a writer has written; −1 if there is none."""
+        return max((step for steps in self.written.values() for step in steps), default=-1)
+
     def whole(self) -> int:
         """Return the last step that all its writers have written; −1 if there is none."""
         records = (record for steps in self.written.values() for record in steps.values())

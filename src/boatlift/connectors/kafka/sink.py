@@ -2,8 +2,8 @@
 
 One or more *writers* write a step, each in a transaction of its own together with its record in the sink's ledger
 (`ledger`). After a crash the ledger shows which steps are in the topic. If some writers have committed their parts of a
-step, the others write theirs. A row's key decides its writer, and the number of writers changes only between steps: so
-the order per key is kept.
+step, the others write theirs, unless the sink was read back in between: then the next step begins from what is there. A
+row's key decides its writer, and the number of writers changes only between steps: so the order per key is kept.
 
 **Fencing.** `open` takes over every writer's transactional id, which ends the open transactions of an older owner. Then
 it reads the ledger, stops if a newer owner has claimed the sink, and otherwise claims it. A fenced owner takes the ids
@@ -41,6 +41,8 @@ from boatlift.dataflow.contracts import Committed, Json, Outcome, SinkCapabiliti
 from boatlift.errors import DataError, Finding, InvalidError
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
     from boatlift.connectors.kafka.encoding import MessageStager
     from boatlift.connectors.kafka.writer import Writer
 
@@ -140,7 +142,13 @@ class KafkaSink(SinkBase):
         topics = (self._topic, self._ledger_topic.name)
         places = tuple(f"topic {topic} at {server}" for topic in topics for server in servers)
         return SinkCapabilities(
-            self._count, runs_jobs=self._count > 1, crash_points=self, places=places, preflight=self._preflight
+            self._count,
+            runs_jobs=self._count > 1,
+            crash_points=self,
+            places=places,
+            preflight=self._preflight,
+            reads_back=self,
+            begun=lambda: self._ledger.begun(),  # noqa: PLW0108 - each `open` makes another ledger
         )
 
     def announce(self, moment: Callable[[str], None]) -> None:
@@ -189,7 +197,8 @@ class KafkaSink(SinkBase):
         if not self._sure:
             self._check_owner()
             raise decided.failed_before()
-        if decided.decide(step, self._ledger.whole()) is Decision.COMPARE:
+        begun = self._ledger.begun()
+        if decided.decide(step, begun if step > begun else self._ledger.whole()) is Decision.COMPARE:
             self._check_owner()
             self._compare(now, staged)
             logger.info("step %s is in %s already: compared and dropped", step, decided.place)
@@ -200,6 +209,12 @@ class KafkaSink(SinkBase):
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
+
+    def held(self, spark: SparkSession) -> DataFrame | None:
+        from boatlift.connectors.kafka.reading_back import held_rows
+
+        topic = SettlingTopic(self._access, self._topic, f"topic {self._topic}")
+        return held_rows(spark, topic, self._opened, self._shape)
 
     def verify(self) -> Iterator[Finding]:
         yield from self._ledger_topic.verify(self._topics, self._topic)

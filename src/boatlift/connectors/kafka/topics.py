@@ -110,6 +110,20 @@ class Topics:
                     "recovery may need",
                 )
 
+    def compacted(self, topics: Iterable[str]) -> list[str]:
+        """Return those of some topics that are compacted now."""
+        from confluent_kafka.admin import ConfigResource, ResourceType
+
+        asked = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in sorted(topics)}
+
+        def ask() -> list[str]:
+            admin = self.access.admin()
+            answers = admin.client.describe_configs([*asked.values()], request_timeout=TIMEOUT)
+            found = {topic: self._result(admin, answers[each], f"topic {topic}") for topic, each in asked.items()}
+            return [topic for topic, config in found.items() if "compact" in config["cleanup.policy"].value]
+
+        return self._retried(ask) if asked else []
+
     def ends(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """Return the ends of the readable offsets of partitions."""
         from confluent_kafka.admin import OffsetSpec

@@ -252,11 +252,16 @@ class ReadsBack(Protocol):
     """Reads back the rows that a sink holds, so that a changed program corrects them.
 
     Law: after `open`, the rows are those that readers see: for a sink with a key the current row of each key, else the
-    sum of all changes. No older owner changes them any more.
+    sum of all changes. No older owner changes them any more. Of a step that is there in part, the part counts.
     """
 
     def held(self, spark: SparkSession) -> DataFrame | None:
-        """Return the rows, lazily: the columns that the place has, and `_weight`; None if it holds nothing."""
+        """Return the rows, lazily: the columns that the place has, and `_weight`; None if it holds nothing.
+
+        Raises:
+            InvalidError: `[SINK_NOT_READABLE]` rows are gone, or cannot be read with their values; also from the tasks
+                that read the rows.
+        """
 
 
 class ReadsBackSteps(Protocol):
@@ -309,6 +314,8 @@ class SinkCapabilities:
         reads_back: Reads back what the sink holds; None if the sink cannot be asked.
         reads_back_steps: Reads back the changes of its newest steps; None if the sink does not keep them apart.
         takes_back: Takes back whole steps, of rows that are no changes; None if nothing can.
+        begun: Returns, after `open`, the newest step of which the place has a part or all; -1 for none. None if no
+            step is ever there in part. Law: `commit` of the step after it appends: the part stays as it is.
     """
 
     parts: int = 1
@@ -322,3 +329,4 @@ class SinkCapabilities:
     reads_back: ReadsBack | None = None
     reads_back_steps: ReadsBackSteps | None = None
     takes_back: TakesBack | None = None
+    begun: Callable[[], int] | None = None

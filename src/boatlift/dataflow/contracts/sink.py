@@ -103,7 +103,7 @@ class Sink(Protocol):
           moment leaves all of it or nothing.
         * n ≤ m: nothing changes. Same rows and digest: `DROPPED`; else `DivergedError [DIVERGED]`.
           A ledger may be bounded and drop old steps: these are `DROPPED` with a warning, not compared.
-        * n > m + 1: `DataError [SINK_GAP]`.
+        * n > m + 1: `DataError [SINK_GAP]`, but for the step after one that is there in part (`begun`).
         * Once `open` was called with a larger token, an older owner's commit raises `FencedError [FENCED]`.
         * Rows of another program in the sink's place are refused, and so are rows under another key:
           `[SINK_OF_ANOTHER_DATAFLOW]`.

@@ -204,12 +204,16 @@ def carry_out(
 
 
 def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) -> dict[str, int]:
-    """Take over the sinks that are concerned; return the newest step of each that has a ledger, in its own numbers."""
+    """Take over the sinks that are concerned; return the newest step of each that has a ledger, in its own numbers.
+
+    A step that is there in part counts.
+    """
     held = {}
     for name in transition.sinks:
         committed = engine.open_sink(name, log.store_id, token)
-        held[name] = -1 if committed is None else committed.step
         able = engine.plan.sinks[name].sink.capabilities
+        begun = -1 if able.begun is None else able.begun()  # what is there of a step counts, and the step never ends
+        held[name] = max(begun, -1 if committed is None else committed.step)
         unread = able.reads_back is None
         if committed is not None and unread and transition.sinks[name] is not Mode.NOW:
             raise InvalidError(

@@ -28,6 +28,7 @@ from boatlift.spark.jobs.inputs import ReadTask
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import StepPlan
 from boatlift.spark.plans.catalyst import bytes_of
+from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.spark.tasks.stage import Output, StageTask
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import NOTHING, RunsPayload, runs_of, to_json
@@ -156,7 +157,11 @@ class PastRows:
         for name, sink in sinks.items():
             unit = units[self._plan.unit_of_sink(name).name]
             jobs.group.join(unit.name)
-            differences[name] = self._difference(spark, jobs, unit, name, sink)
+            try:
+                with unsealing(spark.sparkContext):  # also for tasks that read what the sink holds
+                    differences[name] = self._difference(spark, jobs, unit, name, sink)
+            except TaskFailedError as failed:
+                raise failed.error from failed
         return FromPast(states, differences)
 
     def _difference(self, spark: SparkSession, jobs: Jobs, unit: CompiledUnit, name: str, sink: Sink) -> Any:
