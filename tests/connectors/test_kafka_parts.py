@@ -19,7 +19,7 @@ from boatlift.connectors.kafka import ledger as ledger_module
 from boatlift.connectors.kafka.access import Access
 from boatlift.connectors.kafka.encoding import part_of
 from boatlift.connectors.kafka.ledger import SLOTS, Claimed, Ledger, LedgerTopic, Written
-from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next
+from boatlift.connectors.kafka.offsets import Found, advanced, shares, taken_next, taken_up_to
 from boatlift.connectors.kafka.writer import refuse_speculation
 from boatlift.connectors.kit.arrow_text import json_objects
 
@@ -88,6 +88,41 @@ def test_what_is_gone_before_it_was_taken_is_told_or_counted() -> None:
     with pytest.raises(bl.DataError, match=r"\[INPUT_MISSING\] .*ends with offset 89, but offsets up to 99 were taken"):
         taken(cursor, found((0, 90)))
     assert taken(cursor, found((150, 200)), ends={("t", 0): 100}) is None, "what is gone was not wanted"
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 20), min_size=1, max_size=4), min_size=1, max_size=8),
+    st.lists(st.integers(0, 30), min_size=4, max_size=4),
+    st.sampled_from([None, "latest"]),
+    st.integers(1, 30),
+)
+def test_a_cursor_names_all_offsets_that_were_taken(
+    grows: list[list[int]], lows: list[int], begin: str | None, limit: int
+) -> None:
+    cursor: Any = START
+    highs: list[int] = []
+    seen: dict[int, list[int]] = {}
+    for growth in grows:
+        highs += lows[len(highs) : len(growth)]
+        highs = [high + more for high, more in zip(highs, [*growth, *[0] * len(highs)], strict=False)]
+        first = None if begin is None or cursor["began"] else {("t", n): high for n, high in enumerate(highs)}
+        position = taken(cursor, found(*zip(lows, highs, strict=False)), limit, first=first)
+        if position is not None:
+            cursor = advanced(json.loads(json.dumps(cursor)), position)
+            for partition, start, end in ranges(position):
+                seen.setdefault(partition, []).extend(range(start, end))
+    again = {each.partition: [*range(each.start, each.end)] for each in taken_up_to(cursor)}
+    assert again == {partition: offsets for partition, offsets in seen.items() if offsets}
+
+
+def test_a_cursor_of_an_earlier_version_tells_of_later_partitions_alone() -> None:
+    old = {"topics": {"t": {"id": "id", "number": 0, "next": {"0": 7}}}, "began": True}
+    cursor = advanced(old, taken(old, found((0, 9), (3, 5))))
+    assert cursor["topics"]["t"] == {"id": "id", "number": 0, "first": {"1": 3}, "next": {"0": 9, "1": 5}}
+    with pytest.raises(
+        bl.DataError, match=r"\[HISTORY_GONE\] the first offset .* of topic t, partition 0, is not recor"
+    ):
+        taken_up_to(cursor)
 
 
 def test_latest_counts_from_the_first_step_on_also_if_there_was_no_topic_yet() -> None:

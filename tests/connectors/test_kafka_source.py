@@ -26,7 +26,7 @@ from boatlift.testing.kafka_broker import KafkaBroker
 from connectors.kafka_cases import KafkaCase
 from connectors.source_laws import SourceLaws, drain
 from support.crash.dying import DiesError, dying_at
-from support.kafka import PATIENCE, make_topic, new_topic, plain, secured, send, transactional
+from support.kafka import PATIENCE, delete_before, make_topic, new_topic, plain, secured, send, transactional
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -218,13 +218,6 @@ def test_a_crash_reads_the_same_again_and_proves_it(
     bl.run(flow_of(kafka_broker, topic), "store", available_now=True, spark=spark)
     copied = [row for path in Path("copy").glob("*.parquet") for row in pq.read_table(path).to_pylist()]
     assert sorted(row["v"] for row in copied) == list(range(500))
-
-
-def delete_before(broker: KafkaBroker, topic: str, offset: int) -> None:
-    """Deletes the rows before an offset of partition 0, as retention does."""
-    admin = AdminClient(plain(broker))
-    (deleted,) = admin.delete_records([TopicPartition(topic, 0, offset)]).values()
-    deleted.result(PATIENCE)
 
 
 def make_again(broker: KafkaBroker, topic: str) -> None:

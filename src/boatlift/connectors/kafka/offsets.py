@@ -2,9 +2,10 @@
 
 A position is `{"ranges": [{"topic", "id", "number", "partition", "start", "end"}, …]}`, in order, end excluded. `id`
 identifies a topic, because a name may be used again; `number` is the order in which topics were seen. `skipped` counts
-offsets that were lost before `start`. A cursor is `{"topics": {topic: {"id", "number", "next": {partition: offset}}},
-"began"}`. `began` is true after the first step. The position of that step records where partitions begin, unless they
-begin with their first available offset.
+offsets that were lost before `start`. A cursor is `{"topics": {topic: {"id", "number", "first": {partition:
+offset}, "next": {partition: offset}}}, "began"}`. `first` is the first offset that was taken of a partition; earlier
+versions did not record it. `began` is true after the first step. The position of that step records where partitions
+begin, unless they begin with their first available offset.
 """
 
 from __future__ import annotations
@@ -60,11 +61,39 @@ def size_of(ranges: Iterable[Range]) -> int:
 
 def advanced(cursor: Json, position: Json) -> dict[str, Any]:
     """Return the cursor after a position."""
-    topics = {name: {**topic, "next": dict(topic["next"])} for name, topic in cursor["topics"].items()}
+    topics = {
+        name: {**topic, "first": dict(topic.get("first", {})), "next": dict(topic["next"])}
+        for name, topic in cursor["topics"].items()
+    }
     for each in ranges_of(position):
-        topic = topics.setdefault(each.topic, {"id": each.id, "number": each.number, "next": {}})
-        topic["next"][str(each.partition)] = each.end
+        topic = topics.setdefault(each.topic, {"id": each.id, "number": each.number, "first": {}, "next": {}})
+        partition = str(each.partition)
+        if partition not in topic["next"]:
+            topic["first"][partition] = each.start
+        topic["next"][partition] = each.end
     return {"topics": topics, "began": True}
+
+
+def taken_up_to(cursor: Json) -> list[Range]:
+    """Return all offsets that were taken up to a cursor, lost ones among them.
+
+    Raises:
+        DataError: `[HISTORY_GONE]` an earlier version took the first offsets, and did not record them.
+    """
+    taken = []
+    for name, topic in sorted(cursor["topics"].items(), key=lambda each: each[1]["number"]):
+        for partition, end in sorted(topic["next"].items(), key=lambda each: int(each[0])):
+            start = topic.get("first", {}).get(partition)
+            if start is None:
+                raise DataError(
+                    "HISTORY_GONE",
+                    f"the first offset that was taken of topic {name}, partition {partition}, is not recorded, because "
+                    "an earlier version of Boatlift took it: choose --change NAME=now for what changes, or begin with "
+                    "a new store",
+                )
+            if start < end:
+                taken.append(Range(name, topic["id"], topic["number"], int(partition), start, end))
+    return taken
 
 
 def taken_next(

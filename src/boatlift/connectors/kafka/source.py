@@ -13,7 +13,7 @@ import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
-from boatlift.connectors.kafka.offsets import Found, advanced, ranges_of, size_of, taken_next
+from boatlift.connectors.kafka.offsets import Found, Range, advanced, ranges_of, size_of, taken_next, taken_up_to
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, messages_schema, value_format_of
 from boatlift.connectors.kit import SourceBase, checked_options
@@ -161,7 +161,7 @@ class KafkaSource(SourceBase):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        """Messages may be deleted or compacted: tasks digest them, and the source is not rescannable."""
+        """Messages may be deleted or compacted: tasks digest them, and all of them can be read again for a time."""
         return SourceCapabilities(
             announces_input=self,
             reads_many_steps=self,
@@ -174,6 +174,8 @@ class KafkaSource(SourceBase):
             preflight=self._preflight,
             waiting=self.waiting,
             gone=self.gone,
+            rescannable=self,
+            bytes_up_to=lambda cursor: size_of(taken_up_to(cursor)) * MESSAGE_BYTES,
         )
 
     def _preflight(self) -> None:
@@ -244,16 +246,29 @@ class KafkaSource(SourceBase):
     def load_digested(
         self, spark: SparkSession, positions: Sequence[Json], folders: Sequence[str], *, ordinals: bool
     ) -> DataFrame:
-        from boatlift.connectors.kafka.reading import divided
-
         steps = [
             (ranges_of(position), ordinal if ordinals else None, folder)
             for ordinal, (position, folder) in enumerate(zip(positions, folders, strict=True))
         ]
-        offsets = sum(size_of(ranges) for ranges, _, _ in steps)
-        most = spark.sparkContext.defaultParallelism
-        tasks = divided(steps, max(1, min(most, offsets // TASK_OFFSETS)))
-        return self._read(spark, tasks, ordinals=ordinals)
+        return self._read(spark, _divided(spark, steps), ordinals=ordinals)
+
+    def load_everything(self, spark: SparkSession, cursor: Json) -> DataFrame:
+        """Read all offsets from the first to a cursor.
+
+        Raises:
+            DataError: as `verify_everything`, so that no job begins that cannot end.
+        """
+        ranges = taken_up_to(cursor)
+        self._topics.verify_past(ranges)
+        return self._read(spark, _divided(spark, [(ranges, None, "")]), ordinals=False)
+
+    def verify_everything(self, cursor: Json) -> None:
+        """Prove that topics are the same, that they have all offsets from the first on, and are not compacted.
+
+        Raises:
+            DataError: `[HISTORY_GONE]`; `[INPUT_CHANGED]`, `[INPUT_MISSING]` for a topic.
+        """
+        self._topics.verify_past(taken_up_to(cursor))
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         return self._read(spark, None, ordinals=False, frame_of=frame_of)
@@ -348,6 +363,15 @@ class KafkaSource(SourceBase):
         if isinstance(self._ending, datetime):  # also of partitions that come later
             return self._topics.at([(each.topic, each.partition) for each in found], self._ending)
         return self._ends or {}
+
+
+def _divided(
+    spark: SparkSession, steps: Sequence[tuple[Sequence[Range], int | None, str]]
+) -> tuple[tuple[Split, ...], ...]:
+    from boatlift.connectors.kafka.reading import divided
+
+    offsets = sum(size_of(ranges) for ranges, _, _ in steps)
+    return divided(steps, max(1, min(spark.sparkContext.defaultParallelism, offsets // TASK_OFFSETS)))
 
 
 def _flat(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,6 +88,35 @@ class Topics:
 
     def verify(self, ranges: Sequence[Range]) -> None:
         """Prove that the topics of ranges are the same, and that their offsets are still available."""
+        for each, end in self._deleted_of(ranges):
+            raise DataError(
+                "INPUT_MISSING",
+                f"offsets {each.start} to {end - 1} of topic {each.topic}, partition {each.partition}, were deleted, "
+                "and a recorded step needs them: keep topics longer than a recovery may need",
+            )
+
+    def verify_past(self, ranges: Sequence[Range]) -> None:
+        """Prove that the topics of ranges are the same, and that all messages that their offsets had are there.
+
+        Raises:
+            DataError: `[HISTORY_GONE]` messages were deleted, or may have been compacted away; as `verify`.
+        """
+        for each, end in self._deleted_of(ranges):
+            raise DataError(
+                "HISTORY_GONE",
+                f"offsets {each.start} to {end - 1} of topic {each.topic}, partition {each.partition}, were deleted, "
+                "and all rows since the first one are needed: choose --change NAME=now for what changes, or keep the "
+                "topic longer",
+            )
+        for topic in self.compacted({each.topic for each in ranges}):
+            raise DataError(
+                "HISTORY_GONE",
+                f"topic {topic} is compacted, and all rows since the first one are needed, not the newest of each "
+                "key: choose --change NAME=now for what changes",
+            )
+
+    def _deleted_of(self, ranges: Sequence[Range]) -> Iterator[tuple[Range, int]]:
+        """Yield each range whose first offsets are gone, and the end of these."""
         now = self._look()  # after the rows were read, so no earlier answer will do
         for each in ranges:
             known = now.ids.get(each.topic)
@@ -103,12 +132,7 @@ class Topics:
                 )
             low = now.lows.get((each.topic, each.partition), each.end)
             if each.start < min(low, each.end):
-                raise DataError(
-                    "INPUT_MISSING",
-                    f"offsets {each.start} to {min(low, each.end) - 1} of topic {each.topic}, partition "
-                    f"{each.partition}, were deleted, and a recorded step needs them: keep topics longer than a "
-                    "recovery may need",
-                )
+                yield each, min(low, each.end)
 
     def compacted(self, topics: Iterable[str]) -> list[str]:
         """Return those of some topics that are compacted now."""

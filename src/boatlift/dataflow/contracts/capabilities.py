@@ -97,7 +97,7 @@ class AnnouncesInput(Protocol):
 
 
 class Rescannable(Protocol):
-    """Reads all past input again, for `recompute` over everything.
+    """Reads all past input again, for `recompute` over everything and for a changed program.
 
     Law: the rows of `load_everything(spark, c)`, in any order, are those of `load` for all positions up to the cursor
     c, or `verify_everything(c)` raises. If rows replace one another (`Upserts`), they are the current ones.
@@ -110,7 +110,8 @@ class Rescannable(Protocol):
         """Check that all input up to a cursor exists unchanged.
 
         Raises:
-            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`.
+            DataError: `[INPUT_CHANGED]`, `[INPUT_MISSING]`; `[HISTORY_GONE]` for input that its system keeps only for
+                a time, and has deleted.
         """
 
 
@@ -228,6 +229,7 @@ class SourceCapabilities:
             from any thread.
         gone: Returns in words which input after a cursor, up to a later one, is gone; empty if `next` would find all of
             it again. None: input stays for ever.
+        bytes_up_to: Estimates the bytes of `load_everything`; None: Spark estimates them.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -246,6 +248,7 @@ class SourceCapabilities:
     preflight: Callable[[], None] | None = None
     waiting: Callable[[Json], WaitingInput] | None = None
     gone: Callable[[Json, Json], str] | None = None
+    bytes_up_to: Callable[[Json], int] | None = None
 
 
 class ReadsBack(Protocol):

@@ -86,6 +86,10 @@ class _WholeSource:
         rescannable.verify_everything(self._cursor)
 
     def size_bytes(self, position: Json) -> int:
+        estimate = self._source.capabilities.bytes_up_to
+        if estimate is not None:
+            assert self._cursor is not None
+            return min(MOST_BYTES, estimate(self._cursor))
         try:
             return min(MOST_BYTES, bytes_of(self.load(self._spark, position)))
         except PySparkException:
