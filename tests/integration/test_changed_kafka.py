@@ -14,6 +14,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.kafka.writer import Writer
+from boatlift.runtime.host.points import change_points
 from support.changes import Case, MortalSink, evolve, plan_id, run, write
 from support.crash.mortality import Fate
 from support.kafka import delete_before, messages_of, new_topic
@@ -279,3 +280,19 @@ def test_a_difference_that_is_there_in_part_is_overtaken_by_another_change(
     dying(monkeypatch, lambda: run(change(), spark, evolve=consent), step=6)
     evolve(program(factor=5, writers=3), spark)
     program.check(case, factor=5, writers=3)
+
+
+def test_topics_go_back_to_a_restore_point(case: Case, program: Program, spark: SparkSession) -> None:
+    """Of new rows a topic has them again: it says so, and the user has to choose that."""
+    run(program(), spark)
+    assert list(change_points(Path("store"), "before"))
+    answers, history, _ = program.held()
+    write(case.here, 20)
+    run(program(), spark)
+    after = program.held()
+    change = {"clean_out": "now"}
+    plan = bl.evolution(program(), "store", to="before", change=change, spark=spark)
+    bl.rewind(program(), "store", to="before", change=change, evolve=plan.id, spark=spark)
+    assert program.held()[:2] == [answers, history]
+    run(program(), spark)
+    assert program.held()[:2] == after[:2]
