@@ -17,7 +17,7 @@ from boatlift.connectors.kafka.writer import Writer
 from boatlift.runtime.host.points import change_points
 from support.changes import Case, MortalSink, evolve, plan_id, run, write
 from support.crash.mortality import Fate
-from support.kafka import delete_before, messages_of, new_topic
+from support.kafka import delete_before, messages_of, new_topic, send
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -200,6 +200,19 @@ def test_a_topic_without_its_beginning_is_refused_and_the_old_program_goes_on(
     write(case.here, 6)
     run(program(), spark)
     evolve(program(factor=2), spark, history="now")
+
+
+@pytest.mark.parametrize(("topic", "options"), [("history", {"factor": 2}), ("clean", {"least": 10})])
+def test_a_message_that_a_task_cannot_read_is_refused(
+    case: Case, program: Program, spark: SparkSession, topic: str, options: dict[str, int]
+) -> None:
+    run(program(), spark)
+    send(program.broker, program.topics[topic], [b"of another program"])
+    with pytest.raises(
+        bl.InvalidError, match=rf"\[SINK_NOT_READABLE\] topic {program.topics[topic]} has a message, wit"
+    ):
+        evolve(program(**options), spark)
+    del case
 
 
 # -- crashes ----------------------------------------------------------------------------------------------------------
