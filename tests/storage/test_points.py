@@ -170,7 +170,7 @@ def test_bad_rows_of_steps_that_are_undone_go(tmp_path: Path) -> None:
     store = LocalStore.open(tmp_path / "store", create=True, filesystem=Unsynced())
     for source, step in (("a", 1), ("a", 2), ("b", 7)):
         keep_bad_rows(store, source, step, [BadRow(f"{source}:{step}", "{}")])
-    drop_bad_rows(store, {"a": 1, "b": 9}.__getitem__)
+    drop_bad_rows(store, {"a": 1, "b": 9})
     assert [(bad.source, bad.step) for bad in kept_bad_rows(store)] == [("a", 1), ("b", 7)]
 
 

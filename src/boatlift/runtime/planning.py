@@ -34,6 +34,7 @@ def plan_transition(
     modes: Mapping[str, str],
     not_at_once: Callable[[str], str],
     back: str | None = None,
+    present: Mapping[str, Any] | None = None,
 ) -> Transition:
     """Return the transition of a store to another program.
 
@@ -44,6 +45,7 @@ def plan_transition(
         modes: As for `compare`.
         not_at_once: Returns why a unit cannot be executed over the whole past in one step; empty if it can.
         back: The restore point to go back to; empty for the beginning.
+        present: On a way back the program of the log as it is.
 
     Raises:
         InvalidError: `[BAD_OPTION]` as `compare`.
@@ -51,7 +53,7 @@ def plan_transition(
     comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None)
     made = Transition(comparison, back=back)
     if comparison.is_changed or back is not None:
-        _Planning(made, history, planned, identity, not_at_once).plan()
+        _Planning(made, history, planned, identity, not_at_once, present or {}).plan()
     return made
 
 
@@ -63,7 +65,9 @@ class _Planning:
         planned: Plan,
         identity: Mapping[str, Any],
         not_at_once: Callable[[str], str],
+        present: Mapping[str, Any],
     ) -> None:
+        self._present = without_units(present)
         self._made, self._history, self._plan, self._not_at_once = made, history, planned, not_at_once
         self._compared = made.comparison.processors
         self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
@@ -104,7 +108,9 @@ class _Planning:
         made, sources = self._made, self._plan.sources
         concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
         for part in connected_parts(self._edges()):
-            if concerned.isdisjoint(part) and made.back is None:
+            if concerned.isdisjoint(part):
+                if made.back is not None:
+                    made.cuts.update({name: self._history.last_closed(name) for name in part & sources.keys()})
                 continue
             was = {self._made.comparison.sources.get(name, name) for name in part}
             closed = [self._history.last_closed(name) for name in was if f"source {name}" in self._recorded]
@@ -244,7 +250,9 @@ class _Planning:
             return
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
         behind = unit.name in made.fills
-        if each.change is not ProgramChange.ADDED and (fault := self._another_sink(name)):
+        programs = [each for each in (self._recorded, self._present) if f"sink {name}" in each]
+        fault = next(filter(None, (self._another_sink(name, each) for each in programs)), "")
+        if fault and (each.change is not ProgramChange.ADDED or made.back is not None):
             self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
             return
         if each.change is ProgramChange.UNCHANGED and not behind and made.back is None:
@@ -298,15 +306,22 @@ class _Planning:
                     f"{name} cannot tell what it holds: choose --change {name}=now, or another name and place",
                 ),
             )
+        elif made.back and mode is Mode.FILL and stays and name in self._history.tainted:
+            self._obstacle(
+                name,
+                InvalidError(
+                    "CANNOT_TAKE_BACK",
+                    f"{name} did not begin with the whole past, and what it held there cannot be computed: choose "
+                    f"--change {name}=now",
+                ),
+            )
         elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
             self._unclean(name, f"{name} goes on from now on")
         made.sinks[name] = mode
 
-    def _another_sink(self, name: str) -> str:
-        old, new = self._recorded[f"sink {name}"], self._identity[f"sink {name}"]
-        before, now = (
-            self._columns_of(each, by["reads"]) for each, by in ((self._recorded, old), (self._identity, new))
-        )
+    def _another_sink(self, name: str, recorded: Mapping[str, Any]) -> str:
+        old, new = recorded[f"sink {name}"], self._identity[f"sink {name}"]
+        before, now = (self._columns_of(each, by["reads"]) for each, by in ((recorded, old), (self._identity, new)))
         gone = [f"{column} {kind}" for column, kind in before.items() if now.get(column) != kind]
         if gone and before and now:
             return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
@@ -328,6 +343,7 @@ class _Planning:
             plan.unit_of_sink(sink).name
             for sink, mode in made.sinks.items()
             if mode is not Mode.NOW and sink not in made.undone and sink not in made.emptied
+            if self._has_past(plan.unit_of_sink(sink).name)
         }
         for name in reversed(list(plan.units)):
             if name in wanted:
@@ -389,7 +405,10 @@ class _Planning:
             if unit in self._plan.units
             for each in self._plan.units[unit].operators
         }
-        self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & operators)
+        filled |= {name for name, mode in self._made.sinks.items() if mode is Mode.FILL and self._made.back is None}
+        kept |= {name for name, mode in self._made.sinks.items() if mode in (Mode.NOW, Mode.NEW_ROWS)}
+        known = operators | self._plan.sinks.keys()
+        self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & known)
 
     def _refuse_what_is_read_again(self) -> None:
         """Refuse a source that begins anew before what keeps the rows that it has given."""

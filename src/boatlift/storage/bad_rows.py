@@ -6,7 +6,7 @@ number, so a replay finds it and adds nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from boatlift.errors import FencedError
@@ -35,15 +35,15 @@ def keep_bad_rows(store: Store, source: str, step: int, rows: Sequence[BadRow]) 
     return True
 
 
-def drop_bad_rows(store: Store, last: Callable[[str], int]) -> None:
+def drop_bad_rows(store: Store, last: Mapping[str, int]) -> None:
     """Delete the bad rows of steps that a way back has undone: they come again.
 
     Args:
-        last: Returns the last step that a source has closed.
+        last: Source to the last step that it has closed, of those that take input again.
     """
     for name in store.list(BAD_ROWS):
         source, step = name.removeprefix(BAD_ROWS).split("/")
-        if int(step) > last(source):
+        if source in last and int(step) > last[source]:
             store.delete(name)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +124,8 @@ class FilesSource(SourceBase):
 
     def gone(self, since: Json, upto: Json) -> str:
         with self._reachable():
-            for name in islice(upto["taken"], len(since["taken"]), None):
+            begun = [*upto.get("open", ()), *([upto["part"]["path"]] if "part" in upto else [])]
+            for name in chain(islice(upto["taken"], len(since["taken"]), None), begun):
                 part = FileRange.named(name)
                 path = self._listing.path_of(name if part is None else part.path)
                 if not path.exists():

@@ -214,11 +214,14 @@ class KafkaSource(SourceBase):
         return WaitingInput(0 if position is None else size_of(ranges_of(position)), "offsets")
 
     def gone(self, since: Json, upto: Json) -> str:
+        if upto["began"] and not since["began"] and self._starting != "earliest":
+            return "it has not begun there, and starting_offsets means another place now"
         lows = {(each.topic, each.partition): each.low for each in self._topics.found(anew=True)}
         for topic, known in upto["topics"].items():
             before = since["topics"].get(topic, {"next": {}})["next"]
             for partition, end in known["next"].items():
-                begin, low = before.get(partition, 0), lows.get((topic, int(partition)))
+                first = known.get("first", {}).get(partition, 0)
+                begin, low = before.get(partition, first), lows.get((topic, int(partition)))
                 if begin < end and (low is None or begin < low):
                     return f"offsets from {begin} of {topic}, partition {partition}, are deleted"
         return ""

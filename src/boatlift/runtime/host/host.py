@@ -280,7 +280,7 @@ class OwnershipTerm:
             carry_out(transition, engine, store, self._log, token, self._clock(), options)
         self._history = self._log.history
         if self._history.rewound:
-            drop_bad_rows(store, self._history.last_closed)
+            drop_bad_rows(store, {name: self._history.last_closed(name) for name in self._plan.sources})
         self._cursors = SourceCursors(engine, self._history, self._log.names_taken)
         recorded = recorded_steps(self._plan, self._cursors.recorded, self._history)
         self._overrides = Overrides(self._history, options, recorded, self._plan, self._program.graph)

@@ -123,7 +123,7 @@ class LogCalls:
         self._collecting = threading.Lock()
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.pinned: dict[str, AbstractSet[str]] = {}  # restore point to the runs that it keeps
-        self.finished = False
+        self.finishing = self.finished = False
 
     def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> None:
         self._writer.submit(records, lambda error: self._context.queue.put(then if error is None else error), frame)
@@ -173,6 +173,7 @@ class LogCalls:
 
     @handles(Finish)
     def finish(self, order: Finish) -> None:
+        self.finishing = True
         self._context.workers.submit(self._finish, names_of_runs(order.payloads).union(*self.pinned.values()))
 
     def live(self) -> set[str]:

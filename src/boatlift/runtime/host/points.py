@@ -25,7 +25,7 @@ from boatlift.storage.log import Log
 from boatlift.storage.records.history import LogHistory, runs_of_point, steps_of_point
 from boatlift.storage.records.records import KeptPoint, PointsDropped, RestorePoint, Stopped
 
-KEPT_SECONDS = 600.0
+KEPT_SECONDS = 300.0
 """So long a command waits for a point: until the steps under way have ended."""
 
 ANSWER_SECONDS = 5.0
@@ -72,6 +72,8 @@ class RestorePoints:
         """Keep or drop a point soon; any thread may call this."""
 
         def keep() -> Iterable[events.Event]:
+            if self._log.finishing:
+                return  # the command will do it itself
             if not asked.drop:
                 yield events.PointRequested(asked.name)
             elif asked.name in self._context.log.history.points:
@@ -98,7 +100,7 @@ class RestorePoints:
         self._log.write([*self._log.take_remembered(), *dropped, RestorePoint(order.name, now, order.until)], durable)
 
     def _unpin(self, names: Iterable[str]) -> Iterable[events.Event]:
-        for name in names:
+        for name in set(names) - self._context.log.history.points.keys():
             self._log.pinned.pop(name, None)
         return ()
 
@@ -169,12 +171,12 @@ def change_points(path: Path, name: str, *, drop: bool = False) -> Iterator[str]
     if not log.history.program:
         raise InvalidError("BAD_OPTION", f"no run has begun on {path}: there is nothing to keep")
     done = f"{log.dataflow}: the restore point {name} is {'dropped' if drop else 'kept'}"
-    if not log.history.stopped:
-        _ask_the_owner(log, store, PointAsked(name, drop=drop))
-        yield done
-        return
+    while not log.history.stopped:
+        if _owner_does(log, store, PointAsked(name, drop=drop)):
+            yield done
+            return
     owner = Ownership(log, lambda: time.time_ns() // 1_000_000)
-    owner.claim(log.history.program, log.history.environment, 0)
+    owner.claim(log.history.program, log.history.environment, 0, after=log.owner)
     try:
         now = time.time_ns() // 1_000_000
         log.append([PointsDropped((name,)) if drop else RestorePoint(name, now), Stopped()])
@@ -183,7 +185,9 @@ def change_points(path: Path, name: str, *, drop: bool = False) -> Iterator[str]
     yield done
 
 
-def _ask_the_owner(log: Log, store: LocalStore, asked: PointAsked) -> None:
+def _owner_does(log: Log, store: LocalStore, asked: PointAsked) -> bool:
+    """Let the owner keep or drop a point; return False if the run ends before that."""
+    token = log.owner
     owner, secret = log.claim_of(log.owner), secret_of(store)
     before = log.history.points.get(asked.name)
     assert owner is not None
@@ -193,22 +197,26 @@ def _ask_the_owner(log: Log, store: LocalStore, asked: PointAsked) -> None:
             until = time.monotonic() + ANSWER_SECONDS
             while not _is_asked(channel, asked):
                 if time.monotonic() > until:
-                    raise TimeoutError("no answer in time")
+                    raise TimeoutError("it is beginning: try again once it runs")
     except (OSError, StrangerError, InvalidError) as error:
         raise DataError(
             "NEEDS_CLEAN_STOP",
-            f"process {owner.pid} on {owner.host} owns {log.dataflow} and does not answer, or has ended without a "
-            "clean stop: run the dataflow again, and end it with Ctrl-C, or ask while it runs",
+            f"process {owner.pid} on {owner.host} owns {log.dataflow} and does not answer ({error}), or has ended "
+            "without a clean stop: run the dataflow again, and end it with Ctrl-C, or ask while it runs",
         ) from error
     until = time.monotonic() + KEPT_SECONDS
     while log.history.points.get(asked.name) == before if not asked.drop else asked.name in log.history.points:
+        if log.history.stopped or log.owner != token:
+            return False
         if time.monotonic() > until:
             raise UnavailableError(
                 "OWNER_UNREACHABLE",
-                f"process {owner.pid} on {owner.host} has not come to the end of its steps: see boatlift status",
+                f"process {owner.pid} on {owner.host} has not come to a moment without a step under way, or rows wait "
+                "before a sink: see boatlift status, then try again",
             )
         time.sleep(0.1)
         log.catch_up()
+    return True
 
 
 def _is_asked(channel: PeerConnection, asked: PointAsked) -> bool:

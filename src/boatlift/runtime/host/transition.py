@@ -59,7 +59,9 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     """
     identity, history = engine.program(), base_of(log, back)
     recorded, _ = accepted(history, identity)
-    transition = plan_transition(history, recorded, engine.plan, identity, modes, engine.not_at_once, back)
+    transition = plan_transition(
+        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, log.history.program
+    )
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
         transition.obstacles += _input_that_is_gone(log, history, engine, transition)
@@ -69,13 +71,14 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
 def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> Iterator[Obstacle]:
     """Yield the sources that cannot take again what the way back undoes."""
     named, known = transition.comparison.sources, log.history
-    kept = {name: named.get(name, name) for name in engine.plan.sources if name not in transition.begins}
+    kept = {name: named.get(name, name) for name in engine.plan.sources}
     kept = {name: former for name, former in kept.items() if known.last_closed(former) >= 0}
     now = SourceCursors(engine, known, log.names_taken, kept)
     then = SourceCursors(engine, base, lambda source: names_of(log, base, source), kept)
     for name in kept:
         gone = engine.plan.sources[name].source.capabilities.gone
-        if gone is not None and (what := gone(then.newest(name), now.newest(name))):
+        since, _ = then.cursors[name]  # steps that are recorded and wait take their input again, too
+        if gone is not None and (what := gone(since, now.newest(name))):
             yield Obstacle(
                 name,
                 DataError(
@@ -104,6 +107,12 @@ def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | Non
     transition = transition_to(log, engine, options.change, back)
     if not transition.comparison.is_changed and back is None:
         return None
+    pending = [name for name, each in history.numbers.items() if each.takes_back is not None]
+    if pending:
+        raise DataError(
+            "NEEDS_CLEAN_STOP",
+            f"the way back has not come to {pending[0]} yet: run the program of the store once, then change it",
+        )
     if not options.evolve:
         raise not_consented(transition, accepted(history, engine.program())[1])
     if options.evolve != transition.id:
@@ -264,8 +273,9 @@ def _record(
         cut = base.held(name) if name in transition.returning else cuts[plan.unit_of_sink(name).name]
         committed[name] = cut
         if name in _at_least_once(plan):
-            if transition.back is not None:  # a receiver may know a step by its number, also the one under way
-                numbers[name] = SinkNumbers(cut - log.history.own_number(name) - 1, None, cut)
+            given = max(log.history.own_number(name), log.history.given.get(name, -1))
+            if transition.back is not None or given > cut:  # a receiver may know a step by its number, also the one
+                numbers[name] = SinkNumbers(cut - given - 1, None, cut)  # that was under way
             continue
         if mode is Mode.NOW:
             numbers[name] = SinkNumbers(cut - held[name], None, cut)

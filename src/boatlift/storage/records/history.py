@@ -59,7 +59,8 @@ class LogHistory:
         tainted: Operators whose state or past rows are not those of their code over the whole past.
         numbers: How sinks count, of those that have come or changed with a transition.
         points: The restore points by name, in the order of time.
-        rewound: The newest record, but for claims, has taken the dataflow back.
+        rewound: The newest record, but for claims and transitions, has taken the dataflow back.
+        given: Sink to the largest own number that it had before a transition: a receiver may know a step by it.
     """
 
     dataflow: str = ""
@@ -77,6 +78,7 @@ class LogHistory:
     tainted: frozenset[str] = frozenset()
     points: dict[str, KeptPoint] = field(default_factory=dict)
     rewound: bool = False
+    given: dict[str, int] = field(default_factory=dict)
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -143,6 +145,7 @@ class LogHistory:
             numbers=dict(self.numbers),
             tainted=tuple(sorted(self.tainted)),
             points=tuple(self.points.values()),
+            given=dict(self.given),
         )
 
     def at(self, name: str, names: Mapping[str, TakenNames]) -> LogHistory:
@@ -157,7 +160,8 @@ class LogHistory:
         past = LogHistory(self.dataflow, self.program, self.environment, stopped=True)
         if name:
             point = self.points[name]
-            past.program, past.cursors, past.committed = point.program, dict(point.cursors), dict(point.committed)
+            past.program, past.environment = point.program, point.environment
+            past.cursors, past.committed = dict(point.cursors), dict(point.committed)
             past.live_records = LiveRecords.of(point.facts)
             past.decisions = {(each.what, each.who, each.time): each for each in point.decided}
             past.numbers, past.tainted = dict(point.numbers), frozenset(point.tainted)
@@ -217,9 +221,12 @@ class LogHistory:
         """Take another program; the environment of the work so far, and a clean shutdown, count as before."""
         self.resumed, self.stopped, self.heir = self._goes_on() or change.back is not None, False, ""
         self._claimed, self._evolving = self._evolving, None
-        self.rewound = change.back is not None
+        self.rewound = self.rewound or change.back is not None
+        for sink in self.committed:
+            self.given[sink] = max(self.given.get(sink, -1), self.own_number(sink))
         if change.back is not None:
             self._go_back(change.back, change.names)
+        self.points = self._points_after(change)
         live, gone = self.live_records, set(change.forgotten)
         before, now = units_in(self.program), units_in(change.program)
         live.forget(gone | (before.keys() - now.keys()), change.edges)
@@ -245,9 +252,25 @@ class LogHistory:
     def _go_back(self, name: str, names: Mapping[str, TakenNames]) -> None:
         past = self.at(name, names)
         self.live_records.become(past.live_records.facts())
-        self.program, self.cursors, self.names = past.program, past.cursors, past.names
+        self.program, self.environment = past.program, past.environment
+        self.cursors, self.names = past.cursors, past.names
         self.committed, self.decisions, self.points = past.committed, past.decisions, past.points
         self.numbers, self.tainted = past.numbers, past.tainted
+
+    def _points_after(self, change: Evolved) -> dict[str, KeptPoint]:
+        """Return the points that outlive a transition.
+
+        None does if sources change: the names in their cursors, and what they can take again, are others then. Nor does
+        one with a sink that comes back, perhaps at another place.
+        """
+        before, now = self.program, change.program
+        sources = [
+            {entry: each for entry, each in part.items() if entry.startswith("source ")} for part in (before, now)
+        ]
+        if sources[0] != sources[1] or change.cursors or change.renamed:
+            return {}
+        come = {entry for entry in now.keys() - before.keys() if entry.startswith("sink ")}
+        return {name: point for name, point in self.points.items() if come.isdisjoint(point.program)}
 
     def _kept(self, point: RestorePoint) -> KeptPoint:
         return KeptPoint(
@@ -255,6 +278,7 @@ class LogHistory:
             point.at,
             point.until,
             self.program,
+            self.environment,
             dict(self.cursors),
             dict(self.committed),
             tuple(self.live_records.facts()),
@@ -293,6 +317,7 @@ class LogHistory:
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
         self.points = {each.name: each for each in snapshot.points}
+        self.given = dict(snapshot.given)
 
 
 def steps_of_point(point: KeptPoint) -> dict[str, int]:

@@ -211,6 +211,7 @@ class KeptPoint(Recorded, frozen=True):
     at: Milliseconds
     until: Milliseconds | None
     program: dict[str, Any]
+    environment: dict[str, Any]
     cursors: dict[str, tuple[_Step, dict[str, Any]]]
     committed: dict[str, _Step]
     facts: tuple[Fact, ...]
@@ -238,6 +239,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     numbers: dict[str, SinkNumbers] = field(default_factory=dict)
     tainted: tuple[str, ...] = ()
     points: tuple[KeptPoint, ...] = ()
+    given: dict[str, _Step] = field(default_factory=dict)
 
 
 Record = (

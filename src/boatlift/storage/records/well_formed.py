@@ -136,7 +136,7 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
         if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
             yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
-    yield from _of_names([*record.numbers, *record.tainted])
+    yield from _of_names([*record.numbers, *record.tainted, *record.given])
     yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
     for point in record.points:
         yield from _of_point(point)
@@ -146,7 +146,7 @@ def _of_point(point: KeptPoint) -> Iterator[str]:
     yield from _of_units(point.program)
     named = (point.name, *point.cursors, *point.committed, *point.names, *point.numbers, *point.tainted)
     yield from _of_names(named)
-    yield from _of_values([point.program, *(cursor for _, cursor in point.cursors.values())])
+    yield from _of_values([point.program, point.environment, *(cursor for _, cursor in point.cursors.values())])
     for part in (*point.decided, *point.facts):
         yield from _faults(part)
     yield from _of_payloads(each.difference for each in point.numbers.values() if each.difference is not None)
