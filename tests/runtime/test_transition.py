@@ -14,11 +14,12 @@ from boatlift.dataflow import Delivery, Plan, plan
 from boatlift.dataflow.evolution import Mode
 from boatlift.runtime.planning import plan_transition
 from boatlift.runtime.transition import Transition, new_edges
-from boatlift.storage.records.facts import Determinant
+from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import Claim, Stopped
 from support.any_connector import ANY
 from support.engine.memory_engine import identity_in_memory, recorded
+from support.worlds.facts import payload_with
 from support.worlds.transitions import Readable, Rescanned
 
 
@@ -53,9 +54,15 @@ def planned(
 def history_of(old: Plan, *, steps: int = 5, stopped: bool = True) -> LogHistory:
     records: list[Any] = [Claim("here", 1, 0, recorded(old), {})]
     outcome = {"position": {}, "clock": 0, "seed": 0}
+    ends: dict[str, int] = {}
     for name in old.sources:
         records += [Determinant(name, time, None, outcome) for time in range(steps)]
+        ends[name] = steps - 1
         steps += 3  # each source is somewhere else
+    for name, unit in old.units.items():
+        last = max(ends[source] for source in old.sources_of(name))
+        records += [StepDigest(name, last, "d")] if last >= 0 else []
+        records += [Checkpoint(name, (last,), payload_with([]))] if last >= 0 and unit.keeps_state else []
     return LogHistory.of([*records, *([Stopped()] if stopped else [])])
 
 

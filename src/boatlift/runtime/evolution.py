@@ -23,6 +23,7 @@ from boatlift.dataflow import Timing
 from boatlift.dataflow.identity import processors_of
 from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
+from boatlift.runtime.past_steps import resumes
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import UnitRecord, edges_of, units_in
 
@@ -109,7 +110,7 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
             "keep the others as they were, and give a column of another type another name",
         )
     units = units_in(history.program)
-    unit = next(each for each in units.values() if name in each.operators)
+    of, unit = next((of, each) for of, each in units.items() if name in each.operators)
     if unit.policy["name"] == History.__name__:
         raise DataError(
             "PROGRAM_CHANGED",
@@ -121,6 +122,12 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
             "PROGRAM_CHANGED",
             f"the state of {name} gets further columns, and the last run did not stop cleanly, so that steps are "
             "executed again: run the program once more as it was, end it with Ctrl-C, then change it",
+        )
+    if not resumes(history, of):
+        raise DataError(
+            "PROGRAM_CHANGED",
+            f"the state of {name} gets further columns, and has no checkpoint, so that all of its steps are executed "
+            "again: run the program once more as it was, with Lazy() as its policy, end it with Ctrl-C, then change it",
         )
     return True
 

@@ -18,6 +18,7 @@ from boatlift.dataflow.evolution import (
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of
+from boatlift.runtime.past_steps import replayed, waiting_unit
 from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import edges_of, units_in, without_units
@@ -315,8 +316,8 @@ class _Planning:
                     f"--change {name}=now",
                 ),
             )
-        elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and not self._history.stopped:
-            self._unclean(name, f"{name} goes on from now on")
+        elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and name not in made.returning:
+            self._refuse_lost_steps(name, f"{name} goes on from now on")
         made.sinks[name] = mode
 
     def _another_sink(self, name: str, recorded: Mapping[str, Any]) -> str:
@@ -452,19 +453,49 @@ class _Planning:
         made = self._made
         for name, unit in self._plan.units.items():
             behind = [read for read in unit.reads if read in made.fills or read in made.empties]
-            if behind and name not in made.fills and name not in made.empties and not self._history.stopped:
-                self._unclean(name, f"{name} stays as it is behind {behind[0]}, which changes")
+            if behind and name not in made.fills and name not in made.empties:
+                self._refuse_lost_steps(name, f"{name} stays as it is behind {behind[0]}, which changes")
         kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
         for each in kept:
-            if each.change is not ProgramChange.ADDED and not self._history.stopped:
+            if each.change is ProgramChange.ADDED:
+                continue
+            if each.name in made.empties:
+                self._refuse_lost_steps(each.name, f"{each.name} begins empty")
+            elif not self._history.stopped:
                 self._unclean(each.name, f"{each.name} has its new code from now on")
+        self._refuse_replays(
+            {each.name for each in kept if each.change is not ProgramChange.ADDED} | {*made.fills, *made.empties}
+        )
 
-    def _unclean(self, name: str, what: str) -> None:
+    def _refuse_lost_steps(self, name: str, what: str) -> None:
+        """Refuse what passes over the steps up to the cut, unless all of them are executed."""
+        if not self._history.stopped:
+            self._unclean(name, what)
+        elif (waits := waiting_unit(self._history, self._recorded_sources())) is not None:
+            self._unclean(name, what, f"steps of {waits} wait")
+
+    def _recorded_sources(self) -> list[str]:
+        named = self._made.comparison.sources
+        return [former for name in self._made.cuts if f"source {(former := named.get(name, name))}" in self._recorded]
+
+    def _refuse_replays(self, changed: set[str]) -> None:
+        """Refuse states that are computed again from steps before the cut, by other code or from a sender's new state.
+
+        Args:
+            changed: Operators with new code from now on, and units that begin at the cut.
+        """
+        begin = {*self._made.fills, *self._made.empties}
+        for name in replayed(self._history, self._plan, changed) if self._history.stopped else ():
+            if name not in begin:
+                why = "its state has no checkpoint: with Lazy() as its policy, a clean stop makes one"
+                self._unclean(name, f"{name} would execute its past again after the change", why)
+
+    def _unclean(self, name: str, what: str, why: str = "the last run did not stop cleanly") -> None:
         self._obstacle(
             name,
             DataError(
                 "NEEDS_CLEAN_STOP",
-                f"{what}, and the last run did not stop cleanly: run the old program until it has taken all of its "
+                f"{what}, and {why}: run the old program until it has taken all of its "
                 "input, end it with Ctrl-C, then change it",
             ),
         )
