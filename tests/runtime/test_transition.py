@@ -16,7 +16,7 @@ from boatlift.runtime.planning import plan_transition
 from boatlift.runtime.transition import Transition, new_edges
 from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Stopped
+from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.any_connector import ANY
 from support.engine.memory_engine import identity_in_memory, recorded
 from support.worlds.facts import payload_with
@@ -62,6 +62,7 @@ def history_of(old: Plan, *, steps: int = 5, stopped: bool = True) -> LogHistory
     for name, unit in old.units.items():
         last = max(ends[source] for source in old.sources_of(name))
         records += [StepDigest(name, last, "d")] if last >= 0 else []
+        records += [SinkCommit(sink.name, last) for sink in unit.sinks]
         records += [Checkpoint(name, (last,), payload_with([]))] if last >= 0 and unit.keeps_state else []
     return LogHistory.of([*records, *([Stopped()] if stopped else [])])
 

@@ -12,9 +12,9 @@ from boatlift.errors import DataError
 from boatlift.runtime.evolution import accepts_state
 from boatlift.runtime.past_steps import resumes, waiting_unit
 from boatlift.runtime.planning import plan_transition
-from boatlift.storage.records.facts import Checkpoint, Determinant, StepDigest
+from boatlift.storage.records.facts import Checkpoint, Determinant, LoggedMessage, StepDigest
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Claim, Stopped
+from boatlift.storage.records.records import Claim, SinkCommit, Stopped
 from support.any_connector import ANY
 from support.engine.memory_engine import identity_in_memory, recorded
 from support.worlds.facts import payload_with
@@ -43,10 +43,13 @@ def history_of(old: Plan, *, executed: int = LAST, kept: int | None = LAST, idle
     """
     outcome = {"position": {}, "clock": 0, "seed": 0}
     records: list[Any] = [Claim("here", 1, 0, recorded(old), {})]
-    records += [Determinant("rows", t, None, None if idle and t == LAST else outcome) for t in range(LAST + 1)]
+    if "rows" in old.sources:
+        records += [Determinant("rows", t, None, None if idle and t == LAST else outcome) for t in range(LAST + 1)]
     for name in old.units:
         records.append(StepDigest(name, executed, "d"))
-        records += [] if kept is None else [Checkpoint(name, (kept,), payload_with([]))]
+        kept_at = [kept] if kept is not None and old.units[name].keeps_state else []
+        records += [Checkpoint(name, (each,), payload_with([])) for each in kept_at]
+        records += [SinkCommit(sink.name, executed) for sink in old.units[name].sinks]
     return LogHistory.of([*records, Stopped()])
 
 
@@ -88,6 +91,33 @@ def test_a_step_without_input_does_not_wait() -> None:
     assert waiting_unit(history_of(sums(), executed=LAST - 2, kept=None), ["other"]) is None
 
 
+def test_a_message_that_a_unit_has_not_taken_waits_though_its_source_needs_no_step_of_it() -> None:
+    new = sums(behind="more")
+    history = history_of(new, kept=None)
+    for executed, waits in ((LAST, None), (LAST - 1, "more")):
+        history.live_records.results["more"] = {executed: StepDigest("more", executed, "d")}
+        history.live_records.determinants.clear()
+        history.live_records.apply(LoggedMessage("sums->more", LAST, payload_with([])))
+        assert waiting_unit(history, ["rows"]) == waits
+
+
+def test_what_reads_another_stream_from_now_on_has_none_of_the_steps_that_wait() -> None:
+    def read_by_sums(name: str) -> Plan:
+        flow = bl.Dataflow("flow")
+        heads = {each: flow.source("rows_of_" + each, Rescanned()).transform(each, ANY) for each in ("one", "other")}
+        for each, head in heads.items():
+            head.sink(f"{each}_out", Readable())
+        heads[name].transform("last", ANY).sink("totals", Readable())
+        return plan(flow)
+
+    history = history_of(read_by_sums("one"), kept=None)
+    waiting = LogHistory.of(
+        [history.snapshot(), Determinant("rows_of_one", LAST + 1, None, {"position": {}}), Stopped()]
+    )
+    assert refused(history, read_by_sums("other"), last="now") == {}
+    assert refused(waiting, read_by_sums("other"), last="now") == {"last": "NEEDS_CLEAN_STOP"}
+
+
 # --- states without checkpoints ---
 
 
@@ -118,3 +148,40 @@ def test_a_state_gets_no_further_columns_if_it_is_computed_again_from_the_past()
     with pytest.raises(DataError, match=r"PROGRAM_CHANGED.*numbered gets further columns, and has no checkpoint"):
         accepts_state(history, "processor numbered", old, new)
     assert accepts_state(history_of(plan(flow)), "processor numbered", old, new)
+
+
+@pytest.mark.parametrize("held", [LAST, LAST - 1])
+def test_nor_over_a_step_that_was_executed_before_a_crash_and_that_no_sink_holds(held: int) -> None:
+    """A run that was stopped as it repeated steps leaves the result of the old code, and the new one diverges."""
+    flow = bl.Dataflow("flow")
+    flow.source("rows", Rescanned()).transform("clean", ANY).sink("totals", Readable())
+    history = history_of(plan(flow), kept=None)
+    history.committed["totals"] = held
+    waits = {} if held == LAST else {"clean": "NEEDS_CLEAN_STOP"}
+    assert refused(history, plan(flow), "clean", clean="now") == waits
+
+
+# --- parts that come together ---
+
+
+def test_a_state_that_stays_is_not_led_on_by_sources_that_have_come_further() -> None:
+    """Nobody has the steps from its last one up to the cut."""
+
+    def read_from(name: str, *, both: bool) -> Plan:
+        flow = bl.Dataflow("flow")
+        heads = {each: flow.source(each, Rescanned()) for each in (("rows", "other") if both else (name,))}
+        clean = heads[name].transform("clean", ANY, policy=bl.Eager())
+        clean.group_by("k").agg("sums", ANY).sink("totals", Readable())
+        if both:
+            heads["other"].transform("apart", ANY).sink("apart_out", Readable())
+        return plan(flow)
+
+    old, new = read_from("rows", both=True), read_from("other", both=False)
+    assert refused(history_of(old), new, sums="same") == {}
+    further = LogHistory.of([history_of(old).snapshot(), Determinant("other", LAST, None, None), Stopped()])
+    assert refused(further, new, sums="same") == {}
+    further = LogHistory.of(
+        [further.snapshot(), Determinant("other", LAST + 1, None, {}), StepDigest("apart", LAST + 1, ""), Stopped()]
+    )
+    assert refused(further, new, sums="same") == {"sums": "HISTORY_GONE"}
+    assert refused(further, new) == {}

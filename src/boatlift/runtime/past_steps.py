@@ -8,6 +8,7 @@ it begins with, is another from the cut on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from itertools import chain
 
 from boatlift.dataflow import Plan, Timing
 from boatlift.dataflow.identity import processors_of
@@ -28,13 +29,35 @@ def waiting_unit(history: LogHistory, sources: Iterable[str]) -> str | None:
             read = [above.get(sender) for sender in unit.inputs.values()]
             if None not in read:
                 above[name] = frozenset().union(*(each for each in read if each is not None))
+    live = history.live_records
     for name in (each for each in units if each in above):
         done = history.last_executed(name)
+        sent = (live.sent.get(edge, {}).values() for edge in units[name].inputs)
+        if any(isinstance(each.time, int) and each.time > done and each.message is not None for each in chain(*sent)):
+            return name
         for source in above[name]:
-            closed = history.live_records.determinants.get(source, {}).items()
+            closed = live.determinants.get(source, {}).items()
             if any(isinstance(time, int) and time > done and fact.outcome is not None for time, fact in closed):
                 return name
     return None
+
+
+def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:
+    """Return why a unit cannot stay behind one that begins at the cut; empty if it can.
+
+    No sender has the steps from the last one of the sources above it up to the cut of sources that have come further.
+    """
+    units, left, last = units_in(history.program), [unit], -1
+    while left:
+        name = left.pop()
+        left += units[name].inputs.values() if name in units else ()
+        last = max(last, -1 if name in units else history.last_closed(name))
+    if unit not in units or last >= cut:
+        return ""
+    return (
+        f"{unit} stays as it is at step {last}, and {behind} begins at step {cut}, since its sources have come "
+        f"further: let {unit} be computed from the past, or give it another name"
+    )
 
 
 def resumes(history: LogHistory, unit: str) -> bool:
@@ -44,7 +67,7 @@ def resumes(history: LogHistory, unit: str) -> bool:
 
 
 def replayed(history: LogHistory, plan: Plan, changed: Collection[str]) -> Iterator[str]:
-    """Yield units, at or behind what has changed, whose states are computed again from steps before the cut.
+    """Yield units, at or behind what has changed, that execute steps from before the cut again at the next start.
 
     Args:
         changed: Operators and units.
@@ -53,5 +76,16 @@ def replayed(history: LogHistory, plan: Plan, changed: Collection[str]) -> Itera
     for name, unit in plan.units.items():
         if not behind.isdisjoint((name, *unit.reads, *(each.name for each in unit.operators))):
             behind.add(name)
-            if unit.keeps_state and not resumes(history, name):
+            if not (resumes(history, name) if unit.keeps_state else _is_taken(history, name)):
                 yield name
+
+
+def _is_taken(history: LogHistory, unit: str) -> bool:
+    """Return whether all receivers of a unit have its last step, or the log has it for them."""
+    units, live, last = units_in(history.program), history.live_records, history.last_executed(unit)
+    if unit not in units:
+        return True
+    readers = [(edge, name) for name, each in units.items() for edge, sender in each.inputs.items() if sender == unit]
+    return all(history.held(sink) >= last for sink in units[unit].outputs.values()) and all(
+        history.last_executed(name) >= last or last in live.sent.get(edge, {}) for edge, name in readers
+    )

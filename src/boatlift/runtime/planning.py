@@ -18,7 +18,7 @@ from boatlift.dataflow.evolution import (
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of
-from boatlift.runtime.past_steps import replayed, waiting_unit
+from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit
 from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import edges_of, units_in, without_units
@@ -74,6 +74,7 @@ class _Planning:
         self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
         self._recorded, self._identity = without_units(history.program), identity
         self._made.renamed.update({old: new for new, old in made.comparison.sources.items()})
+        self._before: list[str] = []  # the old sources of all parts that are concerned
 
     def plan(self) -> None:
         made = self._made
@@ -114,8 +115,9 @@ class _Planning:
                     made.cuts.update({name: self._history.last_closed(name) for name in part & sources.keys()})
                 continue
             was = {self._made.comparison.sources.get(name, name) for name in part}
-            closed = [self._history.last_closed(name) for name in was if f"source {name}" in self._recorded]
-            last = max(closed, default=-1)
+            before = [name for name in was if f"source {name}" in self._recorded]
+            self._before += before
+            last = max(map(self._history.last_closed, before), default=-1)
             for name in part & sources.keys():
                 made.cuts[name] = last
                 if self._compared[name].change is not ProgramChange.UNCHANGED:
@@ -210,6 +212,8 @@ class _Planning:
                 )
             elif mode is Mode.CARRY and each.keeps_state:
                 self._refuse_another_state(each.name)
+            if mode in KEPT_MODES and old is not None and tuple(old["reads"]) != each.reads:
+                self._refuse_lost_steps(each.name, f"{each.name} reads another stream")
         if before is not None and before.operators == now.operators and before.inputs == now.inputs:
             return
         inputs = before is not None and self._history.live_records.taken.get(name)
@@ -455,6 +459,9 @@ class _Planning:
             behind = [read for read in unit.reads if read in made.fills or read in made.empties]
             if behind and name not in made.fills and name not in made.empties:
                 self._refuse_lost_steps(name, f"{name} stays as it is behind {behind[0]}, which changes")
+                cut = max(made.cuts[source] for source in self._plan.sources_of(name))
+                if missing := missing_steps(self._history, name, behind[0], cut):
+                    self._obstacle(name, DataError("HISTORY_GONE", missing))
         kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
         for each in kept:
             if each.change is ProgramChange.ADDED:
@@ -471,15 +478,11 @@ class _Planning:
         """Refuse what passes over the steps up to the cut, unless all of them are executed."""
         if not self._history.stopped:
             self._unclean(name, what)
-        elif (waits := waiting_unit(self._history, self._recorded_sources())) is not None:
+        elif (waits := waiting_unit(self._history, self._before)) is not None:
             self._unclean(name, what, f"steps of {waits} wait")
 
-    def _recorded_sources(self) -> list[str]:
-        named = self._made.comparison.sources
-        return [former for name in self._made.cuts if f"source {(former := named.get(name, name))}" in self._recorded]
-
     def _refuse_replays(self, changed: set[str]) -> None:
-        """Refuse states that are computed again from steps before the cut, by other code or from a sender's new state.
+        """Refuse steps from before the cut that are executed again, by other code or from a sender's new state.
 
         Args:
             changed: Operators with new code from now on, and units that begin at the cut.
@@ -487,8 +490,11 @@ class _Planning:
         begin = {*self._made.fills, *self._made.empties}
         for name in replayed(self._history, self._plan, changed) if self._history.stopped else ():
             if name not in begin:
-                why = "its state has no checkpoint: with Lazy() as its policy, a clean stop makes one"
-                self._unclean(name, f"{name} would execute its past again after the change", why)
+                why = (
+                    "what they gave is not durable (a state without checkpoints, such as Lazy() makes; or the last run "
+                    "was stopped before it had repeated them)"
+                )
+                self._unclean(name, f"{name} would execute earlier steps again after the change", why)
 
     def _unclean(self, name: str, what: str, why: str = "the last run did not stop cleanly") -> None:
         self._obstacle(
