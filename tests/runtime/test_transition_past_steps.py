@@ -185,3 +185,31 @@ def test_a_state_that_stays_is_not_led_on_by_sources_that_have_come_further() ->
     )
     assert refused(further, new, sums="same") == {"sums": "HISTORY_GONE"}
     assert refused(further, new) == {}
+
+
+def test_what_stays_needs_the_steps_without_input_too() -> None:
+    """After Ctrl-C a sink may lack a step without input that nobody sends any more."""
+    flow = bl.Dataflow("flow")
+    sums = flow.source("rows", Rescanned()).group_by("k").agg("sums", ANY)
+    sums.transform("last", ANY, policy=bl.Eager()).sink("totals", Readable())
+    new = plan(flow)
+    history = history_of(new, idle=True)
+    assert refused(history, new, "sums", last="same") == {}
+    history.committed["totals"] = LAST - 1
+    assert refused(history, new, "sums", last="same").keys() == {"last"}
+
+
+def test_what_reads_other_sources_from_now_on_lacks_the_steps_that_they_are_ahead() -> None:
+    def read_from(name: str) -> Plan:
+        flow = bl.Dataflow("flow")
+        heads = {each: flow.source(each, Rescanned()) for each in ("rows", "other")}
+        heads["rows"].transform("first", ANY).sink("first_out", Readable())
+        heads["other"].transform("apart", ANY).sink("apart_out", Readable())
+        heads[name].transform("last", ANY).sink("totals", Readable())
+        return plan(flow)
+
+    old = read_from("rows")
+    news = [Determinant("other", LAST + 1, None, {}), StepDigest("apart", LAST + 1, ""), SinkCommit("apart_out", 9)]
+    history = LogHistory.of([history_of(old).snapshot(), *news, Stopped()])
+    assert refused(history, read_from("other"), last="now") == {"last": "HISTORY_GONE"}
+    assert refused(history_of(old), read_from("other"), last="now") == {}

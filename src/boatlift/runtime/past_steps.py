@@ -45,18 +45,23 @@ def waiting_unit(history: LogHistory, sources: Iterable[str]) -> str | None:
 def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:
     """Return why a unit cannot stay behind one that begins at the cut; empty if it can.
 
-    No sender has the steps from the last one of the sources above it up to the cut of sources that have come further.
+    No sender has the steps up to the cut, neither of sources that have come further than its own, nor without input.
     """
     units, left, last = units_in(history.program), [unit], -1
+    if unit not in units:
+        return ""
     while left:
         name = left.pop()
         left += units[name].inputs.values() if name in units else ()
         last = max(last, -1 if name in units else history.last_closed(name))
-    if unit not in units or last >= cut:
+    kept = history.live_records.states.get(unit)
+    done = [history.last_executed(unit)] if kept else map(history.held, units[unit].outputs.values())
+    last = min(last, *done, cut)
+    if last >= cut:
         return ""
     return (
-        f"{unit} stays as it is at step {last}, and {behind} begins at step {cut}, since its sources have come "
-        f"further: let {unit} be computed from the past, or give it another name"
+        f"{unit} stays as it is at step {last}, and {behind} begins at step {cut}: run the old program with "
+        f"--available-now, let {unit} be computed from the past, or give it another name"
     )
 
 

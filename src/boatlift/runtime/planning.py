@@ -214,6 +214,7 @@ class _Planning:
                 self._refuse_another_state(each.name)
             if mode in KEPT_MODES and old is not None and tuple(old["reads"]) != each.reads:
                 self._refuse_lost_steps(each.name, f"{each.name} reads another stream")
+                self._refuse_missing_steps(name, each.reads[0])
         if before is not None and before.operators == now.operators and before.inputs == now.inputs:
             return
         inputs = before is not None and self._history.live_records.taken.get(name)
@@ -457,11 +458,9 @@ class _Planning:
         made = self._made
         for name, unit in self._plan.units.items():
             behind = [read for read in unit.reads if read in made.fills or read in made.empties]
-            if behind and name not in made.fills and name not in made.empties:
+            if behind and not {name}.intersection((*made.fills, *made.empties)):
                 self._refuse_lost_steps(name, f"{name} stays as it is behind {behind[0]}, which changes")
-                cut = max(made.cuts[source] for source in self._plan.sources_of(name))
-                if missing := missing_steps(self._history, name, behind[0], cut):
-                    self._obstacle(name, DataError("HISTORY_GONE", missing))
+                self._refuse_missing_steps(name, behind[0])
         kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
         for each in kept:
             if each.change is ProgramChange.ADDED:
@@ -480,6 +479,12 @@ class _Planning:
             self._unclean(name, what)
         elif (waits := waiting_unit(self._history, self._before)) is not None:
             self._unclean(name, what, f"steps of {waits} wait")
+
+    def _refuse_missing_steps(self, name: str, behind: str) -> None:
+        cut = max(self._made.cuts[source] for source in self._plan.sources_of(name))
+        refused = any(each.name == name for each in self._made.obstacles)
+        if not refused and (missing := missing_steps(self._history, name, behind, cut)):
+            self._obstacle(name, DataError("HISTORY_GONE", missing))
 
     def _refuse_replays(self, changed: set[str]) -> None:
         """Refuse steps from before the cut that are executed again, by other code or from a sender's new state.
