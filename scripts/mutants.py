@@ -37,8 +37,8 @@ def first_seed(mutant: Mutant) -> int | None:
     """Return the first seed that catches a mutant; a seed that fails without the mutant catches nothing."""
     for seed in range(MOST_SEEDS):
         with mutant.at_work():
-            fails = caught(seed)
-        if fails and not caught(seed):
+            fails = caught(seed, evolving=mutant.evolving)
+        if fails and not caught(seed, evolving=mutant.evolving):
             return seed
     return None
 

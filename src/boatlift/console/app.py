@@ -342,6 +342,7 @@ def simulate(
     first_seed: int = 0,
     without: ProcessorNames = "",
     epochs: int | None = None,
+    evolving: Annotated[bool, Parameter(negative=())] = False,
     trace: Annotated[bool, Parameter(negative=())] = False,
     jobs: int | None = None,
     quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative=())] = False,
@@ -356,6 +357,7 @@ def simulate(
         first_seed: With --seeds: the first seed.
         without: With --seed: leave out these faults, by number from 0, such as 0,2.
         epochs: With --seed: the number of epochs that sources close.
+        evolving: The programs change while their stores live.
         trace: With --seed: show every event.
         jobs: With --seeds: the number of processes; by default the number of cores.
         quiet: Show no progress.
@@ -369,8 +371,9 @@ def simulate(
     if seed is not None and jobs is not None:
         raise InvalidError("BAD_OPTION", "--jobs goes with --seeds: one seed runs in one process")
     if seed is not None:
-        sys.exit(simulate_one(case_of(seed, without, epochs), trace=trace))
-    sys.exit(simulate_range(first_seed, seeds or 0, jobs=(os.cpu_count() or 1) if jobs is None else jobs, quiet=quiet))
+        sys.exit(simulate_one(case_of(seed, without, epochs, evolving=evolving), trace=trace))
+    processes = (os.cpu_count() or 1) if jobs is None else jobs
+    sys.exit(simulate_range(first_seed, seeds or 0, jobs=processes, quiet=quiet, evolving=evolving))
 
 
 def main() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from boatlift.errors import BoatliftError, FencedError, UnavailableError
 from boatlift.simulation.disk import DATAFLOW, CrashError, Disk, Scratch
 from boatlift.simulation.driver import SimulatedDriver, Takeover
+from boatlift.simulation.evolving.life import EvolvingLife
 from boatlift.simulation.faults import Fault, FaultKind, Settings, faults_up_a_chain, random_faults
 from boatlift.simulation.mounts import Mount, Outages
 from boatlift.simulation.oracle import judge
@@ -272,21 +273,31 @@ def simulate(seed: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A seed, or a part of it."""
+    """A seed, or a part of it.
+
+    Attributes:
+        evolving: The life of a store whose program changes (`simulation/evolving/`); its faults are turns, and it has
+            no number of epochs.
+    """
 
     seed: int
     without: frozenset[int] = frozenset()  # the numbers of the faults that are left out, from 0
     epochs: int | None = None  # the number of epochs that sources close; None: as the seed has it
     checked: bool = True
+    evolving: bool = False
 
-    def simulation(self) -> Simulation:
+    def simulation(self) -> Simulation | EvolvingLife:
+        if self.evolving:
+            return EvolvingLife(self.seed, without=self.without, checked=self.checked)
         return Simulation(self.seed, without=self.without, epochs=self.epochs, checked=self.checked)
 
     @property
     def command(self) -> str:
+        """The command that repeats it."""
+        kind = " --evolving" if self.evolving else ""
         without = f" --without {','.join(map(str, sorted(self.without)))}" if self.without else ""
         epochs = "" if self.epochs is None else f" --epochs {self.epochs}"
-        return f"boatlift simulate --seed {self.seed}{without}{epochs}"
+        return f"boatlift simulate{kind} --seed {self.seed}{without}{epochs}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,12 +328,12 @@ def shrunk(failure: Failure) -> Failure:
 
     The smaller case may fail in another way.
     """
-    smallest = failure
-    faults = range(len(failure.case.simulation().faults) + 2)
+    smallest, whole = failure, failure.case.simulation()
+    faults = range(len(whole.faults) + (2 if isinstance(whole, Simulation) else 0))
     for number in reversed(faults):
         case = smallest.case
         smallest = attempt(replace(case, without=case.without | {number})) or smallest
-    for epochs in range(1, smallest.case.simulation().recipe.epochs):
+    for epochs in range(1, whole.recipe.epochs if isinstance(whole, Simulation) else 1):
         fewer = attempt(replace(smallest.case, epochs=epochs))
         if fewer is not None:
             return fewer

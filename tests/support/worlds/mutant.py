@@ -18,10 +18,12 @@ class Mutant:
     Attributes:
         what: What is wrong.
         patches: (owner, attribute) to what is put in its place.
+        evolving: It is one of programs that change: lives of such stores catch it.
     """
 
     what: str
     patches: Mapping[tuple[Any, str], Any]
+    evolving: bool = False
 
     @contextmanager
     def at_work(self) -> Iterator[None]:

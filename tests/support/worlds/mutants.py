@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from boatlift.errors import DataError, InternalError
+from boatlift.errors import DataError, DivergedError, InternalError
 from boatlift.recovery import Every, Kind, Monitor, incremental, knowledge, solver
 from boatlift.recovery.knowledge import Knowledge
 from boatlift.recovery.solver import Solving, Values
@@ -30,6 +30,7 @@ from support.worlds.mutant import Mutant
 from support.worlds.mutants_of_soft_checkpoints import MUTANTS_OF_SOFT_CHECKPOINTS
 from support.worlds.mutants_of_standbys import MUTANTS_OF_STANDBYS
 from support.worlds.mutants_of_the_log import MUTANTS_OF_THE_LOG
+from support.worlds.mutants_of_transitions import MUTANTS_OF_TRANSITIONS
 
 __all__ = ["EXACT", "MUTANTS", "SEEDS", "caught"]
 
@@ -475,6 +476,7 @@ MUTANTS: dict[str, Mutant] = {
     **MUTANTS_OF_THE_LOG,
     **MUTANTS_OF_SOFT_CHECKPOINTS,
     **MUTANTS_OF_STANDBYS,
+    **MUTANTS_OF_TRANSITIONS,
 }
 
 EXACT = Mutant(
@@ -482,19 +484,17 @@ EXACT = Mutant(
     _told(notified=True),
 )
 """The control of "notified"."""
-
-
 SEEDS = Path(__file__).parents[2] / "simulation" / "mutant_seeds.json"
 """For each mutant the first seed that catches it; `make mutants` writes it anew."""
 
 
-def caught(seed: int) -> bool:
+def caught(seed: int, *, evolving: bool = False) -> bool:
     """Whether the outside finds fault with a seed: what came out is wrong, or the dataflow cannot go on.
 
     What the machine itself would find is switched off, and does not count.
     """
-    failure = attempt(Case(seed, checked=False))
-    if failure is None:
+    if (failure := attempt(Case(seed, checked=False, evolving=evolving))) is None:
         return False
     stuck = isinstance(failure.error, InternalError) and "nothing can be done" in str(failure.error)
-    return stuck or isinstance(failure.error, AssertionError | DataError)
+    found = (AssertionError, DataError, DivergedError) if evolving else (AssertionError, DataError)
+    return stuck or isinstance(failure.error, found)

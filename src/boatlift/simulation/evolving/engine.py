@@ -1,0 +1,199 @@
+"""The engine of a simulated process: it executes steps, and computes pasts against what simulated sinks hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from boatlift.dataflow import Committed, Delivery, Json, Outcome
+from boatlift.dataflow.units import OperatorTree
+from boatlift.errors import FencedError, InvalidError
+from boatlift.runtime.engine import FromPast, Past
+from boatlift.runtime.graph import edge_name, position_of
+from boatlift.runtime.machine.instructions import StepInput
+from boatlift.simulation.disk import DATAFLOW
+from boatlift.simulation.evolving.operators import HashingOperator, RowWeights, minus, mixed, total
+from boatlift.simulation.evolving.outside import Outside
+from boatlift.simulation.evolving.programs import EvolvingProgram
+from boatlift.simulation.mounts import Mount
+from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
+from boatlift.storage.records.records import RunRef
+
+
+class ProcessStore(Mount):
+    """A store as one process sees it, with the process's files.
+
+    Attributes:
+        files: The name of each run in scratch to its content; gone with the process.
+    """
+
+    files: dict[str, bytes]
+
+    def create(self, name: str, content: bytes | Path) -> None:
+        super().create(name, self.files[content.name] if isinstance(content, Path) else content)
+
+
+class EvolvingEngine:
+    """An engine of one owner.
+
+    Args:
+        program: Of the process.
+
+    Attributes:
+        token: Of the owner.
+    """
+
+    def __init__(self, program: EvolvingProgram, outside: Outside, store: ProcessStore) -> None:
+        self._program, self._outside, self._store = program, outside, store
+        self.plan, self.token = program.plan, 0
+        self._made = 0
+        store.files = {}
+
+    def program(self) -> dict[str, Any]:
+        return self._program.identity
+
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+    def not_at_once(self, unit: str) -> str:
+        """Return why a unit cannot be executed over its whole past in one step; empty if it can."""
+        whys = (f"{each.name} {each.of_steps}" for each in self.plan.units[unit].operators if each.of_steps)
+        return next(whys, "")
+
+    # -- sources
+
+    def first_cursor(self, source: str) -> Json:
+        return {"taken": 0, "source": source}
+
+    def advance(self, source: str, cursor: Json, position: Json) -> Json:
+        assert cursor["taken"] == position["start"], f"{source} gives {position} after {cursor}"
+        return {"taken": position["end"], "source": source}
+
+    def acknowledge(self, source: str, time: int, position: Json) -> None:
+        """Do nothing: a source keeps its rows, since a transition reads them all again."""
+
+    # -- sinks
+
+    def open_sink(self, sink: str, _store: str, token: int) -> Committed | None:
+        """Take a sink over, and return its last step; None if it holds none, or keeps no ledger."""
+        self.token = token
+        held = self._outside.open(sink, token)
+        return None if held < 0 or not self._keeps_ledger(sink) else Committed(held, 0, "")
+
+    def commit(self, sink: str, time: int, payload: Any) -> Outcome:
+        """Hand a step to its sink."""
+        if self._keeps_ledger(sink):
+            self._outside.commit(sink, self.token, time, self.read(payload))
+        else:
+            self._outside.deliver(sink, self.token, time, self.read(payload))
+        return Outcome.APPENDED
+
+    def held(self, sink: str) -> RowWeights:
+        """Return all rows that a sink holds."""
+        return self._outside.places[sink].content()
+
+    def _keeps_ledger(self, sink: str) -> bool:
+        return self.plan.sinks[sink].sink.delivery is Delivery.EXACTLY_ONCE
+
+    # -- steps
+
+    def from_past(self, past: Past) -> FromPast:
+        """Execute units once over the whole past, and compare the result with what sinks hold."""
+        rows = {name: self._rows_of(name, 0, cursor["taken"]) for name, cursor in past.cursors.items()}
+        states: dict[str, Any] = {}
+        differences: dict[str, Any] = {}
+        for name, time in past.time.items():
+            unit = self.plan.units[name]
+            given = {read: rows.get(read, {}) for read in unit.reads}
+            rows[name], state = self._tree(unit.body, given, {})
+            if unit.keeps_state:
+                states[name] = self._write(name, time, state)
+            for sink in (each.name for each in unit.sinks if each.name in past.sinks):
+                difference = total(rows[name], minus(self.held(sink)))
+                if past.sinks[sink]:
+                    difference = {row: weight for row, weight in difference.items() if weight > 0}
+                elif self._program.grows(name.removesuffix(":rows")) and any(w < 0 for w in difference.values()):
+                    raise InvalidError("CANNOT_TAKE_BACK", f"rows would go from {sink}: choose new_rows")
+                differences[sink] = self._write(sink, time, difference)
+        return FromPast(states, differences)
+
+    def step(self, unit: str, take: StepInput, state: Any) -> tuple[dict[str, Any], Any, str]:
+        """Execute one step: the messages by edge, the state after it, and the digest of its rows."""
+        about = self.plan.units[unit]
+        given = {read: RowWeights() for read in about.reads}
+        for message in take.inputs:
+            sender = message.edge.partition("->")[0]
+            if sender not in self.plan.sources:
+                given[sender] = self.read(message.payload)
+            elif position := position_of(message.payload):
+                given[sender] = self._rows_of(sender, position["start"], position["end"])
+        rows, after = self._tree(about.body, given, {} if state is None else self.read(state))
+        receivers = [each.name for each in about.sinks]
+        receivers += [each.name for each in self.plan.units.values() if unit in each.reads]
+        sent = {edge_name(unit, name): self._write(unit, take.time, rows) for name in receivers}
+        kept = self._write(unit, take.time, after) if about.keeps_state else None
+        return sent, kept, _digest(rows)
+
+    def read(self, payload: Any) -> RowWeights:
+        """Return the rows of a message or a state.
+
+        Raises:
+            AssertionError: its run is gone.
+            FencedError: its run is gone, and a newer owner has come, which may have deleted it.
+        """
+        rows: RowWeights = {}
+        for run in runs_of(payload):
+            content = self._store.files.get(Path(run.name).name)
+            if content is None:
+                if self._store.size(run.name) is None:
+                    log = LogReader(self._store, DATAFLOW)
+                    log.load()
+                    assert log.owner > self.token, f"{run.name} is needed, and is gone"
+                    raise FencedError("FENCED", f"{run.name} is gone, and {log.owner} owns the dataflow")
+                content = self._store.read(run.name)
+            rows = total(rows, {(key, value): weight for key, value, weight in json.loads(content)})
+        return rows
+
+    def path(self, run: RunRef) -> Path:
+        return Path(run.name).relative_to("runs")
+
+    def kept(self, unit: str, runs: Iterable[RunRef]) -> None:
+        """Do nothing: files stay where they are."""
+
+    def discard(self, live: Iterable[str]) -> None:
+        """Drop the files of all runs that are not live."""
+        names = {Path(name).name for name in live}
+        self._store.files = {name: content for name, content in self._store.files.items() if name in names}
+
+    def _tree(
+        self, tree: OperatorTree | str, given: Mapping[str, RowWeights], state: RowWeights
+    ) -> tuple[RowWeights, RowWeights]:
+        """Execute the operators of a unit, of which one may keep a state."""
+        if isinstance(tree, str):
+            return given[tree], state
+        operator = tree.operator
+        assert isinstance(operator, HashingOperator)
+        inputs, below = [], state
+        for each in tree.inputs:
+            rows, below = self._tree(each, given, below)
+            inputs.append(rows)
+        after, rows = operator.step(below if operator.keeps_state else {}, inputs)
+        return rows, after if operator.keeps_state else below
+
+    def _rows_of(self, source: str, start: int, end: int) -> RowWeights:
+        return dict.fromkeys(self._outside.rows[source][start:end], 1)
+
+    def _write(self, name: str, time: int, rows: RowWeights) -> dict[str, Any]:
+        self._made += 1
+        run = f"{self.token:012}-{name}-{time:06}-{self._made:06}".replace(":", "_")
+        content = json.dumps([[*row, weight] for row, weight in sorted(rows.items())]).encode()
+        self._store.files[run] = content
+        made = RunRef(f"runs/{run}", time, time, 1, 0, len(rows), len(content), _digest(rows))
+        return to_json(RunsPayload((made,), len(rows), _digest(rows)))
+
+
+def _digest(rows: RowWeights) -> str:
+    return f"{mixed(sorted(rows.items())):016x}"

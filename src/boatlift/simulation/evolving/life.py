@@ -1,0 +1,385 @@
+"""A life of a store, from one seed: its owners, the changes of its program, and its failures."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError
+from boatlift.runtime.host.context import RunOptions
+from boatlift.runtime.host.transition import transition_to
+from boatlift.simulation.disk import DATAFLOW, CrashError
+from boatlift.simulation.evolving.engine import EvolvingEngine, ProcessStore
+from boatlift.simulation.evolving.ideal import Ideal
+from boatlift.simulation.evolving.operators import KEYS, mixed
+from boatlift.simulation.evolving.outside import Outside, WatchedDisk
+from boatlift.simulation.evolving.owner import EvolvingOwner
+from boatlift.simulation.evolving.programs import Drawing, EvolvingProgram, random_modes
+from boatlift.simulation.mounts import Outages
+from boatlift.storage.log import Log
+
+MOST_ACTS = 20_000
+TRIES = 6  # so many changes are drawn until one has no obstacle
+
+
+class Turn(Enum):
+    """What happens to the owner of a store."""
+
+    CHANGE = "the program is to change"
+    CRASH = "the owner crashes"
+    CRASH_IN_ACT = "the owner crashes before or after a later durable act"
+    PAUSE = "the owner is presumed dead, and goes on"
+    STOP = "the owner is to stop"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTurn:
+    """A turn, and after how many acts it comes."""
+
+    at: int
+    turn: Turn
+    detail: int  # from which the details are drawn, so that each turn can be left out alone
+
+    def __str__(self) -> str:
+        return f"after {self.at} acts {self.turn.value} ({self.detail})"
+
+
+def random_turns(rng: random.Random, acts: int) -> tuple[PlannedTurn, ...]:
+    """Return about ten turns, half of them changes."""
+    turns = tuple(Turn)
+    made = [
+        PlannedTurn(rng.randint(0, acts), rng.choices(turns, weights=(8, 1, 2, 2, 2))[0], rng.getrandbits(24))
+        for _ in range(rng.randint(4, 12))
+    ]
+    return tuple(sorted(made, key=lambda each: each.at))
+
+
+@dataclass(frozen=True, slots=True)
+class _ConsentedChange:
+    """A change that the user has consented to."""
+
+    program: EvolvingProgram
+    options: RunOptions
+
+
+class EvolvingLife:
+    """One seed.
+
+    Args:
+        without: Numbers of turns that are left out.
+        checked: Machines check their invariants.
+
+    Attributes:
+        faults: The turns, in order.
+        counts: How often something has happened, by name.
+    """
+
+    def __init__(self, seed: int, *, without: Collection[int] = frozenset(), checked: bool = True) -> None:
+        self._checked = checked
+        self._schedule = random.Random(f"evolving schedule {seed}")
+        for_turns, for_program = random.Random(f"evolving turns {seed}"), random.Random(f"evolving program {seed}")
+        acts = for_turns.choice((200, 400, 800))
+        self.faults = random_turns(for_turns, acts)
+        self._left = [turn for number, turn in enumerate(self.faults) if number not in without]
+        self._lasts = acts
+        self._drawing = Drawing()
+        self.program = self._drawing.program(for_program)
+        self.ideal = Ideal(self.program)
+        self.disk = WatchedDisk(self._perhaps_die)
+        self.disk.judge = self.ideal
+        self.outside = Outside(self.ideal, self._perhaps_die)
+        self.ideal.rows, self.ideal.contents = self.outside.rows, self.outside.steps
+        self._outages = Outages(seed, self.disk)
+        self._outages.end()
+        self._trace: list[object] = []
+        self.counts: Counter[str] = Counter()
+        self.acts = 0
+        self._fuse: int | None = None
+        self._owner: EvolvingOwner | None = None
+        self._zombies: list[EvolvingOwner] = []
+        self._wanted: _ConsentedChange | None = None
+        self._nested = False  # another process acts while one starts
+        self._overtaking: tuple[int, _ConsentedChange | None] | None = None
+        self._news(3)
+
+    @property
+    def trace(self) -> list[str]:
+        """All acts, one a line."""
+        return [str(what) for what in self._trace]
+
+    def run(self) -> None:
+        """Let owners come and go until all turns are over, then let the last one take all input and stop.
+
+        Raises:
+            AssertionError: a sink shows what it must not, or nothing goes on.
+            BoatliftError: the machine or the log has found a fault.
+        """
+        while self._left or self.acts < self._lasts:
+            self._act()
+        self._fuse, self._wanted = None, None
+        self._ends()
+        self.ideal.judge()
+
+    def _act(self) -> None:
+        self._count()
+        try:
+            if self._left and self._left[0].at <= self.acts:
+                turn = self._left.pop(0)
+                self._trace.append(turn)
+                self._take_turn(turn)
+            elif self._schedule.random() < 0.05:
+                self._news(self._schedule.randint(1, 4))
+            elif self._owner is None:
+                self._start()
+            elif self._zombies and self._schedule.random() < 0.3:
+                self._stagger()
+            else:
+                self._owner.act()
+                if self._owner.stopped:
+                    self._owner = None
+        except CrashError:
+            self._trace.append("the process dies")
+            self.counts["crash"] += 1
+            self._fuse, self._owner = None, None
+        except FencedError as error:
+            self._trace.append(f"the owner is fenced: {error}")
+            self.counts["fenced"] += 1
+            self._owner = None
+
+    def _ends(self) -> None:
+        self._zombies, self._overtaking = [], None
+        owner, self._owner = self._owner, None
+        while True:
+            begun = owner is None  # one that was to stop may leave steps
+            try:
+                owner = owner or self._process(self.ideal.program, RunOptions())
+                self._until_stopped(owner, idle=True, drain=True)
+            except FencedError:
+                self._trace.append("the owner had been fenced")
+            else:
+                if begun and all(self._taken(source) for source in self.ideal.program.sources):
+                    return
+            owner = None
+
+    def _taken(self, source: str) -> bool:
+        return self.ideal.taken(source) == len(self.outside.rows[source])
+
+    def _until_stopped(self, owner: EvolvingOwner, *, idle: bool, drain: bool) -> None:
+        """Stop an owner cleanly, if so after it has taken all input."""
+        while idle and not owner.idle:
+            self._count()
+            owner.act()
+        owner.stop(drain=drain)
+        while not owner.stopped:
+            self._count()
+            owner.act()
+
+    def _count(self) -> None:
+        self.acts += 1
+        assert self.acts < MOST_ACTS, "the life does not end"
+
+    # -- turns
+
+    def _take_turn(self, turn: PlannedTurn) -> None:
+        rng, owner = random.Random(turn.detail), self._owner
+        match turn.turn:
+            case Turn.CRASH:
+                raise CrashError
+            case Turn.CRASH_IN_ACT:
+                self._fuse = rng.randint(0, 12)
+            case Turn.PAUSE if owner is not None:
+                self._zombies.append(owner)
+                self._owner = None
+            case Turn.STOP if owner is not None:
+                owner.stop(drain=rng.random() < 0.5)
+            case Turn.CHANGE:
+                self._end_of_owner(rng)
+                self._wanted = self._change(rng)
+                self._fuse = rng.randint(0, 30) if rng.random() < 0.4 else None
+                if rng.random() < 0.25:
+                    self._overtaking = rng.randint(0, 12), self._change(rng) if rng.random() < 0.6 else self._wanted
+            case _:
+                pass
+
+    def _end_of_owner(self, rng: random.Random) -> None:
+        owner = self._owner
+        if owner is None:
+            return
+        match rng.choice(("stops", "stops", "stops idle", "crashes", "is paused")):
+            case "crashes":
+                self._owner = None
+            case "is paused":
+                self._zombies.append(owner)
+                self._owner = None
+            case how:
+                self._until_stopped(owner, idle=how == "stops idle", drain=rng.random() < 0.5)
+                self._owner = None
+
+    def _change(self, rng: random.Random) -> _ConsentedChange | None:
+        """Draw a change of the log's program, and consent to it; None if each one has an obstacle."""
+        for _ in range(TRIES):
+            new = self._drawing.changed(rng, self.ideal.program)
+            modes = random_modes(rng, self.ideal.program, new)
+            self._news(0, new)
+            store = ProcessStore(self.disk, self._outages)
+            engine = EvolvingEngine(new, self.outside, store)
+            log = Log.open(self.disk, DATAFLOW)
+            if not log.history.program:
+                return None
+            try:
+                transition = transition_to(log, engine, modes)  # type: ignore[arg-type]
+            except InvalidError as error:
+                self.counts[f"refused: {error.condition}"] += 1
+                continue
+            if not transition.comparison.is_changed:
+                continue
+            for obstacle in transition.obstacles:
+                self.counts[f"obstacle: {obstacle.error.condition}"] += 1
+                self._trace.append(f"obstacle of {obstacle.name}: {obstacle.error}")
+            if not transition.obstacles:
+                options = RunOptions(evolve=transition.id, change=modes, on_progress=self._trace.append)
+                self.ideal.proposed[options.evolve] = new, modes
+                self._trace.append(
+                    f"consent to {options.evolve}, modes {modes}: {'; '.join(map(str, new.parts.values()))}"
+                )
+                return _ConsentedChange(new, options)
+        return None
+
+    def _news(self, count: int, program: EvolvingProgram | None = None) -> None:
+        """Give each source new rows; the owner is told."""
+        for source in (program or self.ideal.program).sources:
+            rows = self.outside.rows.setdefault(source, [])
+            rows += [(self._schedule.randrange(KEYS), mixed(source, len(rows) + n)) for n in range(count)]
+            if self._owner is not None and count:
+                self._owner.wake(source)
+
+    # -- processes
+
+    def _start(self) -> None:
+        """Start a process: of the wanted program, or of the log's, which abandons the transition."""
+        wanted = self._wanted
+        before, count = self.ideal.program, self.ideal.evolved
+        if self._schedule.random() < 0.15:
+            self._wanted = wanted = None
+        program, options = (before, RunOptions()) if wanted is None else (wanted.program, wanted.options)
+        try:
+            self._owner = self._process(program, options)
+            self._wanted = None
+        except FencedError:
+            self._trace.append("the process is fenced as it starts")
+            self.counts["fenced at the start"] += 1
+            self._wanted = None
+        except (DataError, InvalidError) as error:
+            _expect(error, REFUSALS if wanted is not None or self.ideal.evolved > count else set())
+            self._trace.append(f"the process is refused: {error}")
+            self.counts[f"refused: {error.condition}"] += 1
+            self._wanted = None
+        finally:
+            self._overtaking = None
+            self.counts["evolved"] += self.ideal.evolved - count
+            if self.ideal.evolved > count and self._schedule.random() < 0.5:
+                self._refused(before)
+
+    def _refused(self, old: EvolvingProgram) -> None:
+        """Check that a program of which the log no longer is is refused."""
+        fuse, self._fuse = self._fuse, None
+        if old.identity != self.ideal.program.identity:
+            try:
+                self._process(old, RunOptions())
+            except BoatliftError as error:
+                _expect(error, {"PROGRAM_CHANGED"})
+                self.counts["old program refused"] += 1
+            else:
+                raise AssertionError("the old program is accepted after the transition")
+        self._fuse = fuse
+
+    def _process(self, program: EvolvingProgram, options: RunOptions) -> EvolvingOwner:
+        store = ProcessStore(self.disk, self._outages, self._meanwhile)
+        self._trace.append(f"a process starts with {options.evolve or 'no consent'}")
+        return EvolvingOwner(
+            store,
+            self.outside,
+            program,
+            options,
+            self._schedule,
+            self._trace.append,
+            self._meanwhile,
+            checked=self._checked,
+        )
+
+    def _meanwhile(self) -> None:
+        """Let older owners act while a process starts, and another process overtake it."""
+        if self._nested:
+            return
+        self._nested = True
+        try:
+            if self._overtaking is not None:
+                acts, wanted = self._overtaking
+                self._overtaking = (acts - 1, wanted) if acts else None
+                if not acts:
+                    self._overtake(wanted)
+            elif self._zombies and self._schedule.random() < 0.1:
+                self._stagger()
+        finally:
+            self._nested = False
+
+    def _overtake(self, wanted: _ConsentedChange | None) -> None:
+        """Let another process start; it goes on later, as one that is presumed dead."""
+        self.counts["overtaken"] += 1
+        self._trace.append("another process overtakes")
+        program, options = (self.ideal.program, RunOptions()) if wanted is None else (wanted.program, wanted.options)
+        try:
+            self._zombies.append(self._process(program, options))
+        except (DataError, InvalidError, FencedError) as error:
+            _expect(error, REFUSALS)
+            self._trace.append(f"the other process is refused: {error}")
+
+    def _stagger(self) -> None:
+        """Let an owner that was presumed dead act once more, until it is fenced."""
+        self._nested, nested = True, self._nested
+        try:
+            self._stagger_one()
+        finally:
+            self._nested = nested
+
+    def _stagger_one(self) -> None:
+        zombie = self._schedule.choice(self._zombies)
+        self._trace.append("a zombie goes on")
+        try:
+            zombie.act()
+        except FencedError:
+            self._zombies.remove(zombie)
+            return
+        except CrashError:  # it alone ends
+            self._zombies.remove(zombie)
+            self._fuse = None
+            return
+        if zombie.idle or zombie.stopped:
+            self._zombies.remove(zombie)
+
+    def _perhaps_die(self) -> None:
+        if self._fuse is not None:
+            self._fuse -= 1
+            if self._fuse < 0:
+                raise CrashError
+
+
+REFUSALS = {
+    "BAD_OPTION",
+    "PROGRAM_CHANGED",
+    "PLAN_CHANGED",
+    "NEEDS_CLEAN_STOP",
+    "CANNOT_TAKE_BACK",
+    "SINK_NOT_READABLE",
+    "HISTORY_GONE",
+    "FENCED",
+}
+"""How a transition may be refused that had no obstacle when the user consented to it."""
+
+
+def _expect(error: BoatliftError, conditions: Collection[str]) -> None:
+    if error.condition not in conditions:
+        raise AssertionError(str(error)) from error

@@ -1,0 +1,272 @@
+"""Programs that change: as data, as plans, drawn at random, and the modes of a change."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from boatlift.connectors.kit.bases import SinkBase, SourceBase
+from boatlift.dataflow import Delivery, Eager, Ephemeral, Lazy, Plan, Policy, SinkCapabilities, SourceCapabilities, plan
+from boatlift.dataflow.identity import OwnState, identity_of
+from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
+from boatlift.simulation.evolving.operators import OPERATORS, HashingOperator
+
+KEPT = ("sum", "chain")  # operators with a state
+READABLE, MUTE, LOOSE = "readable", "mute", "loose"
+"""Sinks: exactly-once, with or without telling what they hold; and at-least-once."""
+
+
+@dataclass(frozen=True, slots=True)
+class EvolvingPart:
+    """A processor.
+
+    Attributes:
+        kind: `source`, a kind of `OPERATORS`, or of a sink `readable`, `mute` or `loose`.
+        version: Of an operator's code.
+    """
+
+    name: str
+    kind: str
+    reads: tuple[str, ...] = ()
+    version: int = 0
+    policy: Policy = field(default_factory=Ephemeral)
+
+    @property
+    def is_sink(self) -> bool:
+        return self.kind in {READABLE, MUTE, LOOSE}
+
+    def operator(self) -> HashingOperator:
+        made: HashingOperator = OPERATORS[self.kind](self.name, self.reads, self.policy, self.version)
+        return made
+
+    def __str__(self) -> str:
+        about = self.kind if self.kind == "source" or self.is_sink else f"{self.kind} {self.version}, {self.policy}"
+        return f"{self.name}: {about}" + (f", reads {', '.join(self.reads)}" if self.reads else "")
+
+
+class _ReadAgain(SourceBase):
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        return SourceCapabilities(rescannable=self)  # type: ignore[arg-type]
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "simulated"}
+
+
+class _Place(SinkBase):
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self.delivery = Delivery.AT_LEAST_ONCE if kind == LOOSE else Delivery.EXACTLY_ONCE
+
+    @property
+    def capabilities(self) -> SinkCapabilities:
+        return SinkCapabilities(reads_back=self if self._kind == READABLE else None)  # type: ignore[arg-type]
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": self._kind}
+
+
+@dataclass(frozen=True)
+class EvolvingProgram:
+    """A program as data; senders come first."""
+
+    parts: Mapping[str, EvolvingPart]
+
+    # The graph of a plan.
+    name = "simulated"
+    unused: Collection[str] = ()
+    ticks = None
+    keep = None
+
+    def check(self) -> None:
+        """Do nothing: no function is compiled."""
+
+    @cached_property
+    def processors(self) -> dict[str, Processor]:
+        """All processors by name."""
+        made: dict[str, Processor] = {}
+        for name, part in self.parts.items():
+            if part.kind == "source":
+                made[name] = SourceSpec(name, _ReadAgain())  # type: ignore[arg-type]
+            elif part.is_sink:
+                made[name] = SinkSpec(name, part.reads[0], _Place(part.kind))  # type: ignore[arg-type]
+            else:
+                made[name] = part.operator()
+        return made
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan of the program."""
+        return plan(self)
+
+    @cached_property
+    def identity(self) -> dict[str, Any]:
+        """The identity that a store records; code over a state of its own is no part of an operator's plan."""
+        operators = [part for part in self.parts.values() if part.kind in OPERATORS]
+        plans = {part.name: "" if part.kind == "chain" else str(part.version) for part in operators}
+        states = {part.name: OwnState({}, str(part.version)) for part in operators if part.kind == "chain"}
+        return identity_of(self.plan, dict.fromkeys(plans, ""), plans, states)
+
+    @property
+    def sinks(self) -> list[EvolvingPart]:
+        return [part for part in self.parts.values() if part.is_sink]
+
+    @property
+    def sources(self) -> list[str]:
+        return [name for name, part in self.parts.items() if part.kind == "source"]
+
+    def above(self, name: str) -> frozenset[str]:
+        """Return the sources of a processor."""
+        part = self.parts[name]
+        return frozenset({name}) if part.kind == "source" else frozenset().union(*map(self.above, part.reads))
+
+    def grows(self, name: str) -> bool:
+        """Return whether all rows of a processor are new rows."""
+        part = self.parts[name]
+        return part.kind in {"source", "chain"} or (part.kind != "sum" and all(map(self.grows, part.reads)))
+
+
+class Drawing:
+    """Draws programs and their changes; a name that is drawn is new, but a sink that has gone may come back."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._gone: dict[str, str] = {}
+
+    def program(self, rng: random.Random) -> EvolvingProgram:
+        parts: dict[str, EvolvingPart] = {}
+        for _ in range(rng.choice((1, 1, 2))):
+            self._put(parts, EvolvingPart(self._name("in"), "source"))
+        for _ in range(rng.randint(1, 4)):
+            self._put(parts, self._operator(rng, parts))
+        return self._finished(rng, parts)
+
+    def changed(self, rng: random.Random, program: EvolvingProgram) -> EvolvingProgram:
+        """Return a program with one to three changes."""
+        parts = dict(program.parts)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            operators = [part for part in parts.values() if part.kind in OPERATORS]
+            part = rng.choice(operators)
+            match rng.choice(("version", "version", "add", "remove", "input", "policy", "sink", "unsink", "source")):
+                case "version":
+                    parts[part.name] = replace(part, version=part.version + 1)
+                case "add":
+                    self._put(parts, self._operator(rng, parts))
+                case "remove" if len(operators) > 1 and not self._readers(parts, part.name):
+                    parts = {name: each for name, each in parts.items() if part.name not in {name, *each.reads}}
+                case "input":
+                    parts = self._with_input(rng, parts, part)
+                case "policy":
+                    parts[part.name] = replace(part, policy=_policy(rng, part.kind))
+                case "sink":
+                    self._put(parts, self._sink(rng, parts, part.name))
+                case "unsink":
+                    sinks = [each.name for each in parts.values() if each.is_sink]
+                    gone = rng.choice(sinks) if len(sinks) > 1 else ""
+                    parts = {name: each for name, each in parts.items() if name != gone}
+                case "source":
+                    source = EvolvingPart(self._name("in"), "source")
+                    parts = {source.name: source, **parts}
+                    growing = [n for n in _streams(parts) if EvolvingProgram(parts).grows(n) and n != source.name]
+                    self._put(parts, EvolvingPart(self._name("u"), "union", (rng.choice(growing), source.name)))
+                case _:
+                    pass
+        made = self._finished(rng, parts)
+        self._gone |= {each.name: each.kind for each in program.sinks if each.name not in made.parts}
+        return made
+
+    def _name(self, begin: str) -> str:
+        self._number += 1
+        return f"{begin}{self._number}"
+
+    @staticmethod
+    def _put(parts: dict[str, EvolvingPart], part: EvolvingPart) -> None:
+        parts[part.name] = part
+
+    @staticmethod
+    def _readers(parts: Mapping[str, EvolvingPart], name: str) -> list[EvolvingPart]:
+        return [each for each in parts.values() if name in each.reads and not each.is_sink]
+
+    def _operator(self, rng: random.Random, parts: Mapping[str, EvolvingPart]) -> EvolvingPart:
+        kind, growing = rng.choice(("map", "map", "sum", "sum", "union", "chain")), EvolvingProgram(parts).grows
+        streams = [name for name in _streams(parts) if kind != "chain" or growing(name)]
+        reads = [rng.choice(streams)]
+        others = [name for name in streams if name not in reads and growing(name) == growing(reads[0])]
+        if kind == "union":
+            kind = kind if others else "map"
+            reads += [rng.choice(others)] if others else []
+        return EvolvingPart(self._name(kind[0]), kind, tuple(reads), 0, _policy(rng, kind))
+
+    def _with_input(
+        self, rng: random.Random, parts: Mapping[str, EvolvingPart], part: EvolvingPart
+    ) -> dict[str, EvolvingPart]:
+        """Let an operator read another stream with rows of the same kind, which comes before it."""
+        grows, names = EvolvingProgram(parts).grows, list(parts)
+        before = [name for name in _streams(parts) if names.index(name) < names.index(part.name)]
+        at = rng.randrange(len(part.reads))
+        fits = [name for name in before if grows(name) == grows(part.reads[at]) and name not in part.reads]
+        if not fits:
+            return dict(parts)
+        reads = (*part.reads[:at], rng.choice(fits), *part.reads[at + 1 :])
+        return {**parts, part.name: replace(part, reads=reads)}
+
+    def _sink(self, rng: random.Random, parts: Mapping[str, EvolvingPart], name: str) -> EvolvingPart:
+        back = [gone for gone in self._gone if gone not in parts]
+        if back and rng.random() < 0.4:
+            again = rng.choice(back)
+            return EvolvingPart(again, self._gone[again], (name,))
+        return EvolvingPart(self._name("out"), rng.choice((READABLE,) * 6 + (MUTE, LOOSE)), (name,))
+
+    def _finished(self, rng: random.Random, parts: dict[str, EvolvingPart]) -> EvolvingProgram:
+        """Let what nothing reads have a sink, and some others, too; a source that nothing reads goes."""
+        read = {each for part in parts.values() for each in part.reads}
+        for name in list(parts):
+            part = parts[name]
+            if part.kind == "source" and name not in read:
+                del parts[name]
+            elif part.kind in OPERATORS and (name not in read or rng.random() < 0.1):
+                self._put(parts, self._sink(rng, parts, name))
+        return EvolvingProgram(parts)
+
+
+def _streams(parts: Mapping[str, EvolvingPart]) -> list[str]:
+    return [name for name, part in parts.items() if not part.is_sink]
+
+
+def _policy(rng: random.Random, kind: str) -> Policy:
+    if kind in KEPT:
+        return rng.choice((Eager(), Lazy(every=1), Lazy(every=2), Lazy(every=4), Lazy(every=None)))
+    return rng.choice((Ephemeral(), Ephemeral(), Eager()))
+
+
+def random_modes(rng: random.Random, old: EvolvingProgram, new: EvolvingProgram) -> dict[str, str]:
+    """Draw modes for what a change concerns; they may have obstacles."""
+    modes: dict[str, str] = {}
+    moved: set[str] = set()
+    for name, part in new.parts.items():
+        before = old.parts.get(name)
+        same = before is not None and (before.kind, before.reads, before.version) == (
+            part.kind,
+            part.reads,
+            part.version,
+        )
+        if part.kind == "source" or (same and moved.isdisjoint(part.reads)):
+            continue
+        if part.is_sink:
+            if part.kind != READABLE and (part.kind == LOOSE or before is not None):
+                modes[name] = "now"
+            elif before is not None and new.grows(part.reads[0]):
+                modes[name] = rng.choice(("new_rows", "new_rows", "now", "fill"))
+            elif rng.random() < 0.15:
+                modes[name] = "now"
+            continue
+        if part.kind == "chain":
+            modes[name] = "now" if before is None else rng.choice(("carry", "carry", "now", "fill"))
+        elif rng.random() < 0.15:
+            modes[name] = "now"
+        if modes.get(name, "fill") == "fill":
+            moved.add(name)
+    return modes

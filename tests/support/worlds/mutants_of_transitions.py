@@ -1,0 +1,200 @@
+"""Deliberate faults of transitions: shortcuts that lose rows, double them, or leave a store between two programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from boatlift.dataflow import evolution
+from boatlift.dataflow.evolution import ProgramChange
+from boatlift.runtime import planning
+from boatlift.runtime.host import transition
+from boatlift.runtime.host.log import StoredRuns
+from boatlift.runtime.host.sinks import SinkCommits
+from boatlift.runtime.planning import _Planning
+from boatlift.simulation.disk import DATAFLOW
+from boatlift.simulation.evolving import owner
+from boatlift.simulation.evolving.engine import EvolvingEngine
+from boatlift.simulation.evolving.owner import EvolvingOwner
+from boatlift.storage.log import Log
+from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records.facts import payloads_of
+from boatlift.storage.records.payloads import names_of_runs
+from boatlift.storage.records.records import Evolved, SinkCommit
+from support.worlds.mutant import Mutant
+
+__all__ = ["MUTANTS_OF_TRANSITIONS"]
+
+_append = Log.append
+_begin = StoredRuns.begin
+_claim = EvolvingOwner._claim
+_compared = evolution._compared
+_consented = transition.consented
+_held = EvolvingEngine.held
+_make_durable = transition._make_durable
+_open_sinks = transition._open_sinks
+_unit = _Planning._unit
+
+
+# -- what is compared
+
+
+def _with_inputs_that_never_move(name: str, kind: str, before: Any, now: Any, above: Any, asked: Any) -> Any:
+    still = {each: msgspec.structs.replace(about, moves=False) for each, about in above.items()}
+    return _compared(name, kind, before, now, still, asked)
+
+
+def _kept_unless_changed_itself(self: Any, name: str, unit: Any) -> None:
+    changed = {self._compared[each.name].change for each in unit.operators}
+    if unit.keeps_state and changed <= {ProgramChange.UNCHANGED, ProgramChange.DOWNSTREAM}:
+        return
+    _unit(self, name, unit)
+
+
+# -- what a sink holds
+
+
+def _held_at_the_cut(self: EvolvingEngine, sink: str) -> Any:
+    """Return the integral of the old program, whether the sink has come so far or not."""
+    ideal: Any = self._outside._judge
+    part = ideal.program.parts.get(sink)
+    if part is None or sink not in self._outside.places:
+        return _held(self, sink)
+    last = max(max(ideal._closed.get(source, {-1: None})) for source in ideal.program.above(sink))
+    return ideal._integral(part.reads[0], last)
+
+
+def _as_the_log_says(made: Any, engine: Any, log: Any, token: int) -> dict[str, int]:
+    return {name: log.history.own_number(name) for name in _open_sinks(made, engine, log, token)}
+
+
+# -- differences
+
+
+def _never_delivered(_self: SinkCommits) -> list[SinkCommit]:
+    return []
+
+
+def _delivered_beside_the_ledger(self: SinkCommits) -> list[SinkCommit]:
+    delivered = []
+    for sink, numbers in self._numbers.items():
+        if numbers.difference is not None:
+            self._engine.commit(sink, self.held[sink] - numbers.ahead + 1, numbers.difference)
+            self.held[sink] = max(self.held[sink], numbers.time)
+            delivered.append(SinkCommit(sink, numbers.time))
+    return delivered
+
+
+# -- the record
+
+
+_late: list[Any] = []
+
+
+def _later(*what: Any) -> None:
+    _late.append(what)
+
+
+def _append_then_make_durable(self: Log, records: Any) -> int:
+    number = _append(self, records)
+    if any(isinstance(record, Evolved) for record in records):
+        for what in [_late.pop() for _ in range(len(_late))]:
+            _make_durable(*what)
+    return number
+
+
+def _begin_without_garbage(self: Any, token: int, adopted: Any) -> None:
+    _begin(self, token, adopted)
+    log = LogReader(self._store, DATAFLOW)
+    log.load()
+    payloads = (payload for fact in log.history.live_records.facts() for payload in payloads_of(fact))
+    for name in self.garbage(names_of_runs(payloads)):
+        self._store.delete(name)
+
+
+def _whatever_is_consented(log: Any, engine: Any, options: Any) -> Any:
+    return _consented(log, engine, options) if options.evolve else None
+
+
+_first: dict[int, tuple[Any, Any]] = {}
+
+
+def _planned_once(log: Any, engine: Any, options: Any) -> Any:
+    if id(log) in _first and _first[id(log)][0] is log:
+        return _first.pop(id(log))[1]
+    made = _consented(log, engine, options)
+    _first[id(log)] = log, made
+    return made
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    pass
+
+
+def _mutant(what: str, patches: Mapping[tuple[Any, str], Any]) -> Mutant:
+    return Mutant(what, patches, evolving=True)
+
+
+def _none(*_: Any) -> Iterator[str]:
+    return iter(())
+
+
+MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
+    "evolve-nottransitive": _mutant(
+        "what is behind a changed operator stands", {(evolution, "_compared"): _with_inputs_that_never_move}
+    ),
+    "evolve-behind": _mutant(
+        "sinks behind a change get the difference, and states in between stay as they are",
+        {(_Planning, "_unit"): _kept_unless_changed_itself},
+    ),
+    "evolve-lagging": _mutant(
+        "the difference is taken from the old integral at the cut", {(EvolvingEngine, "held"): _held_at_the_cut}
+    ),
+    "evolve-memo": _mutant("what a sink holds is what the log says", {(transition, "_open_sinks"): _as_the_log_says}),
+    "evolve-inflight": _mutant(
+        "the machine begins before the difference is handed over",
+        {(SinkCommits, "deliver_differences"): _never_delivered},
+    ),
+    "evolve-twice": _mutant(
+        "the difference is handed over again, beside the ledger",
+        {(SinkCommits, "deliver_differences"): _delivered_beside_the_ledger},
+    ),
+    "evolve-early": _mutant(
+        "the transition is recorded before the runs that it names are durable",
+        {(transition, "_make_durable"): _later, (Log, "append"): _append_then_make_durable},
+    ),
+    "evolve-oldback": _mutant(
+        "after the transition the old program is accepted again",
+        {
+            (owner, "consented"): _whatever_is_consented,
+            (owner, "refuse_other_division"): _nothing,
+            (Log, "refuse_other_program"): _nothing,
+        },
+    ),
+    "evolve-gcpending": _mutant(
+        "an owner begins by deleting what no fact names, differences among it",
+        {(StoredRuns, "begin"): _begin_without_garbage},
+    ),
+    "evolve-bulkseq": _mutant(
+        "what depends on the order of steps is computed at once", {(EvolvingEngine, "not_at_once"): lambda *_: ""}
+    ),
+    "evolve-tainted": _mutant(
+        "what began from some step on counts as if it had the whole past", {(_Planning, "_taint"): _nothing}
+    ),
+    "evolve-lag": _mutant("'from now on' is accepted without a clean stop", {(_Planning, "_unclean"): _nothing}),
+    "evolve-waiting": _mutant(
+        "'from now on' is accepted though steps wait", {(planning, "waiting_unit"): lambda *_: None}
+    ),
+    "evolve-missing": _mutant(
+        "what has come less far than the cut stays behind what begins there",
+        {(planning, "missing_steps"): lambda *_: ""},
+    ),
+    "evolve-repeated": _mutant(
+        "new code is accepted for steps that are executed again", {(planning, "replayed"): _none}
+    ),
+    "evolve-planned-once": _mutant(
+        "what was planned before the claim is carried out", {(owner, "consented"): _planned_once}
+    ),
+}
