@@ -31,7 +31,7 @@ def test_lives_leave_no_trace_of_what_happened_in_them() -> None:
 MODES = ("fills", "empties", "'fill'", "'now'", "'new_rows'", "tainted", "added", "removed", "changed", "downstream")
 
 
-@pytest.mark.parametrize("seed", [511, 882, 1300, 2446])
+@pytest.mark.parametrize("seed", [511, 882, 1132, 1300, 2446])
 def test_steps_that_the_old_program_left_are_in_one_of_the_programs(seed: int) -> None:
     EvolvingLife(seed).run()
 

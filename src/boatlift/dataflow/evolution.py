@@ -296,3 +296,21 @@ def connected_parts(edges: Iterator[tuple[str, str]]) -> list[set[str]]:
 def sort_of(kind: str) -> str:
     """Return `source`, `sink` or `processor` for the kind of a processor."""
     return kind if kind in ("source", "sink") else "processor"
+
+
+def another_sink(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
+    """Return why the place of a sink of one program cannot take what another program gives it; empty if it can.
+
+    Args:
+        old, new: The identities of both programs, with the sink.
+    """
+    before, now = (
+        columns_of(about["schema"]) if (about := each.get(f"processor {each[f'sink {name}']['reads']}")) else {}
+        for each in (old, new)
+    )
+    gone = [f"{column} {kind}" for column, kind in before.items() if now.get(column) != kind]
+    if gone and before and now:
+        return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
+    was, becomes = old[f"sink {name}"], new[f"sink {name}"]
+    differing = [key for key in {*was, *becomes} - {"reads"} if was.get(key) != becomes.get(key)]
+    return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from itertools import chain
 
-from boatlift.dataflow import Plan, Timing
+from boatlift.dataflow import Plan, Timing, Unit
 from boatlift.dataflow.identity import processors_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import units_in
@@ -40,6 +40,14 @@ def waiting_unit(history: LogHistory, sources: Iterable[str]) -> str | None:
             if any(isinstance(time, int) and time > done and fact.outcome is not None for time, fact in closed):
                 return name
     return None
+
+
+def with_own_times(plan: Plan, unit: Unit) -> Unit | None:
+    """Return a unit, or one above it, whose times are not those of sources; None if there is none."""
+    if unit.timing is not Timing.EPOCHS:
+        return unit
+    above = (with_own_times(plan, plan.units[read]) for read in unit.reads if read in plan.units)
+    return next((each for each in above if each is not None), None)
 
 
 def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:

@@ -10,7 +10,7 @@ from boatlift.dataflow.evolution import (
     KEPT_MODES,
     Mode,
     ProgramChange,
-    columns_of,
+    another_sink,
     compare,
     connected_parts,
     sort_of,
@@ -18,7 +18,7 @@ from boatlift.dataflow.evolution import (
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of
-from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit
+from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit, with_own_times
 from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.records import edges_of, units_in, without_units
@@ -174,24 +174,15 @@ class _Planning:
 
     def _refuse_own_times(self, name: str, unit: Unit) -> None:
         """Refuse what begins behind a lookup, a merge or a batch: its cut is none of a source's."""
-        while unit.timing is Timing.EPOCHS:
-            above = [self._plan.units[read] for read in unit.reads if read in self._plan.units]
-            apart = [each for each in above if self._has_own_times(each)]
-            if not apart:
-                return
-            unit = apart[0]
-        self._obstacle(
-            name,
-            DataError(
-                "HISTORY_GONE",
-                f"{name} would begin behind {unit.name}, which has times of its own ({unit.timing.value}): leave it "
-                "as it was, or begin with a new store",
-            ),
-        )
-
-    def _has_own_times(self, unit: Unit) -> bool:
-        above = (self._plan.units[read] for read in unit.reads if read in self._plan.units)
-        return unit.timing is not Timing.EPOCHS or any(map(self._has_own_times, above))
+        if (apart := with_own_times(self._plan, unit)) is not None:
+            self._obstacle(
+                name,
+                DataError(
+                    "HISTORY_GONE",
+                    f"{name} would begin behind {apart.name}, which has times of its own ({apart.timing.value}): leave "
+                    "it as it was, or begin with a new store",
+                ),
+            )
 
     def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
         before, now = self._old.get(name), self._new[name]
@@ -257,7 +248,7 @@ class _Planning:
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
         behind = unit.name in made.fills
         programs = [each for each in (self._recorded, self._present) if f"sink {name}" in each]
-        fault = next(filter(None, (self._another_sink(name, each) for each in programs)), "")
+        fault = next(filter(None, (another_sink(name, each, self._identity) for each in programs)), "")
         if fault and (each.change is not ProgramChange.ADDED or made.back is not None):
             self._obstacle(name, InvalidError("OTHER_COLUMNS", fault))
             return
@@ -324,20 +315,6 @@ class _Planning:
         elif mode is Mode.NOW and each.change is not ProgramChange.ADDED and name not in made.returning:
             self._refuse_lost_steps(name, f"{name} goes on from now on")
         made.sinks[name] = mode
-
-    def _another_sink(self, name: str, recorded: Mapping[str, Any]) -> str:
-        old, new = recorded[f"sink {name}"], self._identity[f"sink {name}"]
-        before, now = (self._columns_of(each, by["reads"]) for each, by in ((recorded, old), (self._identity, new)))
-        gone = [f"{column} {kind}" for column, kind in before.items() if now.get(column) != kind]
-        if gone and before and now:
-            return f"{name} would lose or change the columns {', '.join(gone)}: give it another name and place"
-        differing = [key for key in {*old, *new} - {"reads"} if old.get(key) != new.get(key)]
-        return f"{name} has another {', '.join(sorted(differing))}: give it another name and place" if differing else ""
-
-    @staticmethod
-    def _columns_of(identity: Mapping[str, Any], processor: str) -> dict[str, str]:
-        about = identity.get(f"processor {processor}")
-        return {} if about is None else columns_of(about["schema"])
 
     def _computed(self) -> None:
         """List the units to be executed over the past: those that are filled, and those above sinks and above them."""

@@ -17,7 +17,10 @@ import pyarrow as pa
 
 from boatlift.connectors.kafka.encoding import HEADERS, VALUE
 from boatlift.connectors.kit.arrow_text import is_string
+from boatlift.decoders import look_up
 from boatlift.errors import InvalidError
+
+look_up(timedelta)
 
 _OBJECTS = json.JSONDecoder(parse_float=str, parse_int=str)
 """Numbers stay as they are written."""

@@ -313,8 +313,7 @@ class StateMachine:
             self._moved.update(source.name for source in self.sources if not source.busy)  # less may wait now
             self._advance_all(hasten=False)
             self._garbage.collect()
-            hasten = partial(self._advance_all, hasten=True)
-            while self._liveness.quiet and self._settle(hasten):
+            while self._liveness.quiet and self._settle():
                 if self._keep_point_or_finish():
                     break
         ordered, self._outbox = self._outbox, []
@@ -328,7 +327,12 @@ class StateMachine:
             self._touched.clear()
         return ordered
 
-    def _settle(self, hasten: Callable[[], None]) -> bool:
+    def _settle(self) -> bool:
+        def hasten() -> None:
+            # After a replay was stopped, a sink may wait for steps that nothing but the replay gives.
+            self._stops_at_once = self._stops_at_once and not any(sink.waits for sink in self.sinks)
+            self._advance_all(hasten=True)
+
         return self._liveness.settle(hasten, stopping=self._stopping, pausing=bool(self._points))
 
     def _keep_point_or_finish(self) -> bool:
