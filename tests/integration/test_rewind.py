@@ -16,6 +16,9 @@ from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.host.points import change_points
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
+from boatlift.storage.records.facts import payloads_of
+from boatlift.storage.records.payloads import runs_of
+from boatlift.storage.verify import verify
 from support.changes import Case, MortalSink, changes, run, table, write
 from support.crash.mortality import Fate, MortalStore
 
@@ -234,6 +237,26 @@ def test_input_that_is_gone_is_told_before_anything_changes(case: Case, spark: S
         bl.rewind(mixed(), "store", to="before", evolve=plan.id, spark=spark)
     assert shown(*MIXED) == held
     run(mixed(), spark)
+
+
+def test_a_damaged_point_is_refused_and_the_store_goes_on(case: Case, spark: SparkSession) -> None:
+    run(mixed(), spark)
+    keep_point()
+    of_point = Log.open(LocalStore.open(Path("store"), create=False), None).history.live_runs()
+    for number in range(20, 50):
+        write(case.here, number)
+    run(mixed(), spark)
+    store = LocalStore.open(Path("store"), create=False)
+    history = Log.open(store, None).history
+    now = {run.name for fact in history.live_records.facts() for each in payloads_of(fact) for run in runs_of(each)}
+    name = min(of_point - now)
+    path = Path("store") / name
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    with pytest.raises(DataError, match=rf"\[CORRUPT\] {name}.*another restore point"):
+        bl.rewind(mixed(), "store", to="before", evolve=plan.id, spark=spark)
+    assert name in [finding.name for finding in verify(store)]
+    case.check(mixed, *MIXED)
 
 
 def test_a_change_of_sources_ends_the_points_before_it(case: Case, spark: SparkSession) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from boatlift.storage.records.records import (
     PointsDropped,
     Record,
     RestorePoint,
+    SinkCommit,
     SinkNumbers,
     Stopped,
     TakenNames,
@@ -130,6 +132,42 @@ def test_sinks_count_on_from_what_the_way_back_says() -> None:
         [CLAIM, made(0), RestorePoint("p", 1), evolving(), back_to("p", sinks={"s": numbers}, committed={"s": 0})]
     )
     assert history.own_number("s") == 3
+
+
+def test_the_largest_number_that_a_sink_had_outlives_every_transition() -> None:
+    """Else a receiver that goes by numbers would drop what comes under one that it knows."""
+    removed = back_to("p", forgotten=("s",), program={**CLAIM.program, "removed": {}})
+    records = [CLAIM, made(0), SinkCommit("s", 0), RestorePoint("p", 1), made(1), SinkCommit("s", 20)]
+    history = LogHistory.of([*records, evolving(), removed, evolving(), back_to("")])
+    assert history.given == {"s": 20}
+    assert LogHistory.of([history.snapshot()]).given == {"s": 20}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"program": {**CLAIM.program, "source more": {}}},
+        {"cursors": {"numbers": (1, {})}},
+        {"renamed": {"numbers": "numbers_source"}},
+    ],
+)
+def test_points_end_where_sources_change(change: dict[str, Any]) -> None:
+    records = [CLAIM, made(0), RestorePoint("p", 1), made(1), evolving()]
+    assert LogHistory.of([*records, back_to("p", **change)]).points == {}
+    forward = back_to("p", **change)
+    assert LogHistory.of([*records, msgspec.structs.replace(forward, back=None)]).points == {}
+
+
+def test_a_point_with_a_sink_that_comes_back_ends_there() -> None:
+    with_sink = {**CLAIM.program, "sink s": {}}
+    first = Claim("host", 1, 0, with_sink, dict(CLAIM.environment))
+    gone = msgspec.structs.replace(back_to("p"), back=None)
+    history = LogHistory.of([first, made(0), RestorePoint("p", 1), evolving(), gone])
+    assert list(history.points) == ["p"]
+    again = msgspec.structs.replace(back_to("p", program=with_sink), back=None)
+    for record in (evolving(), again):
+        history.apply(record)
+    assert history.points == {}
 
 
 def test_runs_of_a_point_are_live_until_it_is_dropped() -> None:

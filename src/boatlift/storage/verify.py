@@ -99,8 +99,9 @@ def _check_object(store: Store, name: str) -> Iterator[Finding]:
 
 
 def _check_runs(store: Store, history: LogHistory) -> Iterator[Finding]:
-    facts = (payload for fact in history.live_records.facts() for payload in payloads_of(fact))
-    payloads = chain(facts, history.differences())
+    points = (point.facts for point in history.points.values())
+    facts = chain(history.live_records.facts(), *points)
+    payloads = chain((payload for fact in facts for payload in payloads_of(fact)), history.differences())
     named = {run.name: run for payload in payloads for run in runs_of(payload)}
     for run in named.values():
         try:

@@ -29,11 +29,12 @@ from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.planning import plan_transition
 from boatlift.runtime.transition import Obstacle, Transition, new_edges
 from boatlift.storage.log import Log
-from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, GarbageCollection
+from boatlift.storage.records.facts import Checkpoint, Determinant, Fact, GarbageCollection, payloads_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import runs_of
 from boatlift.storage.records.records import UNITS, Evolved, SinkNumbers
 from boatlift.storage.store import Store
+from boatlift.storage.verify import damage_of
 
 
 def base_of(log: Log, back: str | None) -> LogHistory:
@@ -185,6 +186,8 @@ def carry_out(
     plan, history = engine.plan, base_of(log, transition.back)
     how = "changes its program" if transition.back is None else f"goes back to {transition.back or 'its beginning'}"
     options.on_progress(Progress("evolve", plan.dataflow, -1, said=f"{how} (plan {transition.id})"))
+    if transition.back is not None:
+        _refuse_damage(store, history)
     begins = set(transition.begins)
     named = transition.comparison.sources
     standing = {name: named.get(name, name) for name in plan.sources if name not in begins}
@@ -231,6 +234,14 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
                 f"{name}=now, or give it another place",
             )
     return held
+
+
+def _refuse_damage(store: Store, base: LogHistory) -> None:
+    """Refuse a restore point with a damaged run, while the log still means more than the point."""
+    for fact in base.live_records.facts():
+        for run in (run for payload in payloads_of(fact) for run in runs_of(payload)):
+            if damage := damage_of(store, run):
+                raise DataError("CORRUPT", f"{run.name} {damage}: go back to another restore point")
 
 
 def _make_durable(store: Store, scratch: Path, made: FromPast) -> None:
