@@ -82,6 +82,7 @@ def test_sinks_hold_what_they_held_at_the_point(case: Case, spark: SparkSession)
     held = begun(case, mixed())
     back(mixed(), spark)
     assert shown(*MIXED) == held
+    assert bl.evolution(mixed(), "store", to="before", spark=spark).undone == {"rows": 0}  # it took nothing yet
     case.check(mixed, *MIXED)
 
 
@@ -158,16 +159,24 @@ def test_what_was_kept_stays_in_the_store(case: Case, spark: SparkSession) -> No
     keep_point()
     held = shown(*MIXED)
     point = Log.open(LocalStore.open(Path("store"), create=False), None).history.live_runs()
-    for number in range(20, 32):
+    for number in range(20, 50):
         write(case.here, number)
-        run(mixed(), spark)
+    run(mixed(), spark)
     assert point <= set(LocalStore.open(Path("store"), create=False).list("runs/"))
+    assert not point <= live()
     back(mixed(), spark)
     assert shown(*MIXED) == held
+    assert point <= live()
     assert list(change_points(Path("store"), "before", drop=True)) == ["flow: the restore point before is dropped"]
     run(mixed(), spark)
     assert not point <= set(LocalStore.open(Path("store"), create=False).list("runs/"))
     case.check(mixed, *MIXED)
+
+
+def live() -> set[str]:
+    """The runs that the log names without its restore points."""
+    history = Log.open(LocalStore.open(Path("store"), create=False), None).history
+    return {run.name for fact in history.live_records.facts() for each in payloads_of(fact) for run in runs_of(each)}
 
 
 def test_points_are_kept_while_it_runs(case: Case, spark: SparkSession) -> None:
@@ -247,9 +256,7 @@ def test_a_damaged_point_is_refused_and_the_store_goes_on(case: Case, spark: Spa
         write(case.here, number)
     run(mixed(), spark)
     store = LocalStore.open(Path("store"), create=False)
-    history = Log.open(store, None).history
-    now = {run.name for fact in history.live_records.facts() for each in payloads_of(fact) for run in runs_of(each)}
-    name = min(of_point - now)
+    name = min(of_point - live())
     path = Path("store") / name
     path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     plan = bl.evolution(mixed(), "store", to="before", spark=spark)

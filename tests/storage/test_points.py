@@ -21,6 +21,7 @@ from boatlift.storage.records.records import (
     Claim,
     Cursor,
     Evolved,
+    Override,
     PointsDropped,
     Record,
     RestorePoint,
@@ -168,6 +169,13 @@ def test_a_point_with_a_sink_that_comes_back_ends_there() -> None:
     for record in (evolving(), again):
         history.apply(record)
     assert history.points == {}
+
+
+def test_decisions_after_the_point_go() -> None:
+    skip = Override("skipped", "sums", 0, "told")
+    later = Override("skipped", "sums", 1, "told")
+    history = LogHistory.of([CLAIM, made(0), skip, RestorePoint("p", 1), made(1), later, evolving(), back_to("p")])
+    assert history.decided("skipped") == {("sums", 0)}
 
 
 def test_runs_of_a_point_are_live_until_it_is_dropped() -> None:

@@ -165,6 +165,7 @@ def rewind(
         take_over=take_over,
         on_progress=on_progress,
         rewind=point_named(log.history, to),
+        pause=tuple(planned(flow).sources),
     )
     run_with(flow, store, options, spark)
 
