@@ -150,7 +150,7 @@ def rewind(
         BoatliftError: As `run`. Until the way back is recorded, the store goes on as it was.
 
     Examples:
-        >>> flights.sink("copy", bl.sqlite("copy.db", table="copy"))
+        >>> flights.sink("copy", bl.parquet("copy"))
         >>> bl.run(flow, "store", available_now=True)
         >>> plan = bl.evolution(flow, "store", to="beginning")
         >>> bl.rewind(flow, "store", to="beginning", evolve=plan.id)

@@ -148,7 +148,7 @@ class KafkaSink(SinkBase):
             places=places,
             preflight=self._preflight,
             reads_back=self,
-            begun=lambda: self._ledger.begun(),  # noqa: PLW0108 - each `open` makes another ledger
+            begun=self._begun,  # noqa: PLW0108 - each `open` makes another ledger
         )
 
     def announce(self, moment: Callable[[str], None]) -> None:
@@ -209,6 +209,9 @@ class KafkaSink(SinkBase):
         records = [Written(number, count, step, rows, digest, context.token) for number in range(count)]
         self._write([record for record in records if not self._ledger.holds(record)], rows, staged)
         return Outcome.APPENDED
+
+    def _begun(self) -> int:
+        return self._ledger.begun()
 
     def held(self, spark: SparkSession) -> DataFrame | None:
         from boatlift.connectors.kafka.reading_back import held_rows

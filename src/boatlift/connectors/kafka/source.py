@@ -175,7 +175,7 @@ class KafkaSource(SourceBase):
             waiting=self.waiting,
             gone=self.gone,
             rescannable=self,
-            bytes_up_to=lambda cursor: size_of(taken_up_to(cursor)) * MESSAGE_BYTES,
+            bytes_up_to=_bytes_up_to,
         )
 
     def _preflight(self) -> None:
@@ -381,3 +381,7 @@ def _flat(offsets: Mapping[str, Mapping[int, int]]) -> dict[Partition, int]:
     return {
         (topic, int(number)): int(offset) for topic, numbers in offsets.items() for number, offset in numbers.items()
     }
+
+
+def _bytes_up_to(cursor: Json) -> int:
+    return size_of(taken_up_to(cursor)) * MESSAGE_BYTES

@@ -149,7 +149,7 @@ class PushSource(PushedSteps):
             store_backed=self,
             pushable=self,
             upserts=self.upserts,
-            gone=lambda since, upto: "" if since == upto else "pushed rows are gone once they are acknowledged",
+            gone=_gone,
         )
 
     @property
@@ -261,3 +261,7 @@ def _checked(key: str | None) -> str | None:
     if key is not None and not (0 < len(key) <= KEY_LENGTH and key.isprintable()):
         raise InvalidError("BAD_OPTION", f"key {key[:50]!r}: give 1 to {KEY_LENGTH} printable characters")
     return key
+
+
+def _gone(since: Json, upto: Json) -> str:
+    return "" if since == upto else "pushed rows are gone once they are acknowledged"
