@@ -351,6 +351,8 @@ def test_parts_of_a_dataflow_go_back_each_by_its_own_steps(case: Case, spark: Sp
 def test_another_plan_is_refused(case: Case, spark: SparkSession) -> None:
     begun(case, mixed())
     plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\] evolve is empty"):
+        bl.rewind(mixed(), "store", to="before", evolve="", spark=spark)
     with pytest.raises(InvalidError, match=r"\[PLAN_CHANGED\].*boatlift rewind"):
         bl.rewind(mixed(factor=2), "store", to="before", evolve=plan.id, spark=spark)
     with pytest.raises(InvalidError, match=r"\[PLAN_CHANGED\]"):

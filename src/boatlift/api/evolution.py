@@ -12,6 +12,7 @@ from boatlift.api.by_value import pickle_by_value
 from boatlift.api.dataflow import Dataflow
 from boatlift.connectors.kit import checked_options
 from boatlift.dataflow import plan as planned
+from boatlift.errors import InvalidError
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.points import BEGINNING, point_named
 from boatlift.runtime.host.progress import Progress
@@ -157,6 +158,8 @@ def rewind(
     """
     from boatlift.api.running import run_with
 
+    if not evolve:
+        raise InvalidError("BAD_OPTION", "evolve is empty: give the id of bl.evolution(flow, store, to=…)")
     log = LogReader(LocalStore.open(Path(store), create=False), flow.name)
     log.load()
     options = RunOptions(

@@ -16,8 +16,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 from boatlift._version import __version__
-from boatlift.console.messages import notice, print_warnings, refused_arguments
-from boatlift.console.options import (
+from boatlift.console.messages import (
     Json,
     JsonLines,
     Master,
@@ -26,6 +25,9 @@ from boatlift.console.options import (
     Repeated,
     StorePath,
     arguments_named,
+    notice,
+    print_warnings,
+    refused_arguments,
 )
 from boatlift.console.points import keep, reset, rewind
 from boatlift.errors import BoatliftError, InvalidError, UserCodeError

@@ -1,4 +1,4 @@
-"""Lines on standard error: notices, warnings, and errors for arguments that the parser refuses."""
+"""What commands share: their options, and lines on standard error (notices, warnings, refused arguments)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,27 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated
 
 from cyclopts import (
     CycloptsError,
     MissingArgumentError,
+    Parameter,
     UnknownCommandError,
     UnknownOptionError,
     UnusedCliTokensError,
 )
 
-from boatlift.errors import InvalidError
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, InvalidError
+
+NewStore = Annotated[Path, Parameter(name=["--store", "-s"], env_var="BOATLIFT_STORE")]
+StorePath = Annotated[NewStore, Parameter(help="The folder of the dataflow's durable state.")]
+Master = Annotated[str, Parameter(env_var="BOATLIFT_MASTER")]
+JsonLines = Annotated[bool, Parameter(name="--json", negative=())]
+Json = Annotated[JsonLines, Parameter(help="Print JSON.")]
+Repeated = Annotated[tuple[str, ...], Parameter(negative=(), show_default=False)]
+ProcessorNames = Annotated[str, Parameter(show_default=False)]
 
 
 def notice(text: str, *, quiet: bool = False) -> None:
@@ -90,3 +101,13 @@ def _near(given: str, known: Iterable[str]) -> str:
     names = {name.lstrip("-"): name for name in known}
     near = get_close_matches(given.lstrip("-"), names, 1)
     return f": write {names[near[0]]}" if near else ""
+
+
+@contextmanager
+def arguments_named(flow: str, store: Path) -> Iterator[None]:
+    """Put the command's own arguments into the commands that an error advises."""
+    try:
+        yield
+    except BoatliftError as error:
+        error.remedy = error.remedy.replace(FLOW_AND_STORE, shlex.join((flow, "--store", str(store))))
+        raise

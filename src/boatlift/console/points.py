@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from boatlift.console.options import Json, Master, Repeated, StorePath, arguments_named
+from boatlift.console.messages import Json, Master, Repeated, StorePath, arguments_named
 from boatlift.errors import InvalidError
 from boatlift.spark.session.settings import DEFAULT_MASTER
 

@@ -148,7 +148,7 @@ class KafkaSink(SinkBase):
             places=places,
             preflight=self._preflight,
             reads_back=self,
-            begun=self._begun,  # noqa: PLW0108 - each `open` makes another ledger
+            begun=self._begun,
         )
 
     def announce(self, moment: Callable[[str], None]) -> None:
