@@ -159,9 +159,9 @@ def test_sinks_are_opened_at_the_same_time(tmp_path: Path) -> None:
     world, both = World(rows=9), threading.Barrier(2)
 
     class Slow(MemoryEngine):
-        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+        def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
             both.wait(PATIENCE)
-            return super().open_sink(sink, store, token)
+            return super().open_sink(sink, name, store, token)
 
     run(Slow(world), open_store(tmp_path))
     world.check()
@@ -171,11 +171,11 @@ def test_sinks_are_opened_beside_the_start_of_the_engine_and_waited_for_if_it_fa
     world, opening, calls = World(rows=9), threading.Event(), list[str]()
 
     class Failing(MemoryEngine):
-        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+        def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
             opening.set()
             sleep(0.1)  # would be later than `close`, if nothing waited
             calls.append("open_sink")
-            return super().open_sink(sink, store, token)
+            return super().open_sink(sink, name, store, token)
 
         def start(self, beginning: Beginning) -> None:
             opening.wait(PATIENCE)
@@ -192,7 +192,7 @@ def test_sinks_are_opened_beside_the_start_of_the_engine_and_waited_for_if_it_fa
 
 def test_the_first_sink_that_cannot_be_opened_is_reported(tmp_path: Path) -> None:
     class Refusing(MemoryEngine):
-        def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+        def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
             raise UnavailableError("SINK_FAILED", f"{sink} cannot be reached")
 
     with pytest.raises(UnavailableError, match=r"\[SINK_FAILED\] all cannot be reached"):

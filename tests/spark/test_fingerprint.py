@@ -282,3 +282,23 @@ def test_packages_that_udfs_use_are_no_part_of_the_program(spark: SparkSession) 
     assert libraries(frame) == {"msgspec": msgspec.__version__}
     assert libraries(spark.range(3).selectExpr("id + 1")) == {}
     assert msgspec.__version__ not in str(describe_function(encoded))
+
+
+JOIN = "SELECT {one}.id, {other}.n FROM {left} AS {one} JOIN {right} AS {other} ON {one}.id > {other}.n"
+
+
+def test_names_of_tables_and_subqueries_do_not_count_but_their_columns_do(spark: SparkSession) -> None:
+    """A stream may get another name; which side a column is of is no name."""
+    for name in ("numbers", "`other numbers`"):
+        spark.range(3).withColumn("n", F.col("id") + 1).createOrReplaceTempView(name)
+
+    def hashed(query: str, **names: str) -> str:
+        return fingerprint(spark.sql(query.format(**{"one": "x", "other": "y", **names})))
+
+    joined = hashed(JOIN, left="numbers", right="numbers")
+    assert joined == hashed(JOIN, one="`a b`", other="c", left="`other numbers`", right="numbers")
+    assert joined != hashed(JOIN.replace("{one}.id,", "{other}.id,"), left="numbers", right="numbers")
+    assert joined != hashed(JOIN.replace("> {other}.n", "> {one}.n"), left="numbers", right="numbers")
+    for name in ("t", "`a, (b`"):
+        again = f"WITH {name} AS (SELECT id FROM numbers WHERE n > 1) SELECT id FROM {name}"
+        assert hashed(again) == hashed("WITH u AS (SELECT id FROM numbers WHERE n > 1) SELECT id FROM u")

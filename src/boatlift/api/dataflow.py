@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import partial
@@ -48,13 +49,26 @@ class Dataflow(ProcessorGraph):
             Without a reader there are no ticks.
         keep: The restore points that a run keeps, such as `bl.Keep("7 days", every="1 hour")`. A policy: it is no part
             of the program, and may change at any time.
+        was: Sources, streams and sinks that have another name than in an earlier version of the program, each with that
+            name, as in `{"delays": "late_by_origin"}`. They keep states and rows. An entry may stay for ever.
 
     Raises:
-        InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period.
+        InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period, or two names are to have been one.
     """
 
-    def __init__(self, name: str, *, tick: str | None = None, keep: Keep | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        tick: str | None = None,
+        keep: Keep | None = None,
+        was: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(name)
+        self._was = {checked_name(new): checked_name(old) for new, old in (was or {}).items()}
+        twice = next((old for old, names in Counter(self._was.values()).items() if names > 1), None)
+        if twice is not None:
+            raise InvalidError("BAD_OPTION", f"was has {twice} twice: one processor alone had that name")
         if keep is not None and not isinstance(keep, Keep):
             raise InvalidError("BAD_OPTION", f"keep={keep!r}: write bl.Keep('7 days', every='1 hour')")
         self.keep = keep

@@ -37,12 +37,14 @@ class ChangeReport(msgspec.Struct, frozen=True):
         change: `unchanged`, `changed`, `downstream of a change`, `added` or `removed`.
         differences: What differs, in words; of a processor downstream the processors before it.
         mode: How the change is brought about, such as `fill`; empty if nothing is to be done.
+        was: Its former name, if it has another one since (`bl.Dataflow(…, was=…)`); else empty.
     """
 
     kind: str
     change: str
     differences: tuple[str, ...]
     mode: str
+    was: str = ""
 
 
 class EvolutionReport(msgspec.Struct, frozen=True):
@@ -69,7 +71,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     @property
     def is_changed(self) -> bool:
         """Whether the program is another one than the store's."""
-        return any(each.change != "unchanged" for each in self.processors.values())
+        return any(each.change != "unchanged" or each.was for each in self.processors.values())
 
 
 @checked_options("bl.evolution")
@@ -180,12 +182,12 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         history: The log.
     """
     steps = {name: cut for name, cut in transition.cuts.items() if name not in transition.begins}
-    former = transition.comparison.sources
+    former = {**transition.was, **transition.comparison.sources}
     return EvolutionReport(
         transition.id,
         {
             name: ChangeReport(
-                each.kind, each.change.value, each.differences, "" if each.mode is None else each.mode.value
+                each.kind, each.change.value, each.differences, "" if each.mode is None else each.mode.value, each.was
             )
             for name, each in transition.comparison.processors.items()
         },

@@ -40,6 +40,7 @@ class ProcessorGraph:
 
     def __init__(self, name: str) -> None:
         self.name = checked_name(name)
+        self._was: dict[str, str] = {}
         self._processors: dict[str, Processor] = {}
         self._upserted: dict[str, tuple[str, Upserts]] = {}
         self._added: dict[str, frozenset[str]] = {}  # the processors that `source` and `sink` have added, by name
@@ -76,6 +77,16 @@ class ProcessorGraph:
         return frozenset(unused)
 
     @property
+    def was(self) -> dict[str, str]:
+        """The processors that had another name in an earlier version of the program, each with that name.
+
+        What `source` and `sink` have put beside such a processor had the beginning of its name.
+        """
+        parts = {new: [part for part in self._added.get(new, ()) if part.startswith(f"{new}_")] for new in self._was}
+        beside = {part: f"{self._was[new]}{part[len(new) :]}" for new, named in parts.items() for part in named}
+        return {**beside, **self._was}
+
+    @property
     def ticks(self) -> SourceSpec | None:
         """The source of ticks; None if the dataflow has none."""
         ticks = self._processors.get(TICK)
@@ -91,7 +102,7 @@ class ProcessorGraph:
         A warning names, once, each source that nothing reads.
 
         Raises:
-            InvalidError: `[NOT_ON_A_STREAM]`, `[EMPTY_DATAFLOW]`.
+            InvalidError: `[NOT_ON_A_STREAM]`, `[EMPTY_DATAFLOW]`; `[BAD_OPTION]` `was` names no processor.
 
         Examples:
             >>> flights.sink("copy", bl.parquet("copy"))
@@ -102,6 +113,9 @@ class ProcessorGraph:
                 stream = value.stream if isinstance(value, Grouped | Keyed) else value
                 if isinstance(stream, Stream):
                     raise used_as_frame(stream.name, operator.name, operator.upstream)
+        if unknown := sorted(self._was.keys() - self._processors.keys()):
+            there = ", ".join(self._processors)
+            raise InvalidError("BAD_OPTION", f"was names {unknown[0]}, which {self.name} has not: it has {there}")
         unused = self.unused
         for name in (name for name, parts in self._added.items() if parts & unused and name not in self._warned):
             self._warned.add(name)

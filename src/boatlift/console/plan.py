@@ -91,6 +91,7 @@ def show_evolution(
     grid = Table.grid(padding=(0, 2))
     for name, each in report.processors.items():
         why = f": {', '.join(each.differences)}" if each.differences else ""
+        why += f" (the former {each.was})" if each.was else ""
         does = (_MODES_OF_SINKS if each.kind == "sink" else _MODES).get(each.mode, "")
         if to is not None and (each.mode, each.change) == ("fill", "unchanged"):
             does = "goes back to what it held there"

@@ -66,6 +66,7 @@ class Compared(msgspec.Struct, frozen=True):
         differences: What differs, in words.
         mode: How it is brought about; None if nothing is to be done, and of sources and removed processors.
         moves: Whether its past rows change.
+        was: Its former name, if the user has renamed it; else empty.
     """
 
     name: str
@@ -74,6 +75,7 @@ class Compared(msgspec.Struct, frozen=True):
     differences: tuple[str, ...] = ()
     mode: Mode | None = None
     moves: bool = False
+    was: str = ""
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -91,21 +93,46 @@ class Comparison(msgspec.Struct, frozen=True):
 
     @property
     def is_changed(self) -> bool:
-        return any(each.change is not ProgramChange.UNCHANGED for each in self.processors.values())
+        return any(each.change is not ProgramChange.UNCHANGED or each.was for each in self.processors.values())
 
     def named(self, *changes: ProgramChange) -> list[str]:
         return [name for name, each in self.processors.items() if each.change in changes]
 
 
+def renamed_since(old: Mapping[str, Any], new: Mapping[str, Any], was: Mapping[str, str]) -> dict[str, str]:
+    """Return the processors that the user has renamed since a recorded program: new name to former name.
+
+    A former name counts only while the recorded program has it, and has not the new one: so it may stay in the program.
+
+    Args:
+        old, new: The identities.
+        was: Name in the new program to a former name.
+    """
+    recorded, named = (
+        {entry.partition(" ")[2]: entry.partition(" ")[0] for entry in identity} for identity in (old, new)
+    )
+    return {
+        name: former
+        for name, former in was.items()
+        if name not in recorded and named.get(name) == recorded.get(former) is not None
+    }
+
+
 def compare(
-    old: Mapping[str, Any], new: Mapping[str, Any], modes: Mapping[str, str], *, goes_back: bool = False
+    old: Mapping[str, Any],
+    new: Mapping[str, Any],
+    modes: Mapping[str, str],
+    *,
+    goes_back: bool = False,
+    was: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Compare a recorded program with a new version of it.
 
     Args:
-        old, new: The identities: `kind name` to what the processor is, senders first.
+        old, new: The identities: `kind name` to what the processor is, senders first; names of the new program.
         modes: Processor to the mode that the user has chosen; `all` names every processor that can have it.
         goes_back: On a way back unchanged sinks have a mode, too.
+        was: The processors that the user has renamed, with their former names.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such processor or mode, or the processor cannot have it.
@@ -125,6 +152,8 @@ def compare(
         compared = _compared(name, kind, old.get(entry), new[entry], processors, asked)
         if goes_back and kind == "sink" and compared.mode is None:
             compared = msgspec.structs.replace(compared, mode=asked if asked in OF_SINKS else Mode.FILL)
+        if was and name in was:
+            compared = msgspec.structs.replace(compared, was=was[name])
         processors[name] = compared
     removed = [entry for entry in old if entry not in new]
     for entry in removed:
@@ -137,7 +166,7 @@ def compare(
             "BAD_OPTION", f"change names {unknown[0]}, which is no processor: there are {', '.join(processors)}"
         )
     modes_now = {name: each.mode.value for name, each in processors.items() if each.mode is not None}
-    packed = msgspec.msgpack.encode([recorded, new, modes_now], order="deterministic")
+    packed = msgspec.msgpack.encode([recorded, new, modes_now, *([was] if was else [])], order="deterministic")
     return Comparison(processors, xxhash.xxh3_64_hexdigest(packed)[:8], sources)
 
 

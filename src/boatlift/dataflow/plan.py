@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -39,6 +39,10 @@ class Graph(Protocol):
     def keep(self) -> Keep | None:
         """Which restore points are kept; None for those alone that a user asks for."""
 
+    @property
+    def was(self) -> Mapping[str, str]:
+        """The processors that had another name in an earlier version of the program, each with that name."""
+
     def check(self) -> None:
         """Refuse functions that cannot be executed as written.
 
@@ -59,6 +63,7 @@ class Plan:
     rows: Mapping[str, Rows]
     ticks: SourceSpec | None = None  # the source of ticks, if any, even if nothing reads it
     keep: Keep | None = None  # no part of the program's identity
+    was: Mapping[str, str] = field(default_factory=dict)  # processor to a former name; no part of the identity either
 
     def unit_of_sink(self, sink: str) -> Unit:
         """Return the unit whose job stages a sink."""
@@ -126,7 +131,7 @@ def plan(dataflow: Graph) -> Plan:
                     "DUPLICATE_PLACE",
                     f"the sinks {owner} and {name} both write to {place}: give each a place of its own",
                 )
-    return replace(_divided(dataflow.name, processors, dataflow.ticks), keep=dataflow.keep)
+    return replace(_divided(dataflow.name, processors, dataflow.ticks), keep=dataflow.keep, was=dataflow.was)
 
 
 def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
@@ -135,7 +140,7 @@ def replanned(before: Plan, processors: Mapping[str, Processor]) -> Plan:
     Raises:
         InvalidError: as `plan`.
     """
-    return replace(_divided(before.dataflow, processors, before.ticks), keep=before.keep)
+    return replace(_divided(before.dataflow, processors, before.ticks), keep=before.keep, was=before.was)
 
 
 def _divided(name: str, processors: Mapping[str, Processor], ticks: SourceSpec | None) -> Plan:

@@ -181,12 +181,13 @@ class Engine(Protocol):
     def skip(self, skips: Skips) -> None:
         """Skip steps, which then yield nothing and leave their state; set bad rows aside in the store."""
 
-    def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+    def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
         """Take a sink over, which fences older owners, and return its last step; None if it holds none.
 
         It may be called before `start`, and beside it.
 
         Args:
+            name: The sink's name in its place: the one that it had first, if it was renamed.
             store: The id of the store.
             token: Of the owner.
         """

@@ -16,15 +16,11 @@ from boatlift.dataflow.evolution import (
     sort_of,
 )
 from boatlift.dataflow.rows import RowKind
-from boatlift.errors import BoatliftError, DataError, InvalidError
-from boatlift.runtime.graph import division_of
-from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit, with_own_times
-from boatlift.runtime.transition import Obstacle, Transition
+from boatlift.errors import DataError, InvalidError
+from boatlift.runtime.refused_changes import ChangeRefusals
+from boatlift.runtime.transition import Transition
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import edges_of, units_in, without_units
-
-MOST_EMPTY_STEPS = 100_000
-"""A source that comes to meet another one may be so many steps behind it."""
+from boatlift.storage.records.records import edges_of, without_units
 
 
 def plan_transition(
@@ -36,6 +32,7 @@ def plan_transition(
     not_at_once: Callable[[str], str],
     back: str | None = None,
     present: Mapping[str, Any] | None = None,
+    was: Mapping[str, str] | None = None,
 ) -> Transition:
     """Return the transition of a store to another program.
 
@@ -47,35 +44,19 @@ def plan_transition(
         not_at_once: Returns why a unit cannot be executed over the whole past in one step; empty if it can.
         back: The restore point to go back to; empty for the beginning.
         present: On a way back the program of the log as it is.
+        was: The processors that the user has renamed, with their former names; history and programs have the new ones.
 
     Raises:
         InvalidError: `[BAD_OPTION]` as `compare`.
     """
-    comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None)
-    made = Transition(comparison, back=back)
+    comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None, was=was)
+    made = Transition(comparison, back=back, was=dict(was or {}))
     if comparison.is_changed or back is not None:
         _Planning(made, history, planned, identity, not_at_once, present or {}).plan()
     return made
 
 
-class _Planning:
-    def __init__(
-        self,
-        made: Transition,
-        history: LogHistory,
-        planned: Plan,
-        identity: Mapping[str, Any],
-        not_at_once: Callable[[str], str],
-        present: Mapping[str, Any],
-    ) -> None:
-        self._present = without_units(present)
-        self._made, self._history, self._plan, self._not_at_once = made, history, planned, not_at_once
-        self._compared = made.comparison.processors
-        self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
-        self._recorded, self._identity = without_units(history.program), identity
-        self._made.renamed.update({old: new for new, old in made.comparison.sources.items()})
-        self._before: list[str] = []  # the old sources of all parts that are concerned
-
+class _Planning(ChangeRefusals):
     def plan(self) -> None:
         made = self._made
         self._cut()
@@ -102,12 +83,14 @@ class _Planning:
         made.forgotten = list(dict.fromkeys(made.forgotten))
         self._taint()
         self._computed()
+        self._refuse_names()
         self._refuse_what_is_read_again()
         self._refuse_steps_of_no_program()
 
     def _cut(self) -> None:
         """Find the sources of all parts of the graph in which a processor is not unchanged, and where they are."""
         made, sources = self._made, self._plan.sources
+        made.renamed.update({old: new for new, old in made.comparison.sources.items()})
         concerned = {name for name, each in self._compared.items() if each.change is not ProgramChange.UNCHANGED}
         for part in connected_parts(self._edges()):
             if concerned.isdisjoint(part):
@@ -172,18 +155,6 @@ class _Planning:
         if name in self._old:
             made.forgotten.append(name)
 
-    def _refuse_own_times(self, name: str, unit: Unit) -> None:
-        """Refuse what begins behind a lookup, a merge or a batch: its cut is none of a source's."""
-        if (apart := with_own_times(self._plan, unit)) is not None:
-            self._obstacle(
-                name,
-                DataError(
-                    "HISTORY_GONE",
-                    f"{name} would begin behind {apart.name}, which has times of its own ({apart.timing.value}): leave "
-                    "it as it was, or begin with a new store",
-                ),
-            )
-
     def _stands(self, name: str, unit: Unit, *, carried: bool) -> None:
         before, now = self._old.get(name), self._new[name]
         for each in unit.operators if carried else ():
@@ -226,20 +197,6 @@ class _Planning:
         senders = () if before is None else before.inputs.values()  # a state ends its job: its unit has its name
         if not self._history.stopped and not all(f"source {sender}" in self._recorded for sender in senders):
             self._unclean(name, f"{name} is divided into other Spark jobs than before")
-
-    def _refuse_another_state(self, name: str) -> None:
-        """Refuse code over a state that may have another form: only code of the user's own says nothing about it."""
-        old, new = self._recorded[f"processor {name}"], self._identity[f"processor {name}"]
-        keeps = {"kind", "schema", "options", "state"}
-        if any(old.get(key) != new.get(key) for key in keeps) or not new.get("code"):
-            self._obstacle(
-                name,
-                DataError(
-                    "PROGRAM_CHANGED",
-                    f"{name} cannot be carried over, because its state may have another form: leave out carry, and "
-                    "it is computed from the past",
-                ),
-            )
 
     def _sink(self, name: str) -> None:
         made, each = self._made, self._compared[name]
@@ -393,103 +350,8 @@ class _Planning:
         known = operators | self._plan.sinks.keys()
         self._made.tainted = sorted(((self._history.tainted | skipped) - filled | kept) & known)
 
-    def _refuse_what_is_read_again(self) -> None:
-        """Refuse a source that begins anew before what keeps the rows that it has given."""
-        made = self._made
-        again = {name for name in made.begins if self._compared[name].change is ProgramChange.CHANGED}
-        for name, unit in self._plan.units.items():
-            if again.intersection(unit.reads) and name not in made.fills:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} keeps rows of {min(again.intersection(unit.reads))}, which gives them again: let it "
-                        "be computed from the past, or give the source another name",
-                    ),
-                )
-        for edge in made.edges:
-            receiver = edge.partition("->")[2]
-            stands = receiver in self._plan.units and receiver not in made.fills and receiver not in made.empties
-            if stands and self._history.live_records.sent.get(edge):
-                self._unclean(receiver, f"messages wait on {edge}, which goes")
-        for name, cut in made.cuts.items():
-            if name not in made.begins and cut - self._closed(name) > MOST_EMPTY_STEPS:
-                self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"{name} is {cut - self._closed(name)} steps behind a source that it meets now, and would "
-                        "execute as many empty steps: give the store a new source in its place",
-                    ),
-                )
-
-    def _closed(self, source: str) -> int:
-        former = self._made.comparison.sources.get(source, source)
-        return self._history.last_closed(former)
-
     def _has_past(self, name: str) -> bool:
         return any(self._made.cuts[source] >= 0 for source in self._plan.sources_of(name))
-
-    def _refuse_steps_of_no_program(self) -> None:
-        """Refuse what stands behind what is computed anew, unless no step is under way: it may need older messages."""
-        made = self._made
-        for name, unit in self._plan.units.items():
-            behind = [read for read in unit.reads if read in made.fills or read in made.empties]
-            if behind and not {name}.intersection((*made.fills, *made.empties)):
-                self._refuse_lost_steps(name, f"{name} stays as it is behind {behind[0]}, which changes")
-                self._refuse_missing_steps(name, behind[0])
-        kept = [each for each in self._compared.values() if each.mode in (Mode.CARRY, Mode.NOW) and each.kind != "sink"]
-        for each in kept:
-            if each.change is ProgramChange.ADDED:
-                continue
-            if each.name in made.empties:
-                self._refuse_lost_steps(each.name, f"{each.name} begins empty")
-            elif not self._history.stopped:
-                self._unclean(each.name, f"{each.name} has its new code from now on")
-        self._refuse_replays(
-            {each.name for each in kept if each.change is not ProgramChange.ADDED} | {*made.fills, *made.empties}
-        )
-
-    def _refuse_lost_steps(self, name: str, what: str) -> None:
-        """Refuse what passes over the steps up to the cut, unless all of them are executed."""
-        if not self._history.stopped:
-            self._unclean(name, what)
-        elif (waits := waiting_unit(self._history, self._before)) is not None:
-            self._unclean(name, what, f"steps of {waits} wait")
-
-    def _refuse_missing_steps(self, name: str, behind: str) -> None:
-        cut = max(self._made.cuts[source] for source in self._plan.sources_of(name))
-        refused = any(each.name == name for each in self._made.obstacles)
-        if not refused and (missing := missing_steps(self._history, name, behind, cut)):
-            self._obstacle(name, DataError("HISTORY_GONE", missing))
-
-    def _refuse_replays(self, changed: set[str]) -> None:
-        """Refuse steps from before the cut that are executed again, by other code or from a sender's new state.
-
-        Args:
-            changed: Operators with new code from now on, and units that begin at the cut.
-        """
-        begin = {*self._made.fills, *self._made.empties}
-        for name in replayed(self._history, self._plan, changed) if self._history.stopped else ():
-            if name not in begin:
-                why = (
-                    "what they gave is not durable (a state without checkpoints, such as Lazy() makes; or the last run "
-                    "was stopped before it had repeated them)"
-                )
-                self._unclean(name, f"{name} would execute earlier steps again after the change", why)
-
-    def _unclean(self, name: str, what: str, why: str = "the last run did not stop cleanly") -> None:
-        self._obstacle(
-            name,
-            DataError(
-                "NEEDS_CLEAN_STOP",
-                f"{what}, and {why}: run the old program until it has taken all of its "
-                "input, end it with Ctrl-C, then change it",
-            ),
-        )
-
-    def _obstacle(self, name: str, error: BoatliftError) -> None:
-        self._made.obstacles.append(Obstacle(name, error))
 
 
 def _remedy(name: str, unit: Unit) -> str:

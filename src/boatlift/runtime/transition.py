@@ -54,6 +54,7 @@ class Transition:
         returning: Sinks that go on from their own last step at the restore point, and not from the cut.
         undone: Sinks whose difference takes back their own steps after this one.
         emptied: Sinks that empty their own steps after this one, and have no other difference.
+        was: The processors that the user has renamed, with their former names.
         id: Stands for the two programs, all modes, and the restore point: the user's consent.
     """
 
@@ -74,6 +75,7 @@ class Transition:
     returning: list[str] = field(default_factory=list)
     undone: dict[str, int] = field(default_factory=dict)
     emptied: dict[str, int] = field(default_factory=dict)
+    was: dict[str, str] = field(default_factory=dict)
 
     @property
     def id(self) -> str:

@@ -161,9 +161,9 @@ class SparkEngine:
         self._skips = skips
         self._set_aside.decide(skips.rows)
 
-    def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
+    def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
         unit = self._program.units[self.plan.unit_of_sink(sink).name]
-        context = SinkContext(self.plan.dataflow, sink, store, token, unit.output, unit.columns.changes)
+        context = SinkContext(self.plan.dataflow, name, store, token, unit.output, unit.columns.changes)
         return self.plan.sinks[sink].sink.open(context)
 
     def activity(self, processor: str) -> Activity:

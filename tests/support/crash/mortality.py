@@ -74,8 +74,8 @@ class MortalEngine(FlowEngine):
         super().__init__(world, planned)
         self._fate = fate
 
-    def open_sink(self, sink: str, store: str, token: int) -> Committed | None:
-        return self._fate.call(lambda: super(MortalEngine, self).open_sink(sink, store, token))
+    def open_sink(self, sink: str, name: str, store: str, token: int) -> Committed | None:
+        return self._fate.call(lambda: super(MortalEngine, self).open_sink(sink, name, store, token))
 
     def commit(self, sink: str, time: int, content: Any) -> Outcome:
         return self._fate.call(lambda: super(MortalEngine, self).commit(sink, time, content))

@@ -152,7 +152,7 @@ class MemoryEngine:
     def skip(self, skips: Skips) -> None:
         self.skipped = skips.steps
 
-    def open_sink(self, sink: str, _store: str, token: int) -> Committed | None:
+    def open_sink(self, sink: str, _name: str, _store: str, token: int) -> Committed | None:
         with self.world.lock:
             if self.world.owners.get(sink, 0) > token:
                 raise FencedError("FENCED", f"{sink} has a newer owner: stop this one")

@@ -129,7 +129,7 @@ class Engine:
     def advance(self, _source: str, cursor: Any, _position: Any) -> Any:
         return {"taken": cursor["taken"] + 1}
 
-    def open_sink(self, sink: str, _store: str, _token: int) -> Committed | None:
+    def open_sink(self, sink: str, _name: str, _store: str, _token: int) -> Committed | None:
         return Committed(self._held[sink], 1, "d") if self._held.get(sink, -1) >= 0 else None
 
     def from_past(self, past: Past) -> FromPast:

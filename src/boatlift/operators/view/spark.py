@@ -280,8 +280,10 @@ def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, s
     """
     query = written(frame, analysed(frame), "\n".join(line for job in jobs for line in layout_lines(job)))
     leaves = nodes.leaves(nodes.analysed(frame))
-    reads = [_read_by(leaf, streams, nodes) for leaf in leaves]
-    tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, reads, strict=True) if read is None]
+    places = {name: place for place, name in enumerate(dict.fromkeys(["", *streams.values()]))}  # names may change
+    found = [_read_by(leaf, streams, nodes) for leaf in leaves]
+    reads = [None if read is None else places[read] for read in found]
+    tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, found, strict=True) if read is None]
     return xxhash.xxh3_128_hexdigest(json.dumps([query, reads, tables], sort_keys=True).encode())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -96,14 +96,19 @@ def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:
             error that no retry can repair.
     """
     checks: list[Callable[[], None]] = []
+    known = LogHistory() if history is None else history
+    here = {*known.program}
+    former = {name: was for name, was in planned.was.items() if here.isdisjoint({f"source {name}", f"sink {name}"})}
     for name, source in planned.sources.items():
         check_source = source.source.capabilities.preflight
-        if check_source is not None and (history is None or history.last_closed(name) < 0):
+        if check_source is not None and known.last_closed(former.get(name, name)) < 0:
             checks.append(check_source)
     for name, sink in planned.sinks.items():
         check_sink = sink.sink.capabilities.preflight
         if check_sink is not None:
-            context = SinkContext(planned.dataflow, name, store, 0, pa.schema([]), changes=False)
+            was = former.get(name, name) if f"sink {former.get(name)}" in known.program else name
+            place = known.places.get(was, was)
+            context = SinkContext(planned.dataflow, place, store, 0, pa.schema([]), changes=False)
             checks.append(partial(check_sink, context))
     if not checks:
         return
@@ -119,7 +124,20 @@ def check_places(planned: Plan, store: str, history: LogHistory | None) -> None:
     if faults:
         first, *others = faults
         messages = (each.message if each.condition == first.condition else str(each) for each in others)
-        raise type(first)(first.condition, "; ".join([first.message, *messages])) from first
+        refused = type(first)(first.condition, "; ".join([first.message, *messages]))
+        if renamed := dict(_perhaps_renamed(planned, known, refused.message)):
+            refused.remedy = f"if it has another name since, say so: bl.Dataflow(…, was={renamed})"
+        raise refused from first
+
+
+def _perhaps_renamed(planned: Plan, known: LogHistory, message: str) -> Iterator[tuple[str, str]]:
+    """Yield sinks that come, each with a sink that goes and has its place by the message of an error."""
+    came = [name for name in planned.sinks if f"sink {name}" not in known.program]
+    went = [entry.removeprefix("sink ") for entry in known.program if entry.startswith("sink ")]
+    for old in (each for each in went if each not in planned.sinks and repr(each) in message):
+        keys = {tuple(planned.sinks[new].sink.key or ()): new for new in came}
+        if (new := keys.get(tuple(known.program[f"sink {old}"]["key"]))) is not None:
+            yield new, old
 
 
 def admit(progress: MachineProgress, history: LogHistory, now: Mapping[str, Any]) -> list[Record]:

@@ -64,8 +64,9 @@ class SinkCommits:
         overrides: Overrides,
         history: LogHistory,
     ) -> None:
-        recorded, self._numbers = history.committed, dict(history.numbers)
-        self._engine, self._owner, self._graph, self.overrides = engine, owner, graph, overrides
+        recorded, self._numbers, self._places = history.committed, dict(history.numbers), dict(history.places)
+        self._engine, self._graph, self.overrides = engine, graph, overrides
+        self._store_id, self._token = owner
         self.ledgers = {  # in the log: sink to the last step of its durable commits
             name: recorded.get(name, -1)
             for name, each in engine.plan.sinks.items()
@@ -108,7 +109,7 @@ class SinkCommits:
     def position(self, sink: str) -> int:
         """Return the last step that a sink holds, -1 for none, once no commit under way can reach it any more."""
         with self._locks[sink]:
-            committed = self._engine.open_sink(sink, *self._owner)
+            committed = self._engine.open_sink(sink, self._places.get(sink, sink), self._store_id, self._token)
             if sink in self.ledgers:
                 return self.ledgers[sink]
         return (-1 if committed is None else committed.step) + self._ahead(sink)

@@ -12,13 +12,13 @@ A way back to a restore point is a transition whose log is that of the point; `E
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Delivery, Plan
 from boatlift.dataflow.contracts.values import without_names
-from boatlift.dataflow.evolution import Compared, Mode, ProgramChange
+from boatlift.dataflow.evolution import Compared, Mode, ProgramChange, renamed_since
 from boatlift.errors import FLOW_AND_STORE, DataError, InvalidError
 from boatlift.runtime.engine import Engine, FromPast, Past
 from boatlift.runtime.evolution import accepted
@@ -59,9 +59,13 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
         InvalidError: `[BAD_OPTION]` a mode of no processor, or that the processor cannot have; `[NO_RESTORE_POINT]`.
     """
     identity, history = engine.program(), base_of(log, back)
+    was = renamed_since(history.program, identity, engine.plan.was)
+    was |= renamed_since(log.history.program, identity, engine.plan.was)
+    history = history.renamed(was)
     recorded, _ = accepted(history, identity)
+    present = log.history.renamed(was).program
     transition = plan_transition(
-        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, log.history.program
+        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, present, was
     )
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
@@ -71,11 +75,11 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
 
 def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> Iterator[Obstacle]:
     """Yield the sources that cannot take again what the way back undoes."""
-    named, known = transition.comparison.sources, log.history
+    named, known = transition.comparison.sources, log.history.renamed(transition.was)
     kept = {name: named.get(name, name) for name in engine.plan.sources}
     kept = {name: former for name, former in kept.items() if known.last_closed(former) >= 0}
-    now = SourceCursors(engine, known, log.names_taken, kept)
-    then = SourceCursors(engine, base, lambda source: names_of(log, base, source), kept)
+    now = SourceCursors(engine, known, lambda source: log.names_taken(transition.was.get(source, source)), kept)
+    then = SourceCursors(engine, base, names_of(log, base, transition), kept)
     for name in kept:
         gone = engine.plan.sources[name].source.capabilities.gone
         since, _ = then.cursors[name]  # steps that are recorded and wait take their input again, too
@@ -89,10 +93,14 @@ def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: 
             )
 
 
-def names_of(log: Log, base: LogHistory, source: str) -> list[str]:
-    """Return the names in a source's cursor, as far as the log had them at its base."""
-    count = base.names[source].count if source in base.names else 0
-    return log.names_taken(source)[:count]
+def names_of(log: Log, base: LogHistory, transition: Transition) -> Callable[[str], list[str]]:
+    """Return a function from a source to the names in its cursor, as far as the log had them at its base."""
+
+    def names(source: str) -> list[str]:
+        count = base.names[source].count if source in base.names else 0
+        return log.names_taken(transition.was.get(source, source))[:count]
+
+    return names
 
 
 def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | None:
@@ -154,7 +162,7 @@ def not_consented(transition: Transition, refused: DataError | None) -> DataErro
     changed = [
         words_of(each)
         for each in transition.comparison.processors.values()
-        if each.change is not ProgramChange.UNCHANGED
+        if each.change is not ProgramChange.UNCHANGED or each.was
     ]
     few = "; ".join(changed[:6]) + (f"; and {len(changed) - 6} more" if len(changed) > 6 else "")
     said = f"the store is of another version of this program: {few}" if refused is None else refused.message
@@ -172,7 +180,8 @@ def not_consented(transition: Transition, refused: DataError | None) -> DataErro
 def words_of(each: Compared) -> str:
     """Return a change in words: `delays changed (its expressions)`."""
     why = f" ({', '.join(each.differences)})" if each.differences else ""
-    return f"{each.name} {each.change.value}{why}"
+    was = f", the former {each.was}," if each.was else ""
+    return f"{each.name}{was} {each.change.value}{why}"
 
 
 def carry_out(
@@ -183,7 +192,7 @@ def carry_out(
     Raises:
         BoatliftError: it cannot be carried out; the log is still of the old program.
     """
-    plan, history = engine.plan, base_of(log, transition.back)
+    plan, history = engine.plan, base_of(log, transition.back).renamed(transition.was)
     how = "changes its program" if transition.back is None else f"goes back to {transition.back or 'its beginning'}"
     options.on_progress(Progress("evolve", plan.dataflow, -1, said=f"{how} (plan {transition.id})"))
     if transition.back is not None:
@@ -191,7 +200,7 @@ def carry_out(
     begins = set(transition.begins)
     named = transition.comparison.sources
     standing = {name: named.get(name, name) for name in plan.sources if name not in begins}
-    cursors = SourceCursors(engine, history, lambda source: names_of(log, history, source), standing)
+    cursors = SourceCursors(engine, history, names_of(log, history, transition), standing)
     held = _open_sinks(transition, engine, log, token)
     made = FromPast({}, {})
     cuts = {
@@ -221,8 +230,9 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
     A step that is there in part counts.
     """
     held = {}
+    places = log.history.renamed(transition.was).places
     for name in transition.sinks:
-        committed = engine.open_sink(name, log.store_id, token)
+        committed = engine.open_sink(name, places.get(name, name), log.store_id, token)
         able = engine.plan.sinks[name].sink.capabilities
         begun = -1 if able.begun is None else able.begun()  # what is there of a step counts, and the step never ends
         held[name] = max(begun, -1 if committed is None else committed.step)
@@ -260,7 +270,7 @@ def _record(
     held: Mapping[str, int],
     made: FromPast,
 ) -> Evolved:
-    plan = engine.plan
+    plan, now = engine.plan, log.history.renamed(transition.was)
     facts: list[Fact] = []
     first: dict[str, tuple[int, dict[str, Any]]] = {}
     for name, cut in transition.cuts.items():
@@ -284,7 +294,7 @@ def _record(
         cut = base.held(name) if name in transition.returning else cuts[plan.unit_of_sink(name).name]
         committed[name] = cut
         if name in _at_least_once(plan):
-            given = max(log.history.own_number(name), log.history.given.get(name, -1))
+            given = max(now.own_number(name), now.given.get(name, -1))
             if transition.back is not None or given > cut:  # a receiver may know a step by its number, also the one
                 numbers[name] = SinkNumbers(cut - given - 1, None, cut)  # that was under way
             continue
@@ -306,6 +316,7 @@ def _record(
         tuple(transition.tainted),
         transition.back,
         {} if transition.back is None else {source: each.record() for source, each in base.names.items()},
+        transition.was,
     )
 
 

@@ -77,7 +77,7 @@ class EvolvingEngine:
 
     # -- sinks
 
-    def open_sink(self, sink: str, _store: str, token: int) -> Committed | None:
+    def open_sink(self, sink: str, _name: str, _store: str, token: int) -> Committed | None:
         """Take a sink over, and return its last step; None if it holds none, or keeps no ledger."""
         self.token = token
         held = self._outside.open(sink, token)

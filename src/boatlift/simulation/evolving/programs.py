@@ -80,6 +80,7 @@ class EvolvingProgram:
     unused: Collection[str] = ()
     ticks = None
     keep = None
+    was: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Do nothing: no function is compiled."""

@@ -1,8 +1,9 @@
 """The hash of a plan: part of a program's identity, and equal in every process.
 
 It is a hash of the analysed plan: what the user wrote, resolved, in the user's order. It ignores expression ids, the
-session, hashes of the JVM, the input rows, and the literals of `bl.now()` and `bl.rand()`. It changes with every
-expression, literal, column name and type, with the code of a UDF, and with the rows of a joined static table.
+session, hashes of the JVM, the input rows, the names of streams and subqueries, and the literals of `bl.now()` and
+`bl.rand()`. It changes with every expression, literal, column name and type, with the code of a UDF, and with the rows
+of a joined static table.
 """
 
 from __future__ import annotations
@@ -56,6 +57,9 @@ _TASK = "MapInArrow"
 
 _STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
 _NODE = re.compile(r"[ :]*[:+]- ")
+_RESOLVED_NAME = re.compile(r"^(SubqueryAlias|View \() ?(?:`[^`]*`|[^,]*)")
+"""A name of a stream or subquery in the user's text; nothing above refers to it by name."""
+
 _LAMBDA_NAME = re.compile(r"lambda \w+#")
 _EXPRESSION_ID = re.compile(r"#(\d+)")
 _COUNTED_IN_TEXT = re.compile(r"\b(CTERelationDef|CTERelationRef|UnionLoop|UnionLoopRef) (\d+)")
@@ -148,6 +152,8 @@ class _Canonical:
             # Only the schema of a leaf counts: a source has an identity of its own.
             return ["leaf", self.value(tree.fields["output"])]
         fields = self._without_counts(tree.kind, tree.fields)
+        if tree.kind == "SubqueryAlias":
+            fields = {}  # all names are resolved
         return [tree.kind, self.value(fields), [self.node(child) for child in tree.children]]
 
     def value(self, value: Any) -> Any:
@@ -201,6 +207,7 @@ def _canonical_text(text: str, more: str = "") -> str:
                 origin, content = depth, "input"
         elif content.startswith((*STATIC_LEAVES, "Relation")):
             content = "leaf"
+        content = _RESOLVED_NAME.sub(r"\1", content)
         content = _STEP_LITERAL.sub(r"step:\1", content)
         content = _LAMBDA_NAME.sub("lambda #", content)
         content = _EXPRESSION_ID.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", content)

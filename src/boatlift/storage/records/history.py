@@ -36,6 +36,7 @@ from boatlift.storage.records.records import (
     edges_of,
     units_in,
 )
+from boatlift.storage.records.renaming import Renaming
 from boatlift.times import last_epoch, last_number
 
 
@@ -61,6 +62,7 @@ class LogHistory:
         points: The restore points by name, in the order of time.
         rewound: The newest record, but for claims and transitions, has taken the dataflow back.
         given: Sink to the largest own number that it had before a transition: a receiver may know a step by it.
+        places: Sink that was renamed to its first name, by which its place knows it.
     """
 
     dataflow: str = ""
@@ -79,6 +81,7 @@ class LogHistory:
     points: dict[str, KeptPoint] = field(default_factory=dict)
     rewound: bool = False
     given: dict[str, int] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -146,7 +149,21 @@ class LogHistory:
             tainted=tuple(sorted(self.tainted)),
             points=tuple(self.points.values()),
             given=dict(self.given),
+            places=dict(self.places),
         )
+
+    def renamed(self, was: Mapping[str, str]) -> LogHistory:
+        """Return the same meaning under other names of processors.
+
+        Args:
+            was: New name to former name.
+        """
+        if not was:
+            return self
+        copy = LogHistory(stopped=self.stopped, resumed=self.resumed, heir=self.heir, rewound=self.rewound)
+        copy._become(self.snapshot())
+        copy._rename(was)
+        return copy
 
     def at(self, name: str, names: Mapping[str, TakenNames]) -> LogHistory:
         """Return the meaning of the log at a restore point, as after a clean shutdown; at the beginning if it is empty.
@@ -222,6 +239,8 @@ class LogHistory:
         self.resumed, self.stopped, self.heir = self._goes_on() or change.back is not None, False, ""
         self._claimed, self._evolving = self._evolving, None
         self.rewound = self.rewound or change.back is not None
+        if change.was:
+            self._rename(change.was)
         for sink in self.committed:
             self.given[sink] = max(self.given.get(sink, -1), self.own_number(sink))
         if change.back is not None:
@@ -248,6 +267,25 @@ class LogHistory:
         self.cursors.update(change.cursors)
         self.committed.update(change.committed)
         self.numbers.update(change.sinks)
+        there = {entry.removeprefix("sink ") for entry in self.program if entry.startswith("sink ")}
+        for sink in [sink for sink, place in self.places.items() if sink not in there and place in there]:
+            del self.places[sink]  # another sink has the name, and perhaps the place
+
+    def _rename(self, was: Mapping[str, str]) -> None:
+        to = Renaming({old: new for new, old in was.items()})
+        facts = to.facts(self.live_records.facts())
+        before = self.program
+        self.program = to.program(before)
+        taken = {f"{kind} {new}" for kind in ("source", "processor", "sink") for new in was}  # by what has gone since
+        self.points = {name: to.point(each) for name, each in self.points.items() if taken.isdisjoint(each.program)}
+        for new, old in was.items():
+            if f"sink {old}" in before:
+                self.places[new] = self.places.pop(old, old)
+        self.live_records.become(facts)
+        self.cursors, self.names = to.keys(self.cursors), to.keys(self.names)
+        self.committed, self.numbers, self.given = to.keys(self.committed), to.keys(self.numbers), to.keys(self.given)
+        self.decisions = {(each.what, each.who, each.time): each for each in to.decided(self.decisions.values())}
+        self.tainted = frozenset(map(to.name, self.tainted))
 
     def _go_back(self, name: str, names: Mapping[str, TakenNames]) -> None:
         past = self.at(name, names)
@@ -317,7 +355,7 @@ class LogHistory:
         self.decisions = {(each.what, each.who, each.time): each for each in snapshot.decided}
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
         self.points = {each.name: each for each in snapshot.points}
-        self.given = dict(snapshot.given)
+        self.given, self.places = dict(snapshot.given), dict(snapshot.places)
 
 
 def steps_of_point(point: KeptPoint) -> dict[str, int]:

@@ -138,6 +138,8 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
         tainted: Operators whose state or past rows are not those of their code over the whole past.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         names: Of a way back: source to the names that its cursor had.
+        was: Processor that the user has renamed to its former name, under which the log knows it until now. All else
+            here has the new names.
     """
 
     id: str
@@ -152,6 +154,7 @@ class Evolved(Recorded, frozen=True, tag="evolved"):
     tainted: tuple[str, ...] = ()
     back: str | None = None
     names: dict[str, TakenNames] = field(default_factory=dict)
+    was: dict[str, str] = field(default_factory=dict)
 
 
 class FactsObject(Recorded, frozen=True):
@@ -240,6 +243,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     tainted: tuple[str, ...] = ()
     points: tuple[KeptPoint, ...] = ()
     given: dict[str, _Step] = field(default_factory=dict)
+    places: dict[str, str] = field(default_factory=dict)
 
 
 Record = (

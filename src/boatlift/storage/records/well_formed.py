@@ -136,7 +136,7 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
         if any(end <= before for before, end in pairwise(ends)) or ends[-1] > named.count:
             yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
-    yield from _of_names([*record.numbers, *record.tainted, *record.given])
+    yield from _of_names([*record.numbers, *record.tainted, *record.given, *record.places, *record.places.values()])
     yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
     for point in record.points:
         yield from _of_point(point)
@@ -160,7 +160,7 @@ def _of_evolved(record: Evolved) -> Iterator[str]:
     for fact in record.facts:
         yield from _faults(fact)
     yield from _of_payloads(each.difference for each in record.sinks.values() if each.difference is not None)
-    yield from _of_names([*record.names, *([record.back] if record.back else [])])
+    yield from _of_names([*record.names, *record.was, *record.was.values(), *([record.back] if record.back else [])])
     yield from filter(None, map(fault_of_names, record.names.values()))
 
 

@@ -1,0 +1,147 @@
+"""Processors get other names: they keep their states, their rows and their places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import boatlift as bl
+from boatlift.errors import DataError, InvalidError
+from boatlift.runtime.host.points import change_points
+from support.changes import Case, evolve, run, table, write
+from support.crash.mortality import Fate, MortalStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.spark
+
+NEW = {"kept": "scaled", "sums": "totals", "lines": "rows", "result": "answers", "log": "history"}
+"""Names of a later version, with those of the first one."""
+
+
+def flow_of(was: Mapping[str, str] | None = None, *, query: str = "", another: str = "") -> bl.Dataflow:
+    """Return a dataflow with the former names, or with other ones."""
+    from pyspark.sql import functions as F
+
+    called = {old: new for new, old in (was or {}).items()}
+    flow = bl.Dataflow("flow", was=was)
+    rows = flow.source(called.get("rows", "rows"), bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+    scaled = rows.transform(called.get("scaled", "scaled"), lambda df: df.where("v % 3 > 0"))
+    totals = scaled.group_by("k").agg(
+        called.get("totals", "totals"), F.sum("v").alias("total"), policy=bl.Lazy(every=2)
+    )
+    totals.sink(called.get("answers", "answers"), bl.sqlite("answers.db", table="totals", key=["k"]))
+    totals.sink(called.get("history", "history"), bl.parquet("history"))
+    if query:
+        flow.sql("top", f"SELECT k, total FROM {totals.name} WHERE total > 20").sink("top_out", bl.parquet("top"))
+    if another:
+        scaled.sink(another, bl.sqlite("answers.db", table="another", key=["k", "v"]))
+    return flow
+
+
+def test_renamed_processors_go_on(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    before = sorted(Path("history").glob("*.parquet"))
+    plan = bl.evolution(flow_of(NEW), "store", spark=spark)
+    assert {name: (each.change, each.was) for name, each in plan.processors.items()} == {
+        new: ("unchanged", old) for new, old in NEW.items()
+    }
+    assert plan.computed == ()
+    evolve(flow_of(NEW), spark)
+    assert sorted(Path("history").glob("*.parquet")) == before
+    write(case.here, 7)
+    run(flow_of(NEW), spark)
+    case.check(lambda: flow_of(NEW), "answers.db", "history")
+
+
+def test_names_change_after_a_crash_too(case: Case, spark: SparkSession) -> None:
+    """Steps of the last run have reached the log, and not all of its sinks."""
+    fate = Fate(27, after=True)
+    with pytest.raises(BaseException) as death:
+        run(flow_of(), spark, MortalStore.of(Path("store"), fate))
+    assert fate.over, death.value
+    assert 0 < len(list(Path("history").glob("*.parquet"))) < 6
+    evolve(flow_of(NEW), spark)
+    case.check(lambda: flow_of(NEW), "answers.db", "history")
+
+
+def test_a_former_name_may_stay_and_a_second_one_comes(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    evolve(flow_of(NEW), spark)
+    again = {f"{new}2": new for new in NEW}
+    second = _chain(again)
+    assert bl.evolution(flow_of(NEW), "store", spark=spark).is_changed is False
+    evolve(second, spark)
+    case.check(lambda: _chain(again), "answers.db", "history")
+
+
+def _chain(again: Mapping[str, str]) -> bl.Dataflow:
+    """Return the dataflow with names that come after those of `NEW`."""
+    first = {new: NEW[old] for new, old in again.items()}
+    flow = flow_of(first)
+    flow._was = dict(again)
+    return flow
+
+
+def test_what_reads_a_renamed_stream_is_not_computed_again(case: Case, spark: SparkSession) -> None:
+    run(flow_of(query="yes"), spark)
+    plan = bl.evolution(flow_of(NEW, query="yes"), "store", spark=spark)
+    assert {each.change for each in plan.processors.values()} == {"unchanged"}
+
+
+def test_renames_and_changes_come_together(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    evolve(flow_of(NEW, query="yes"), spark)
+    case.check(lambda: flow_of(NEW, query="yes"), "answers.db", "history", "top")
+
+
+def test_the_first_name_of_a_sink_stays_taken_in_its_place(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    evolve(flow_of(NEW), spark)
+    with pytest.raises(InvalidError, match=r"\[BAD_OPTION\].*result knows it as answers"):
+        evolve(flow_of(NEW, another="answers"), spark, answers="now")
+    evolve(flow_of(NEW, another="another"), spark, another="now")
+    write(case.here, 6)
+    run(flow_of(NEW, another="another"), spark)
+    assert table("answers.db", "another")
+
+
+def test_a_way_back_leads_over_a_rename(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    list(change_points(Path("store"), "before"))
+    was = table("answers.db", "totals")
+    evolve(flow_of(NEW), spark)
+    write(case.here, 6)
+    run(flow_of(NEW), spark)
+    assert table("answers.db", "totals") != was
+    plan = bl.evolution(flow_of(NEW), "store", to="before", spark=spark)
+    bl.rewind(flow_of(NEW), "store", to="before", evolve=plan.id, spark=spark)
+    assert table("answers.db", "totals") == was
+    case.check(lambda: flow_of(NEW), "answers.db", "history")
+
+
+def test_a_rename_without_a_former_name_loses_nothing(case: Case, spark: SparkSession) -> None:
+    run(flow_of(), spark)
+    bare = flow_of(NEW)
+    bare._was = {}
+    with pytest.raises(DataError, match=r"\[SINK_OF_ANOTHER_DATAFLOW\].*was=\{'result': 'answers', 'log': 'history'\}"):
+        run(bare, spark)
+    evolve(flow_of(NEW), spark)
+
+
+@pytest.mark.parametrize(
+    ("was", "said"),
+    [({"sums": "totals"}, "was names sums"), ({"totals": "x", "rows": "x"}, "x twice"), ({"totals": ""}, "name")],
+)
+def test_wrong_former_names(case: Case, was: dict[str, str], said: str) -> None:
+    def planned() -> None:
+        flow = bl.Dataflow("flow", was=was)
+        flow.source("rows", bl.files("in/*.csv", schema="k INT")).sink("totals", bl.parquet("out"))
+        bl.plan(flow)
+
+    with pytest.raises(InvalidError, match=said):
+        planned()
