@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
@@ -251,6 +252,30 @@ class SourceLaws:
         assert again is not None
         found = again.load_everything(spark, cursor).drop("_position").collect()
         assert ordered(map(tuple, found)) == ordered(map(tuple, rows))
+
+    @pytest.mark.spark
+    @pytest.mark.parametrize("most", [1, 2, 100])
+    def test_a_past_that_is_divided_anew_has_its_rows_in_order(
+        self, source: Source, folder: Path, spark: SparkSession, most: int
+    ) -> None:
+        """Divided as if all of it came today: as `next` divides it, if there is no bound on the steps."""
+        if source.capabilities.divided_anew is None:
+            return
+        for number in range(3):
+            self.case.add(folder, number)
+        positions, cursor = drain(source, source.start(), self.limit())
+        self.case.add(folder, 7)  # later than the cursor
+        again = self.case.make(folder)
+        divided_anew = again.capabilities.divided_anew
+        assert divided_anew is not None
+        divided = divided_anew(cursor, most)
+        assert len(divided) == min(most, len(positions)) or most == 2
+        assert len(divided) <= most
+        rows = [again.load(spark, position).drop("_position").collect() for position in divided]
+        before = [source.load(spark, position).drop("_position").collect() for position in positions]
+        assert ordered(map(tuple, chain(*rows))) == ordered(map(tuple, chain(*before)))
+        if most == 100:
+            assert [ordered(map(tuple, each)) for each in rows] == [ordered(map(tuple, each)) for each in before]
 
     @pytest.mark.spark
     def test_one_cached_plan_reads_what_its_parameters_name(

@@ -73,6 +73,7 @@ def transition(
     *,
     differs: str = "",
     not_at_once: Callable[[str], str] = lambda _unit: "",
+    not_again: Callable[[str], str] = lambda _unit: "",
     steps: int = 5,
     stopped: bool = True,
     **modes: str,
@@ -82,7 +83,7 @@ def transition(
     identity = identity_in_memory(new)
     if differs:
         identity[f"processor {differs}"] = {**identity[f"processor {differs}"], "plan": "other"}
-    return plan_transition(history, history.program, new, identity, modes, not_at_once)
+    return plan_transition(history, history.program, new, identity, modes, not_at_once, not_again=not_again)
 
 
 def obstacles(made: Transition) -> dict[str, str]:
@@ -185,3 +186,51 @@ def test_an_operator_without_state_that_begins_now_empties_no_state() -> None:
     assert (made.empties, made.fills, made.sinks) == ([], [], {})
     made = transition(planned(), planned(), differs="sums", sums="now")
     assert made.empties == ["sums"]
+
+
+def windows() -> Plan:
+    """Counted rows of a user's function, which depend on steps, and their sums."""
+    flow = bl.Dataflow("flow")
+    keyed = flow.source("rows", Rescanned()).group_by("k")
+    told = keyed.process("told", lambda *_: (), state="n LONG", output="k INT, n LONG")
+    told.group_by("k").agg("sums", ANY).sink("totals", Readable())
+    return plan(flow)
+
+
+def by_steps(unit: str) -> str:
+    return "told depends on steps" if unit == "told" else ""
+
+
+def test_what_depends_on_steps_is_computed_only_by_a_replay() -> None:
+    at_once = transition(windows(), windows(), differs="told", not_at_once=by_steps)
+    assert obstacles(at_once) == {"told": "HISTORY_GONE"}
+    assert "because told depends on steps: choose --change told=replay" in at_once.obstacles[0].error.message
+    replayed = transition(windows(), windows(), differs="told", not_at_once=by_steps, told="replay")
+    assert (obstacles(replayed), replayed.stepwise) == ({}, True)
+    assert replayed.computed == replayed.fills == ["told", "sums"]
+    assert replayed.tainted == []
+
+
+def test_a_replay_is_refused_where_steps_cannot_be_executed_again() -> None:
+    made = transition(
+        windows(),
+        windows(),
+        differs="told",
+        not_at_once=by_steps,
+        not_again=lambda _: "it tosses a coin",
+        told="replay",
+    )
+    assert obstacles(made) == {"told": "HISTORY_GONE", "sums": "HISTORY_GONE"}
+    assert "replay" not in made.obstacles[0].error.message
+
+
+def test_a_replay_needs_the_order_in_which_its_input_was_taken() -> None:
+    source = Rescanned(ordered=False)
+    flow = windows()
+    made = transition(flow, _with_source(flow, source), differs="told", told="replay")
+    assert obstacles(made) == {"told": "HISTORY_GONE"}
+    assert "the order in which rows was taken is not known" in made.obstacles[0].error.message
+
+
+def _with_source(of: Plan, source: Any) -> Plan:
+    return replace(of, sources={"rows": replace(of.sources["rows"], source=source)})

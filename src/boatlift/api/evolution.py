@@ -54,7 +54,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         id: The consent to this plan, and no other: `bl.run(…, evolve=id)`.
         processors: Those of the new program, senders first, then those that are removed.
         at: Source to the last step before the transition.
-        computed: The units that are executed once over all their input so far.
+        computed: The units that are executed over all their input so far.
+        stepwise: Whether they execute it step by step, as `replay` asks, and not once.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
         back: The restore point that the dataflow goes back to, or `beginning`; empty if it goes back to none.
         undone: Source to the number of its steps that are undone, and taken again.
@@ -66,6 +67,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     computed: tuple[str, ...]
     obstacles: dict[str, str]
     back: str = ""
+    stepwise: bool = False
     undone: dict[str, int] = {}
 
     @property
@@ -88,10 +90,10 @@ def evolution(
     Args:
         flow: The dataflow, changed or not.
         store: The folder of the store.
-        change: Processor to the way in which its change is brought about: `fill` (computed from the whole past, the
-            default), `carry` (the state as it is, the new code from now on), `same` (the new code gives the same rows),
-            `now` (begin without the past); of a sink `fill` (what differs), `new_rows` (of that, what comes) or `now`.
-            `all` names every processor.
+        change: Processor to the way in which its change is brought about: `fill` (computed from the whole past at once,
+            the default), `replay` (computed from it step by step, in order), `carry` (the state as it is, the new code
+            from now on), `same` (the new code gives the same rows), `now` (begin without the past); of a sink `fill`
+            (what differs), `new_rows` (of that, what comes) or `now`. `all` names every processor.
         to: If it goes back first, as `rewind` does: a restore point, or the last one before a time in UTC or before a
             step, as `flights:4711`; or `beginning`.
         spark: The session; if not given, the active one, or a new local one.
@@ -195,6 +197,7 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         tuple(transition.computed),
         {each.name: each.error.message for each in reversed(transition.obstacles)},
         "" if transition.back is None else transition.back or BEGINNING,
+        transition.stepwise,
         {}
         if transition.back is None
         else {name: history.last_closed(former.get(name, name)) - cut for name, cut in steps.items()},

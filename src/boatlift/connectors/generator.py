@@ -66,7 +66,7 @@ class GeneratorSource(SourceBase):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        return SourceCapabilities(rescannable=self, names_input=self)
+        return SourceCapabilities(rescannable=self, names_input=self, divided_anew=self.divided_anew)
 
     def describe(self) -> Json:
         return {"kind": "generator", "columns": dict(self._columns)}
@@ -106,6 +106,11 @@ class GeneratorSource(SourceBase):
 
     def verify_everything(self, cursor: Json) -> None:
         """Do nothing, as `verify`."""
+
+    def divided_anew(self, cursor: Json, most: int) -> list[Json]:
+        end = int(cursor["next"])
+        size = max(self._rows_per_step, -(-end // most))
+        return [{"start": start, "end": min(start + size, end)} for start in range(0, end, size)]
 
     def size_bytes(self, position: Json) -> int:
         return (int(position["end"]) - int(position["start"])) * _ROW_BYTES

@@ -194,7 +194,8 @@ def plan(
         store: Show instead what becomes of the states and sinks of this store if the dataflow runs on it, and the id of
             that plan for boatlift run --evolve.
         change: With --store: how the change of a processor is brought about, as name=mode: fill (the default: from the
-            whole past), carry, same or now; of a sink fill (what differs), new_rows or now. May be repeated.
+            whole past), replay (step by step), carry, same or now; of a sink fill (what differs), new_rows or now. May
+            be repeated.
         master: Spark's master URL; the session only checks the transformations.
     """
     from boatlift.console.plan import show_evolution, show_plan

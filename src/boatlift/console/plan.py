@@ -98,7 +98,8 @@ def show_evolution(
         grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does)
     show(grid)
     if report.computed:
-        show(f"\nExecuted once over all input so far: {', '.join(report.computed)}")
+        how = "once more, step by step," if report.stepwise else "once"
+        show(f"\nExecuted {how} over all input so far: {', '.join(report.computed)}")
     if report.obstacles:
         show("\n[bold]Not yet possible[/bold]")
         for message in report.obstacles.values():
@@ -113,6 +114,7 @@ def show_evolution(
 
 _MODES = {
     "fill": "recomputed from the past",
+    "replay": "recomputed from the past, step by step",
     "carry": "kept with new code",
     "same": "kept: you say that its rows are the same",
     "now": "begins now, without a past",

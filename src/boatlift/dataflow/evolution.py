@@ -43,6 +43,8 @@ class Mode(Enum):
 
     FILL = "fill"
     """Computed from the whole past by the new program; a sink gets the difference to what it holds."""
+    REPLAY = "replay"
+    """Computed from the whole past, step by step, in the order in which it was taken."""
     CARRY = "carry"
     """The state and the past rows as they are, the new code from now on."""
     SAME = "same"
@@ -54,7 +56,8 @@ class Mode(Enum):
 
 
 KEPT_MODES = frozenset((Mode.CARRY, Mode.SAME, Mode.NOW))
-OF_OPERATORS = (Mode.FILL, Mode.CARRY, Mode.SAME, Mode.NOW)
+FROM_PAST = frozenset((Mode.FILL, Mode.REPLAY))
+OF_OPERATORS = (Mode.FILL, Mode.REPLAY, Mode.CARRY, Mode.SAME, Mode.NOW)
 OF_SINKS = (Mode.FILL, Mode.NEW_ROWS, Mode.NOW)
 
 
@@ -210,7 +213,7 @@ def _compared(
         differences = (", ".join(moved),)
     else:
         change = ProgramChange.UNCHANGED
-        if asked is Mode.FILL and kind != "source":
+        if kind != "source" and asked in (Mode.FILL, *(() if kind == "sink" else (Mode.REPLAY,))):
             change, differences = ProgramChange.CHANGED, ("by request",)
     if kind == "source":
         return Compared(name, kind, change, differences, None, moves=change is ProgramChange.CHANGED)
@@ -222,7 +225,7 @@ def _compared(
     mode = Mode.FILL if asked is None or asked not in OF_OPERATORS else asked
     if change is ProgramChange.ADDED and mode in (Mode.CARRY, Mode.SAME):
         raise InvalidError("BAD_OPTION", f"change={{{name!r}: {mode.value!r}}}, and {name} is added: it has no past")
-    return Compared(name, _kind(kind, now), change, differences, mode, moves=mode is Mode.FILL)
+    return Compared(name, _kind(kind, now), change, differences, mode, moves=mode in FROM_PAST)
 
 
 def _differences(before: Any, now: Any) -> Iterator[str]:

@@ -91,10 +91,11 @@ class Past:
 
     Attributes:
         scratch, store, store_id, token: As of `Beginning`.
-        time: Unit to the number of the step that stands for its whole past.
+        time: Unit to the number of the step that stands for its whole past; of several steps the last.
         cursors: Source to the cursor up to which its rows count; a source without one has no rows.
         sinks: Sink to whether it gets only rows that come, and not those that go. All were opened.
         clock: Milliseconds since 1970.
+        stepwise: Whether units execute the past in steps, as sources divide it anew, and not in one step.
         undone: Sinks whose difference takes back their own steps after this one, whatever the past; None: the
             difference has no row. They are among `sinks`.
     """
@@ -107,6 +108,7 @@ class Past:
     cursors: Mapping[str, Json]
     sinks: Mapping[str, bool]
     clock: int
+    stepwise: bool = False
     undone: Mapping[str, int | None] = field(default_factory=dict)
 
 
@@ -148,8 +150,11 @@ class Engine(Protocol):
         one after all steps, however they were divided.
         """
 
+    def not_again(self, unit: str) -> str:
+        """Return why the steps of a unit cannot be executed again, divided in another way; empty if they can."""
+
     def from_past(self, past: Past) -> FromPast:
-        """Execute units once over the whole past, before `start`, and compare the result with what sinks hold.
+        """Execute units over the whole past, before `start`, and compare the result with what sinks hold.
 
         The files of all runs are in scratch afterwards.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
 from boatlift.dataflow.evolution import (
+    FROM_PAST,
     KEPT_MODES,
     Mode,
     ProgramChange,
@@ -33,6 +34,7 @@ def plan_transition(
     back: str | None = None,
     present: Mapping[str, Any] | None = None,
     was: Mapping[str, str] | None = None,
+    not_again: Callable[[str], str] = lambda _unit: "",
 ) -> Transition:
     """Return the transition of a store to another program.
 
@@ -44,6 +46,7 @@ def plan_transition(
         not_at_once: Returns why a unit cannot be executed over the whole past in one step; empty if it can.
         back: The restore point to go back to; empty for the beginning.
         present: On a way back the program of the log as it is.
+        not_again: Returns why its steps cannot be executed again either.
         was: The processors that the user has renamed, with their former names; history and programs have the new ones.
 
     Raises:
@@ -52,7 +55,7 @@ def plan_transition(
     comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None, was=was)
     made = Transition(comparison, back=back, was=dict(was or {}))
     if comparison.is_changed or back is not None:
-        _Planning(made, history, planned, identity, not_at_once, present or {}).plan()
+        _Planning(made, history, planned, identity, not_at_once, not_again, present or {}).plan()
     return made
 
 
@@ -117,7 +120,7 @@ class _Planning(ChangeRefusals):
         made, compared = self._made, [self._compared[each.name] for each in unit.operators]
         modes = {each.mode for each in compared if each.mode is not None}
         begins = unit.reads[0] in made.begins and not unit.operators  # the rows of a source that begins
-        if Mode.FILL in modes or begins:
+        if not modes.isdisjoint(FROM_PAST) or begins:
             made.fills.append(name)
             for each in compared:
                 if each.mode in KEPT_MODES:
@@ -289,6 +292,9 @@ class _Planning(ChangeRefusals):
             if name in wanted:
                 wanted |= {read for read in plan.units[name].reads if read in plan.units}
         made.computed = [name for name in plan.units if name in wanted]
+        made.stepwise = any(
+            self._compared[each.name].mode is Mode.REPLAY for name in wanted for each in plan.units[name].operators
+        )
         set_aside = {who for who, _ in self._history.decided("set_aside")}
         for name in made.computed:
             for each in plan.units[name].operators:
@@ -311,19 +317,28 @@ class _Planning(ChangeRefusals):
                         f"them to a stream of their own (bad_rows='dead_letters'), or choose --change {name}=now",
                     ),
                 )
-            if why := self._not_at_once(name):
+            if why := self._not_again(name) if made.stepwise else self._not_at_once(name):
+                remedy = _remedy(name, plan.units[name])
+                by_steps = [each.name for each in plan.units[name].operators if each.of_steps]
+                if by_steps and not self._not_again(name):
+                    remedy = f"choose --change {by_steps[0]}=replay (its input once more, step by step), or {remedy}"
                 self._obstacle(
-                    name,
-                    DataError(
-                        "HISTORY_GONE",
-                        f"the past of {name} cannot be computed, because {why}: {_remedy(name, plan.units[name])}",
-                    ),
+                    name, DataError("HISTORY_GONE", f"the past of {name} cannot be computed, because {why}: {remedy}")
                 )
             for source in plan.units[name].reads:
                 spec = plan.sources.get(source)
                 if spec is None or source in made.begins:
                     continue
                 able = spec.source.capabilities
+                if made.stepwise and able.divided_anew is None and able.rescannable is not None:
+                    self._obstacle(
+                        name,
+                        DataError(
+                            "HISTORY_GONE",
+                            f"the past of {name} cannot be replayed, because the order in which {source} was taken is "
+                            f"not known: {_remedy(name, plan.units[name])}",
+                        ),
+                    )
                 if able.rescannable is None or able.store_backed is not None:
                     self._obstacle(
                         name,
@@ -338,7 +353,7 @@ class _Planning(ChangeRefusals):
         """List what does not follow from the whole past: kept with new code, begun without a past, or skipped."""
         operators = {each.name for unit in self._plan.units.values() for each in unit.operators}
         kept = {name for name, each in self._compared.items() if each.mode in (Mode.CARRY, Mode.NOW)}
-        filled = {name for name, each in self._compared.items() if each.mode is Mode.FILL}
+        filled = {name for name, each in self._compared.items() if each.mode in FROM_PAST}
         skipped = {
             each.name
             for unit, _ in self._history.decided("skipped")

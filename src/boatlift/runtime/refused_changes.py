@@ -28,10 +28,12 @@ class ChangeRefusals:
         planned: Plan,
         identity: Mapping[str, Any],
         not_at_once: Callable[[str], str],
+        not_again: Callable[[str], str],
         present: Mapping[str, Any],
     ) -> None:
         self._present = without_units(present)
-        self._made, self._history, self._plan, self._not_at_once = made, history, planned, not_at_once
+        self._made, self._history, self._plan = made, history, planned
+        self._not_at_once, self._not_again = not_at_once, not_again
         self._compared = made.comparison.processors
         self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
         self._recorded, self._identity = without_units(history.program), identity

@@ -42,7 +42,8 @@ class Transition:
         begins: Sources that begin at the cut, with nothing taken.
         fills: Units that begin with a state that follows from the past, senders first; stateless ones among them.
         empties: Units that begin without a state.
-        computed: Units to execute once over the whole past, senders first.
+        computed: Units to execute over the whole past, senders first.
+        stepwise: Whether they execute it step by step, and not in one step.
         renamed: Source to the name under which its facts go on.
         forgotten: Units, sources and sinks whose facts are void.
         edges: Edges whose messages are void.
@@ -64,6 +65,7 @@ class Transition:
     fills: list[str] = field(default_factory=list)
     empties: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
+    stepwise: bool = False
     renamed: dict[str, str] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
     edges: list[str] = field(default_factory=list)

@@ -86,20 +86,21 @@ class SparkEngine:
         return self._program.identity
 
     def not_at_once(self, unit: str) -> str:
+        operators = self._program.units[unit].unit.operators
+        of_steps = (f"{each.name} {each.of_steps}" for each in operators if each.of_steps)
+        return self.not_again(unit) or next(of_steps, "")
+
+    def not_again(self, unit: str) -> str:
         compiled = self._program.units[unit]
         if compiled.of_step:
             return f"{unit} uses bl.now(), bl.rand() or bl.uuid(), which are each step's own"
         asks = [each.name for each in compiled.unit.operators if each.records_answers or not each.deterministic]
-        if asks:
-            return f"{asks[0]} gives other rows each time that it is executed"
-        return next((f"{each.name} {each.of_steps}" for each in compiled.unit.operators if each.of_steps), "")
+        return f"{asks[0]} gives other rows each time that it is executed" if asks else ""
 
     def from_past(self, past: Past) -> FromPast:
         from boatlift.spark.jobs.past import PastRows, past_plan
 
-        engine = SparkEngine(
-            self._spark, past_plan(self.plan, past.cursors, self._spark), self._registry, long_running=False
-        )
+        engine = SparkEngine(self._spark, past_plan(self.plan, past, self._spark), self._registry, long_running=False)
         try:
             rows = PastRows(engine.plan, past, {name: unit.output for name, unit in engine._program.units.items()})
             beginning = Beginning(

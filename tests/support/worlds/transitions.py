@@ -24,12 +24,14 @@ from support.worlds.facts import payload_with, run_of
 
 
 class Rescanned(SourceBase):
-    """A source that can be read again from its beginning."""
+    """A source that can be read again from its beginning, perhaps in the order in which it was taken."""
 
-    capabilities = SourceCapabilities(rescannable=ANY)
+    def __init__(self, what: str = "rescanned", *, ordered: bool = True) -> None:
+        self._what, self._ordered = what, ordered
 
-    def __init__(self, what: str = "rescanned") -> None:
-        self._what = what
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        return SourceCapabilities(rescannable=ANY, divided_anew=ANY if self._ordered else None)
 
     def describe(self) -> dict[str, Any]:
         return {"kind": self._what}

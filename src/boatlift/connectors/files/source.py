@@ -5,6 +5,7 @@ A file with more bytes than a step may take is taken over several steps, in rang
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -71,6 +72,7 @@ class FilesSource(SourceBase):
             preflight=self._preflight,
             waiting=self.waiting,
             gone=self.gone,
+            divided_anew=self.divided_anew,
         )
 
     def describe(self) -> Json:
@@ -187,6 +189,25 @@ class FilesSource(SourceBase):
                 f"one of the files in {self._listing.base} that were taken has other bytes now, "
                 "and a batch over all files needs them as they were: put the originals back",
             )
+
+    def divided_anew(self, cursor: Json, most: int) -> list[Json]:
+        steps: list[list[Json]] = []
+        ranged: set[str] = set()
+        free = 0.0
+        for name in cursor["taken"]:
+            if (part := FileRange.named(name)) is not None:
+                ranged.add(part.path)
+                steps.append([{"path": part.path, "begin": part.begin, "end": part.end}])
+                free = 0
+            elif name not in ranged:
+                size = self._listing.path_of(name).stat().st_size
+                if not steps or len(steps[-1]) >= self._options.max_files or size > free:
+                    steps.append([])
+                    free = math.inf if self._options.max_bytes is None else max(size, self._options.max_bytes)
+                steps[-1].append({"path": name})
+                free -= size
+        together = -(-len(steps) // most) if steps else 1
+        return [{"files": list(chain(*steps[at : at + together]))} for at in range(0, len(steps), together)]
 
     def _digests_of(self, cursor: Json) -> Iterator[str]:
         ends: dict[str, int] = {}

@@ -11,7 +11,7 @@ begin, unless they begin with their first available offset.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from boatlift.dataflow.contracts import Json
@@ -145,6 +145,24 @@ def taken_next(
         if share or each.end == each.start or chooses
     ]
     return {"ranges": [each.to_json() for each in taken]} if taken or chooses else None
+
+
+def divided_into(ranges: Sequence[Range], limit: int) -> list[Json]:
+    """Return positions with some offsets, in the order in which `taken_next` would take them.
+
+    Args:
+        limit: The most offsets of a position.
+    """
+    positions, left = list[Json](), list(ranges)
+    while left:
+        taken = [
+            replace(each, end=each.start + share)
+            for each, share in zip(left, shares([each.end - each.start for each in left], limit), strict=True)
+        ]
+        positions.append({"ranges": [each.to_json() for each in taken if each.end > each.start]})
+        rest = (replace(each, start=cut.end) for each, cut in zip(left, taken, strict=True))
+        left = [each for each in rest if each.start < each.end]
+    return positions
 
 
 def _refuse_lost_topics(cursor: Json, found: Sequence[Found]) -> None:

@@ -13,7 +13,16 @@ import msgspec
 
 from boatlift.connectors.kafka.access import Access, access_to
 from boatlift.connectors.kafka.background import Arrivals, GroupOffsets
-from boatlift.connectors.kafka.offsets import Found, Range, advanced, ranges_of, size_of, taken_next, taken_up_to
+from boatlift.connectors.kafka.offsets import (
+    Found,
+    Range,
+    advanced,
+    divided_into,
+    ranges_of,
+    size_of,
+    taken_next,
+    taken_up_to,
+)
 from boatlift.connectors.kafka.topics import Partition, Topics
 from boatlift.connectors.kafka.value_format import JsonFormat, ValueFormat, messages_schema, value_format_of
 from boatlift.connectors.kit import SourceBase, checked_options
@@ -176,6 +185,7 @@ class KafkaSource(SourceBase):
             gone=self.gone,
             rescannable=self,
             bytes_up_to=_bytes_up_to,
+            divided_anew=self.divided_anew,
         )
 
     def _preflight(self) -> None:
@@ -272,6 +282,10 @@ class KafkaSource(SourceBase):
             DataError: `[HISTORY_GONE]`; `[INPUT_CHANGED]`, `[INPUT_MISSING]` for a topic.
         """
         self._topics.verify_past(taken_up_to(cursor))
+
+    def divided_anew(self, cursor: Json, most: int) -> list[Json]:
+        ranges = taken_up_to(cursor)
+        return divided_into(ranges, max(self._limit, -(-size_of(ranges) // most)))
 
     def load_parameterized(self, spark: SparkSession, frame_of: FrameOfTask | None = None) -> DataFrame:
         return self._read(spark, None, ordinals=False, frame_of=frame_of)

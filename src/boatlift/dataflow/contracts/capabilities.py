@@ -230,6 +230,9 @@ class SourceCapabilities:
         gone: Returns in words which input after a cursor, up to a later one, is gone; empty if `next` would find all of
             it again. None: input stays for ever.
         bytes_up_to: Estimates the bytes of `load_everything`; None: Spark estimates them.
+        divided_anew: Returns positions with the rows of `load_everything`, in the order in which they were taken, and
+            divided as `next` would divide them today, but into no more than so many. Only `load` is asked about them.
+            None: that order is not known.
     """
 
     announces_input: AnnouncesInput | None = None
@@ -249,6 +252,7 @@ class SourceCapabilities:
     waiting: Callable[[Json], WaitingInput] | None = None
     gone: Callable[[Json, Json], str] | None = None
     bytes_up_to: Callable[[Json], int] | None = None
+    divided_anew: Callable[[Json, int], Sequence[Json]] | None = None
 
 
 class ReadsBack(Protocol):

@@ -65,7 +65,7 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     recorded, _ = accepted(history, identity)
     present = log.history.renamed(was).program
     transition = plan_transition(
-        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, present, was
+        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, present, was, engine.not_again
     )
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
@@ -217,6 +217,7 @@ def carry_out(
             {name: cursors.newest(name) for name, former in standing.items() if history.last_closed(former) >= 0},
             {name: mode is Mode.NEW_ROWS for name, mode in transition.sinks.items() if mode is not Mode.NOW},
             clock,
+            transition.stepwise,
             {**transition.undone, **dict.fromkeys(transition.emptied)},
         )
         made = engine.from_past(past)

@@ -63,6 +63,10 @@ class EvolvingEngine:
         whys = (f"{each.name} {each.of_steps}" for each in self.plan.units[unit].operators if each.of_steps)
         return next(whys, "")
 
+    def not_again(self, _unit: str) -> str:
+        """Return an empty text: all steps can be executed again."""
+        return ""
+
     # -- sources
 
     def first_cursor(self, source: str) -> Json:

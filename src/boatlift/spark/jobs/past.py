@@ -1,12 +1,14 @@
-"""The whole past in one step, for a transition: units from no state, and for each sink what differs from what it holds.
+"""The whole past, for a transition: units from no state, and for each sink what differs from what it holds.
 
-A plan of its own reads each source whole, as a recomputation does, and stages the rows for every sink as Arrow files.
+A plan of its own reads each source whole in one step, as a recomputation does, or in steps as the source divides its
+past anew. It stages the rows for every sink as Arrow files.
 These rows less those that the sink holds are the difference, which the sink's own stager then stages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -31,7 +33,7 @@ from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
 from boatlift.spark.tasks.stage import Output, StageTask
 from boatlift.spark.tasks.staging import ArrowStager
-from boatlift.storage.records.payloads import NOTHING, RunsPayload, runs_of, to_json
+from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
 
 MOST_BYTES = 64 << 30
 """A past counts as no larger than this when tasks are made for it: Spark knows no size of some sources."""
@@ -40,10 +42,13 @@ PARTS_A_SLOT = 4
 """The parts of a comparison for each task that runs at the same time: each holds the rows of its keys in memory."""
 
 
-def past_plan(plan: Plan, cursors: Mapping[str, Json], spark: SparkSession) -> Plan:
-    """Return the plan of a past: each source with a cursor has one step, with all rows up to it."""
+def past_plan(plan: Plan, past: Past, spark: SparkSession) -> Plan:
+    """Return the plan of a past: each source with a cursor has all rows up to it, in one step or in several."""
+    most: dict[str, int] = {}
+    for name, time in past.time.items():
+        most |= {read: time + 1 if past.stepwise else 1 for read in plan.units[name].reads if read in plan.sources}
     sources = {
-        name: replace(spec, source=_WholeSource(spec.source, cursors.get(name), spark))
+        name: replace(spec, source=_PastSource(spec.source, past.cursors.get(name), most.get(name, 1), spark))
         for name, spec in plan.sources.items()
     }
     sinks: dict[str, SinkSpec] = {
@@ -56,14 +61,25 @@ def past_plan(plan: Plan, cursors: Mapping[str, Json], spark: SparkSession) -> P
     return replace(plan, sources=sources, sinks=sinks, units=units, processors=processors)
 
 
-class _WholeSource:
-    """A source with one position, which has all rows up to a cursor."""
+class _PastSource:
+    """A source with the rows up to a cursor. A position is `{"step": n}`.
+
+    Attributes:
+        steps: How many positions there are: none without a cursor.
+    """
 
     delivery = Delivery.EXACTLY_ONCE
 
-    def __init__(self, source: Source, cursor: Json | None, spark: SparkSession) -> None:
+    def __init__(self, source: Source, cursor: Json | None, most: int, spark: SparkSession) -> None:
         self._source, self._cursor, self._spark = source, cursor, spark
         self.positioned = source.positioned
+        self._divided: Sequence[Json] = ()
+        if most > 1 and cursor is not None:
+            self.verify({})  # positions are divided from what is there
+            divided_anew = source.capabilities.divided_anew
+            assert divided_anew is not None
+            self._divided = divided_anew(cursor, most)
+        self.steps = len(self._divided) or (0 if cursor is None else 1)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
@@ -73,7 +89,9 @@ class _WholeSource:
         own = self._source.capabilities
         return SourceCapabilities(ordered_within=own.ordered_within, upserts=own.upserts, bad_rows=own.bad_rows)
 
-    def load(self, spark: SparkSession, _position: Json) -> DataFrame:
+    def load(self, spark: SparkSession, position: Json) -> DataFrame:
+        if self._divided:
+            return self._source.load(spark, self._divided[position["step"]])
         rescannable = self._source.capabilities.rescannable
         assert rescannable is not None
         assert self._cursor is not None
@@ -89,7 +107,7 @@ class _WholeSource:
         estimate = self._source.capabilities.bytes_up_to
         if estimate is not None:
             assert self._cursor is not None
-            return min(MOST_BYTES, estimate(self._cursor))
+            return min(MOST_BYTES, estimate(self._cursor) // self.steps)
         try:
             return min(MOST_BYTES, bytes_of(self.load(self._spark, position)))
         except PySparkException:
@@ -111,7 +129,7 @@ class _Collects:
     delivery = Delivery.EXACTLY_ONCE
 
     def __init__(self, sink: Sink) -> None:
-        self.key, self.schema = sink.key, pa.schema([])
+        self.key, self.schema = None, pa.schema([])  # a step for a key lacks the rows that others replace
         self.capabilities = SinkCapabilities(refuses_duplicates=sink.capabilities.refuses_duplicates)
         self.describe = sink.describe
 
@@ -127,25 +145,37 @@ class PastRows:
 
     def __init__(self, plan: Plan, past: Past, outputs: Mapping[str, pa.Schema]) -> None:
         self._plan, self._past = plan, past
-        self._results: dict[str, StepResult] = {}
+        self._results: dict[str, list[StepResult | None]] = {}  # by step
+        self._steps = Counter[int]()  # the number of the last step to the number of steps
+        for name, time in past.time.items():
+            steps = (self._steps_of(read) for read in plan.units[name].reads)
+            self._steps[time] = max(self._steps[time], *steps)
         for name, spec in plan.sinks.items():
             sink: Any = spec.sink
             sink.schema = outputs[plan.unit_of_sink(name).name]
 
     def execute(self, unit: str, step: Callable[[StepInput, Any], StepResult]) -> None:
         """Execute a unit over its whole past; not if there is none."""
-        inputs = [message for read in self._plan.units[unit].reads if (message := self._message(read, unit))]
-        if inputs:
-            self._results[unit] = step(StepInput(self._past.time[unit], tuple(inputs)), None)
+        last, state = self._past.time[unit], None
+        results = self._results[unit] = list[StepResult | None]()
+        for number in range(last + 1 - self._steps[last], last + 1):
+            read = self._plan.units[unit].reads
+            inputs = [message for each in read if (message := self._message(each, unit, len(results), number))]
+            results.append(step(StepInput(number, tuple(inputs)), state) if inputs else None)
+            state = state if (made := results[-1]) is None else made.state
 
-    def _message(self, sender: str, unit: str) -> Message | None:
-        edge, time = edge_name(sender, unit), self._past.time[unit]
+    def _steps_of(self, sender: str) -> int:
+        spec: Any = self._plan.sources.get(sender)
+        return 0 if spec is None else cast("int", spec.source.steps)
+
+    def _message(self, sender: str, unit: str, step: int, number: int) -> Message | None:
+        edge = edge_name(sender, unit)
         if sender in self._plan.sources:
-            if sender not in self._past.cursors:
+            if step >= self._steps_of(sender):
                 return None
-            return Message(edge, time, source_record({"whole": True}, self._past.clock, 0))
-        made = self._results.get(sender)
-        return None if made is None else Message(edge, time, made.sent[edge])
+            return Message(edge, number, source_record({"step": step}, self._past.clock, 0))
+        made = self._results[sender][step] if sender in self._results else None
+        return None if made is None else Message(edge, number, made.sent[edge])
 
     def results(
         self, spark: SparkSession, jobs: Jobs, units: Mapping[str, CompiledUnit], sinks: Mapping[str, Sink]
@@ -156,7 +186,9 @@ class PastRows:
             units: The units, compiled.
             sinks: The real sinks.
         """
-        states = {unit: made.state for unit, made in self._results.items()}
+        states = {
+            unit: made.state for unit, results in self._results.items() for made in results if made is not None
+        }  # the last counts
         differences = {}
         for name, sink in sinks.items():
             unit = units[self._plan.unit_of_sink(name).name]
@@ -169,9 +201,10 @@ class PastRows:
         return FromPast(states, differences)
 
     def _difference(self, spark: SparkSession, jobs: Jobs, unit: CompiledUnit, name: str, sink: Sink) -> Any:
-        made = None if name in self._past.undone else self._results.get(unit.name)
-        payload = NOTHING if made is None else made.sent[edge_name(unit.name, name)]
-        files = tuple(str(jobs.inputs.path(run)) for run in runs_of(payload))
+        results = [] if name in self._past.undone else self._results.get(unit.name, [])
+        edge = edge_name(unit.name, name)
+        staged_runs = [run for made in results if made is not None for run in runs_of(made.sent[edge])]
+        files = tuple(str(jobs.inputs.path(run)) for run in staged_runs)
         columns = unit.columns.weighted_schema
         slots = spark.range(0, max(1, len(files)), 1, max(1, len(files)))
         rows = slots.mapInArrow(ReadTask(name, files), columns)
@@ -181,9 +214,17 @@ class PastRows:
             held = None if since is None or steps is None else steps.held_since(spark, since)
         else:
             held = None if reads_back is None else reads_back.held(spark)
-        shown = f"{sum(run.rows for run in runs_of(payload))} rows"
+        shown = f"{sum(run.rows for run in staged_runs)} rows"
         frame = _less(
-            rows, held, columns, sink, name, shown, only_new=self._past.sinks[name], slots=jobs.planner.slots()
+            rows,
+            held,
+            columns,
+            sink,
+            name,
+            shown,
+            only_new=self._past.sinks[name],
+            slots=jobs.planner.slots(),
+            steps=len(results),
         )
         number = self._past.time.get(unit.name, 0)
         task = StageTask(name, self._past.token, (Output(name, sink.stager(), upserts=False),), str(self._past.scratch))
@@ -206,11 +247,12 @@ def _less(
     *,
     only_new: bool,
     slots: int,
+    steps: int,
 ) -> DataFrame:
-    """Return rows less those that are held, as changes if the sink takes changes."""
-    if held is None:
-        return rows
+    """Return rows of some steps less those that are held, as changes if the sink takes changes."""
     changes = WEIGHT in columns.names
+    if held is None and not (changes and steps > 1):
+        return rows
     own = [each for each in columns.fields if each.name != WEIGHT]
     if any(isinstance(each.dataType, MapType) for each in own):
         raise InvalidError(
@@ -218,13 +260,16 @@ def _less(
             f"{name} has a column of maps, which cannot be compared with what it holds: choose --change {name}=now",
         )
     names = [quoted(each.name) for each in own]
-    there = {each.lower() for each in held.columns}
-    had = [
-        (F.col(quoted(each.name)) if each.name.lower() in there else F.lit(None)).cast(each.dataType).alias(each.name)
-        for each in own
-    ]
-    now = rows.select(*names, F.col(WEIGHT) if changes else F.lit(1).cast("long").alias(WEIGHT))
-    both = now.unionAll(held.select(*had, (-F.col(WEIGHT)).alias(WEIGHT)))
+    both = rows.select(*names, F.col(WEIGHT) if changes else F.lit(1).cast("long").alias(WEIGHT))
+    if held is not None:
+        there = {each.lower() for each in held.columns}
+        had = [
+            (F.col(quoted(each.name)) if each.name.lower() in there else F.lit(None))
+            .cast(each.dataType)
+            .alias(each.name)
+            for each in own
+        ]
+        both = both.unionAll(held.select(*had, (-F.col(WEIGHT)).alias(WEIGHT)))
     keyed = sink.key is not None and changes
     keys = [quoted(each) for each in sink.key or ()] if keyed else names
     both = both.repartition(PARTS_A_SLOT * slots, *keys)  # one shuffle for all that follows
@@ -242,7 +287,7 @@ def _less(
                 f"choose --change {name}=new_rows (rows that come, never one that goes) or {name}=now (nothing of the "
                 "past), or give it another name and place",
             )
-    if keyed:
+    if keyed and not sink.capabilities.refuses_duplicates:  # else a row goes before another one takes its key
         stays = F.max(WEIGHT).over(Window.partitionBy(*keys)) > 0  # the new row replaces the old one
         summed = summed.withColumn("_stays", stays).where(f"{WEIGHT} > 0 OR NOT _stays").drop("_stays")
     each_once = F.explode(F.array_repeat(F.signum(WEIGHT).cast("long"), F.abs(WEIGHT).cast("int"))).alias(WEIGHT)

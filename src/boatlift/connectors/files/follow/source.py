@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from boatlift.connectors.files.listing import FilesOptions
 from boatlift.connectors.files.ranges import FileRange, KnownDigests, digest_between, folded
 from boatlift.connectors.files.source import FilesSource
 from boatlift.connectors.kit import Columns
-from boatlift.dataflow.contracts import Json, Names
+from boatlift.dataflow.contracts import Json, Names, SourceCapabilities
 from boatlift.errors import DataError, InvalidError
 
 if TYPE_CHECKING:
@@ -225,6 +226,10 @@ class TailedFilesSource(FilesSource):
         super().__init__(options)
         self._digests = KnownDigests(_digest_by_blocks)
         self._growing = GrowingFiles(options, self._known_columns)
+
+    @property
+    def capabilities(self) -> SourceCapabilities:
+        return replace(super().capabilities, divided_anew=None)  # a cursor has one range of each growing file
 
     def start(self) -> Json:
         return {"taken": Names(), "digest": "", "open": {}}
