@@ -243,3 +243,22 @@ def expected() -> list[tuple[int, int, int]]:
             if value % 3 > 0:
                 rows.setdefault(key, []).append(2 * value)
     return sorted((key, sum(values), max(values)) for key, values in rows.items())
+
+
+def test_the_plan_says_what_is_read_again_and_what_is_gone(case: Case, spark: SparkSession) -> None:
+    run(sums(), spark)
+    plan = bl.evolution(sums(factor=2), "store", spark=spark)
+    assert plan.reads == {"rows": sum(path.stat().st_size for path in Path("in").iterdir())}
+    assert bl.evolution(sums(), "store", spark=spark).reads == {}
+    gone = Path("in/003.csv").rename("kept.csv")
+    assert (
+        bl.evolution(sums(factor=2), "store", spark=spark)
+        .obstacles["rows"]
+        .startswith(f"{case.here}/in/003.csv is gone")
+    )
+    with pytest.raises(DataError, match=r"\[INPUT_MISSING\] .*003.csv is gone.*put it back"):
+        evolve(sums(factor=2), spark)
+    run(sums(), spark)  # nothing was claimed for it: the old program goes on
+    gone.rename("in/003.csv")
+    evolve(sums(factor=2), spark)
+    case.check(lambda: sums(factor=2), "answers.db", "history")

@@ -56,6 +56,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         at: Source to the last step before the transition.
         computed: The units that are executed over all their input so far.
         stepwise: Whether they execute it step by step, as `replay` asks, and not once.
+        reads: Source that is read again for that to its bytes so far, as far as it can say.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
         back: The restore point that the dataflow goes back to, or `beginning`; empty if it goes back to none.
         undone: Source to the number of its steps that are undone, and taken again.
@@ -68,6 +69,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     obstacles: dict[str, str]
     back: str = ""
     stepwise: bool = False
+    reads: dict[str, int] = {}
     undone: dict[str, int] = {}
 
     @property
@@ -198,6 +200,7 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         {each.name: each.error.message for each in reversed(transition.obstacles)},
         "" if transition.back is None else transition.back or BEGINNING,
         transition.stepwise,
+        dict(transition.reads),
         {}
         if transition.back is None
         else {name: history.last_closed(former.get(name, name)) - cut for name, cut in steps.items()},

@@ -8,6 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 from rich.tree import Tree
@@ -100,6 +101,8 @@ def show_evolution(
     if report.computed:
         how = "once more, step by step," if report.stepwise else "once"
         show(f"\nExecuted {how} over all input so far: {', '.join(report.computed)}")
+        reads = [f"{decimal(size)} of {source}" for source, size in report.reads.items()]
+        show(f"Read again: {', '.join(reads) or 'nothing'}")
     if report.obstacles:
         show("\n[bold]Not yet possible[/bold]")
         for message in report.obstacles.values():

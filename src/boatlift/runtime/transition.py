@@ -49,6 +49,7 @@ class Transition:
         edges: Edges whose messages are void.
         sinks: Sinks that are concerned, each with what it gets.
         tainted: Operators whose state or past rows are not those of their code over the whole past.
+        reads: Source that is read again to the bytes of its past, as far as it can say.
         obstacles: What keeps it from being carried out.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         back_at: When that point was kept, in milliseconds since 1970.
@@ -66,6 +67,7 @@ class Transition:
     empties: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
     stepwise: bool = False
+    reads: dict[str, int] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
     edges: list[str] = field(default_factory=list)

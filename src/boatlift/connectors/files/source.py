@@ -72,6 +72,7 @@ class FilesSource(SourceBase):
             preflight=self._preflight,
             waiting=self.waiting,
             gone=self.gone,
+            bytes_up_to=self.bytes_up_to,
             divided_anew=self.divided_anew,
         )
 
@@ -189,6 +190,18 @@ class FilesSource(SourceBase):
                 f"one of the files in {self._listing.base} that were taken has other bytes now, "
                 "and a batch over all files needs them as they were: put the originals back",
             )
+
+    def bytes_up_to(self, cursor: Json) -> int:
+        total = sum(self._bytes_taken(cursor).values())
+        with self._reachable():
+            for name in (each for each in cursor["taken"] if FileRange.named(each) is None):
+                path = self._listing.path_of(name)
+                try:
+                    total += path.stat().st_size
+                except FileNotFoundError as error:
+                    message = f"{path} is gone, and the past cannot be computed without it: put it back"
+                    raise DataError("INPUT_MISSING", message) from error
+        return total
 
     def divided_anew(self, cursor: Json, most: int) -> list[Json]:
         steps: list[list[Json]] = []

@@ -229,7 +229,8 @@ class SourceCapabilities:
             from any thread.
         gone: Returns in words which input after a cursor, up to a later one, is gone; empty if `next` would find all of
             it again. None: input stays for ever.
-        bytes_up_to: Estimates the bytes of `load_everything`; None: Spark estimates them.
+        bytes_up_to: Estimates the bytes of `load_everything`, or raises `[INPUT_MISSING]` if it sees at once that some
+            of them are gone; None: Spark estimates them.
         divided_anew: Returns positions with the rows of `load_everything`, in the order in which they were taken, and
             divided as `next` would divide them today, but into no more than so many. Only `load` is asked about them.
             None: that order is not known.

@@ -70,7 +70,24 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
         transition.obstacles += _input_that_is_gone(log, history, engine, transition)
+    _price(log, history, engine, transition)
     return transition
+
+
+def _price(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> None:
+    """Set how much input is read again; what is gone is an obstacle."""
+    former, sources = transition.comparison.sources, engine.plan.sources
+    read = {each for name in transition.computed for each in engine.plan.units[name].reads if each in sources}
+    again = {name: former.get(name, name) for name in sorted(read.difference(transition.begins))}
+    again = {name: known for name, known in again.items() if base.last_closed(known) >= 0}
+    cursors = SourceCursors(engine, base, names_of(log, base, transition), again)
+    for name in again:
+        estimate = sources[name].source.capabilities.bytes_up_to
+        try:
+            if estimate is not None:
+                transition.reads[name] = estimate(cursors.newest(name))
+        except DataError as error:
+            transition.obstacles.append(Obstacle(name, error))
 
 
 def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> Iterator[Obstacle]:
