@@ -255,10 +255,15 @@ class ParquetSink(SinkBase):
 
         path = self._folder.step_path(newest.step)
         found = read_columns(path)
-        wanted = [(field.name, str(field.type)) for field in self._opened.schema]
+        wanted = [(field.name, field.type) for field in self._opened.schema]
         weighted = [any(name == WEIGHT for name, _ in each) for each in (found, wanted)]
-        if not set(found) <= set(wanted) or weighted[0] != weighted[1]:  # a later version may have more columns
+        if any(each not in wanted for each in found) or weighted[0] != weighted[1]:  # a later version may have more
             raise DataError(
                 "SINK_OF_ANOTHER_DATAFLOW",
-                f"{path} has columns {found}, but this sink writes {wanted}: give it a folder of its own",
+                f"{path} has columns {_shown(found)}, but this sink writes {_shown(wanted)}: give it a folder of its "
+                "own",
             )
+
+
+def _shown(columns: Sequence[tuple[str, pa.DataType]]) -> str:
+    return str([(name, str(kind)) for name, kind in columns])

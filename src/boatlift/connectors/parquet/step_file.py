@@ -100,9 +100,12 @@ def read_record(path: Path, step: int) -> StepRecord:
     return record
 
 
-def read_columns(path: Path) -> list[tuple[str, str]]:
-    """Return a file's columns: names, and types as Arrow names them."""
-    return [(field.name, str(field.type)) for field in _footer(path).schema_arrow]
+def read_columns(path: Path) -> list[tuple[str, pa.DataType]]:
+    """Return a file's columns: names and types.
+
+    Types of equal values are equal, and have other words: Parquet names what is within lists and maps in its own way.
+    """
+    return [(field.name, field.type) for field in _footer(path).schema_arrow]
 
 
 def verify_folder(folder: StepFolder) -> Iterator[Finding]:
