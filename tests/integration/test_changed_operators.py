@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import boatlift as bl
-from boatlift.errors import InvalidError
 from support.changed_operators import OPERATORS, Changing, write
 from support.changes import MortalSink, evolve, run, table
 from support.crash.mortality import Fate, MortalStore
@@ -92,11 +91,6 @@ def test_an_operator_that_is_computed_anew_gives_sinks_nothing(name: str, spark:
     assert held(operator) == of_a_fresh_store(operator, spark, changed=False)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=InvalidError,
-    reason="the difference lacks the row that goes of a key whose row changes: [DUPLICATE_KEY] after `Evolved`",
-)
 def test_a_table_that_refuses_second_rows_gets_what_differs(spark: SparkSession) -> None:
     operator = replace(OPERATORS["agg"], unique=True)
     run(operator.flow(changed=False), spark)

@@ -100,7 +100,6 @@ def test_who_claims_the_store_while_the_past_is_computed_wins(
     case.check(partial(sums, times=2), *SINKS)
 
 
-@pytest.mark.xfail(strict=True, reason="[INTERNAL]: the successor has removed the scratch of the computation")
 def test_who_is_overtaken_while_it_computes_the_past_is_told(
     case: Case, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

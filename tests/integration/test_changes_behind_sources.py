@@ -15,7 +15,7 @@ import pytest
 
 import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper
-from boatlift.errors import DataError, InvalidError
+from boatlift.errors import DataError
 from support.changes import Case, changes, evolve, run, table, write
 from support.refusals import refused
 from support.running import running
@@ -85,11 +85,6 @@ def test_what_changes_behind_a_push_begins_now(case: Case, spark: SparkSession) 
     del case
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=InvalidError,
-    reason="the message names the job rows:rows, and no processor: choose a mode of the sink",
-)
 def test_the_mode_that_is_advised_for_a_sink_behind_a_push_is_taken(case: Case, spark: SparkSession) -> None:
     push(pushed(), spark, 1, 10)
     with pytest.raises(DataError, match=r"\[HISTORY_GONE\]") as told:

@@ -134,7 +134,7 @@ def test_a_source_far_behind_the_one_that_it_meets_is_given_anew(
     case: Case, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A source in its place begins at the cut: it needs no empty steps."""
-    monkeypatch.setattr("boatlift.runtime.planning.MOST_EMPTY_STEPS", 3)
+    monkeypatch.setattr("boatlift.runtime.refused_changes.MOST_EMPTY_STEPS", 3)
     Path("other").mkdir()
     Path("other/a.csv").write_text("k,v\n1,1000\n9,1\n")
     run(sums(), spark)

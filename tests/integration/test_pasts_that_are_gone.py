@@ -153,11 +153,6 @@ def test_it_is_refused_and_begins_now(name: str, spark: SparkSession) -> None:
         assert {row: n for row, n in came.items() if n} == changes("history")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=DataError,
-    reason="the message names the watermark, which does not change: a mode of it is taken for none",
-)
 def test_the_mode_that_is_advised_for_windows_is_taken(spark: SparkSession) -> None:
     def flow(*, changed: bool) -> bl.Dataflow:
         made = bl.Dataflow("flow")
@@ -168,5 +163,8 @@ def test_the_mode_that_is_advised_for_windows_is_taken(spark: SparkSession) -> N
     run(flow(changed=False), spark)
     with pytest.raises(DataError, match=r"\[HISTORY_GONE\]") as told:
         evolve(flow(changed=True), spark)
-    (name, mode), *_ = re.findall(r"--change (\w+)=(\w+)", str(told.value))
-    evolve(flow(changed=True), spark, **{name: mode})
+    again, now = str(told.value).split(", or choose ")
+    modes = dict(re.findall(r"--change (\w+)=(\w+)", again))
+    assert modes == {"timely": "replay", "op": "replay"}
+    assert bl.evolution(flow(changed=True), "store", change=modes, spark=spark).obstacles == {}
+    evolve(flow(changed=True), spark, **dict(re.findall(r"--change (\w+)=(\w+)", now)))

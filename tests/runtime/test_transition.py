@@ -220,8 +220,17 @@ def test_a_replay_is_refused_where_steps_cannot_be_executed_again() -> None:
         not_again=lambda _: "it tosses a coin",
         told="replay",
     )
-    assert obstacles(made) == {"told": "HISTORY_GONE", "sums": "HISTORY_GONE"}
+    assert obstacles(made) == {"told": "HISTORY_GONE"}
     assert "replay" not in made.obstacles[0].error.message
+
+
+def test_what_stays_is_replayed_only_if_its_rows_may_become_others() -> None:
+    """Its past is that of the steps as they were: what is downstream must not have another one."""
+    made = transition(windows(), windows(), differs="sums", not_at_once=by_steps, sums="replay")
+    assert obstacles(made) == {"told": "HISTORY_GONE"}
+    assert "--change told=replay" in made.obstacles[0].error.message
+    both = transition(windows(), windows(), differs="sums", not_at_once=by_steps, sums="replay", told="replay")
+    assert (obstacles(both), both.computed) == ({}, ["told", "sums"])
 
 
 def test_a_replay_needs_the_order_in_which_its_input_was_taken() -> None:

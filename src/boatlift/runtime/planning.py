@@ -314,14 +314,16 @@ class _Planning(ChangeRefusals):
                     DataError(
                         "HISTORY_GONE",
                         f"the past of {name} cannot be computed, because bad rows of {bad[0]} were set aside: send "
-                        f"them to a stream of their own (bad_rows='dead_letters'), or choose --change {name}=now",
+                        f"them to a stream of their own (bad_rows='dead_letters'), or {self._remedy(name)}",
                     ),
                 )
-            if why := self._not_again(name) if made.stepwise else self._not_at_once(name):
-                remedy = _remedy(name, plan.units[name])
-                by_steps = [each.name for each in plan.units[name].operators if each.of_steps]
-                if by_steps and not self._not_again(name):
-                    remedy = f"choose --change {by_steps[0]}=replay (its input once more, step by step), or {remedy}"
+            # What stays as it was has rows of the steps as they were, which are no rows of a replay.
+            by_steps = [each.name for each in plan.units[name].operators if each.of_steps]
+            stay = [each for each in by_steps if self._compared[each].mode is not Mode.REPLAY]
+            if why := self._not_at_once(name) if stay or not by_steps else self._not_again(name):
+                remedy = self._remedy(name)
+                if stay and not self._not_again(name):
+                    remedy = f"choose {self._replays()} (the input once more, step by step), or {remedy}"
                 self._obstacle(
                     name, DataError("HISTORY_GONE", f"the past of {name} cannot be computed, because {why}: {remedy}")
                 )
@@ -336,7 +338,7 @@ class _Planning(ChangeRefusals):
                         DataError(
                             "HISTORY_GONE",
                             f"the past of {name} cannot be replayed, because the order in which {source} was taken is "
-                            f"not known: {_remedy(name, plan.units[name])}",
+                            f"not known: {self._remedy(name)}",
                         ),
                     )
                 if able.rescannable is None or able.store_backed is not None:
@@ -345,9 +347,39 @@ class _Planning(ChangeRefusals):
                         DataError(
                             "HISTORY_GONE",
                             f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
-                            f"{_remedy(name, plan.units[name])}",
+                            f"{self._remedy(name)}",
                         ),
                     )
+
+    def _replays(self) -> str:
+        """Return the modes with which all that depends on steps is replayed."""
+        operators = [each for name in self._made.computed for each in self._plan.units[name].operators if each.of_steps]
+        names = [each.name for each in operators if self._compared[each.name].mode is not Mode.REPLAY]
+        return " ".join(f"--change {name}=replay" for name in names)
+
+    def _remedy(self, unit: str) -> str:
+        """Return the modes with which no past of a unit is needed."""
+        below = {unit}
+        for name, each in self._plan.units.items():
+            below |= {name} if not below.isdisjoint(each.reads) else set()
+        begun = (ProgramChange.CHANGED, ProgramChange.ADDED)
+        needing = [
+            each.name
+            for name in self._plan.units
+            if name in below
+            for each in self._plan.units[name].operators
+            if self._compared[each.name].change in begun and self._compared[each.name].mode in FROM_PAST
+        ]
+        sinks = [
+            name
+            for name, mode in self._made.sinks.items()
+            if mode is not Mode.NOW and self._plan.unit_of_sink(name).name in below
+            if not needing or self._compared[name].change in begun
+        ]
+        said = " ".join(f"--change {name}=now" for name in (*needing, *sinks))
+        own = needing and all(self._identity[f"processor {name}"].get("code") for name in needing)
+        kept = " (or carry, for a state that stays as it is)" if own else ""
+        return f"choose {said}{kept}, or begin with a new store and new places of its sinks"
 
     def _taint(self) -> None:
         """List what does not follow from the whole past: kept with new code, begun without a past, or skipped."""
@@ -367,8 +399,3 @@ class _Planning(ChangeRefusals):
 
     def _has_past(self, name: str) -> bool:
         return any(self._made.cuts[source] >= 0 for source in self._plan.sources_of(name))
-
-
-def _remedy(name: str, unit: Unit) -> str:
-    keeps = "carry or now" if unit.keeps_state else "now"
-    return f"choose a mode for it, as in --change {name}=now ({keeps}), or begin with a new store"

@@ -237,8 +237,13 @@ def carry_out(
             transition.stepwise,
             {**transition.undone, **dict.fromkeys(transition.emptied)},
         )
-        made = engine.from_past(past)
-        _make_durable(store, scratch, made)
+        try:
+            made = engine.from_past(past)
+            _make_durable(store, scratch, made)
+        except Exception as error:
+            if (newer := log.newer_owner()) is not None:  # it may have deleted what was being computed
+                raise newer from error
+            raise
     log.append([_record(transition, engine, log, history, cursors, cuts, held, made)])
 
 
