@@ -122,9 +122,9 @@ def test_columns_of_nested_types() -> None:
     ("modes", "words"),
     [
         ({"claen": "fill"}, "claen, which is no processor: there are rows, clean"),
-        ({"clean": "anew"}, "choose one of fill, carry"),
+        ({"clean": "anew"}, "choose one of fill, replay, carry"),
         ({"totals": "carry"}, "totals is a sink: choose of fill, new_rows, now"),
-        ({"clean": "new_rows"}, "clean is an operator: choose of fill, carry, same, now"),
+        ({"clean": "new_rows"}, "clean is an operator: choose of fill, replay, carry, same, now"),
         ({"rows": "now"}, "the source rows: a mode is of an operator or a sink"),
         ({"more": "carry"}, "more is added: it has no past"),
     ],

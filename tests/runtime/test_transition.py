@@ -74,6 +74,7 @@ def transition(
     differs: str = "",
     not_at_once: Callable[[str], str] = lambda _unit: "",
     not_again: Callable[[str], str] = lambda _unit: "",
+    back: str | None = None,
     steps: int = 5,
     stopped: bool = True,
     **modes: str,
@@ -83,7 +84,7 @@ def transition(
     identity = identity_in_memory(new)
     if differs:
         identity[f"processor {differs}"] = {**identity[f"processor {differs}"], "plan": "other"}
-    return plan_transition(history, history.program, new, identity, modes, not_at_once, not_again=not_again)
+    return plan_transition(history, history.program, new, identity, modes, not_at_once, back, not_again=not_again)
 
 
 def obstacles(made: Transition) -> dict[str, str]:
@@ -243,3 +244,10 @@ def test_a_replay_needs_the_order_in_which_its_input_was_taken() -> None:
 
 def _with_source(of: Plan, source: Any) -> Plan:
     return replace(of, sources={"rows": replace(of.sources["rows"], source=source)})
+
+
+def test_a_way_back_replays_nothing() -> None:
+    """Parts of a graph may be at other steps at a restore point: a replay divides one past for all."""
+    made = transition(windows(), windows(), differs="told", not_at_once=by_steps, back="noon", told="replay")
+    assert obstacles(made) == {"told": "HISTORY_GONE"}
+    assert "go back first" in made.obstacles[0].error.message

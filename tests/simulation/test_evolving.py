@@ -63,7 +63,7 @@ def test_the_oracle_notices_a_row_that_is_lost_or_doubled() -> None:
 
 def test_a_life_that_fails_is_made_smaller_and_told_by_its_command() -> None:
     with MUTANTS["evolve-memo"].at_work():
-        failure = next(failure for seed in range(20) if (failure := attempt(Case(seed, evolving=True))) is not None)
+        failure = next(failure for seed in range(40) if (failure := attempt(Case(seed, evolving=True))) is not None)
         smallest = shrunk(failure)
         assert smallest.case.without
         assert attempt(smallest.case) is not None

@@ -310,7 +310,7 @@ def test_names_that_no_boatlift_writes_are_refused_by_name(changed: dict[str, An
     """In an object of names, and in a manifest; so are objects that get higher."""
     (good,) = NAMES.objects
     low = msgspec.structs.replace(good, height=0)
-    assert decode_names(encode_names("names/7", "rows", NAMES), "names/7", "rows") == NAMES
+    assert decode_names(encode_names("names/7", "rows", NAMES), "names/7") == NAMES
     for objects in ((msgspec.structs.replace(good, **changed),), (low, good)):
         names = TakenNames(objects)
         with pytest.raises(DataError, match=r"\[CORRUPT\] names/7 "):

@@ -167,7 +167,7 @@ def test_an_object_in_the_place_of_another_is_refused(store: LocalStore, tmp_pat
     store.create(first, store.read(second))
     with pytest.raises(DataError, match=rf"\[CORRUPT\] {first} is a copy of {second}"):
         read_again(store)
-    for source, said in (("letters", "holds names of letters, not of numbers"), ("numbers", "holds other names")):
+    for source, said in (("letters", "holds other names"), ("numbers", "holds other names")):
         other = LocalStore.open(tmp_path / source, create=True, filesystem=Unsynced())
         log = claimed(other)
         log.append([taken(100, 120, source)])

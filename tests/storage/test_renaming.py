@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from boatlift.storage.records.facts import (
     Checkpoint,
     Determinant,
@@ -19,6 +22,7 @@ from boatlift.storage.records.facts import (
     StepDigest,
 )
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.manifest_objects import NamesObjectSize
 from boatlift.storage.records.records import (
     Claim,
     Cursor,
@@ -31,7 +35,8 @@ from boatlift.storage.records.records import (
     Snapshot,
 )
 from boatlift.storage.records.renaming import Renaming
-from support.worlds.facts import CLAIM, sequences
+from support.worlds.facts import CLAIM, Unsynced, sequences
+from support.worlds.logs import manifest_of
 
 UNIT = {"operators": ["a"], "inputs": {"s->a": "s"}, "outputs": {"a->z": "z"}, "policy": {"name": "Lazy"}}
 PROGRAM: dict[str, Any] = {
@@ -144,6 +149,28 @@ def test_a_place_knows_its_sink_by_the_first_name() -> None:
     assert history.places == {"x": "z"}, "its place still knows it so"
     history.apply(change({}, PROGRAM))
     assert history.places == {}, "another sink has that name, and its place"
+
+
+def test_a_restore_point_knows_where_a_sink_is() -> None:
+    """Also of a sink that is gone, and comes back under another name."""
+    gone = {entry: each for entry, each in PROGRAM.items() if entry != "sink z"}
+    history = LogHistory.of([claim(PROGRAM), RestorePoint("noon", 5), change({}, gone)])
+    back = history.renamed(WAS)
+    assert back.places == back.at("noon", {}).places == {"y": "z"}
+
+
+def test_names_in_objects_are_those_of_the_renamed_source(tmp_path: Path) -> None:
+    store = LocalStore.open(tmp_path / "store", create=True, filesystem=Unsynced())
+    log = Log.open(store, "flow", names_an_object=NamesObjectSize(2, 2))
+    log.claim(claim(PROGRAM))
+    taken = [f"{number}.csv" for number in range(9)]
+    log.append([Cursor("s", 0, {}, tuple(taken)), RestorePoint("noon", 5)])
+    manifest_of(log)
+    log.append([change(WAS, RENAMED)])
+    for again in (log, Log.open(store, "flow")):
+        assert again.names_taken("t") == taken
+        assert again.names_before("t", 9).count == 9
+        assert again.objects_of_names()
 
 
 def test_a_point_of_a_program_that_had_the_new_name_goes() -> None:

@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def everything() -> dict[Path, Any]:
-    """Return the store and all sinks: bytes, and of databases the rows, whose bytes depend on who has read them."""
+    """Return the files of the store and of all sinks, by their bytes; of databases the rows: reading changes bytes."""
     files = (path for path in Path().rglob("*") if path.is_file() and path.parts[0] != "in" and ".db" not in path.name)
     return {path: path.read_bytes() for path in files} | {path: _tables(path, "") for path in Path().glob("*.db")}
 
 
 def rows_of_sinks() -> dict[Path, Any]:
-    """Return the Parquet files of sinks, and the rows of all tables: who takes over a sink leaves a token there."""
+    """Return the Parquet files of sinks, and the rows of all tables; a sink that is taken over gets a token."""
     files = {path: path.read_bytes() for path in Path().rglob("*.parquet") if path.parts[0] != "store"}
     return files | {path: _tables(path, "_boatlift") for path in Path().glob("*.db")}
 

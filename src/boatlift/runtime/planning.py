@@ -295,6 +295,12 @@ class _Planning(ChangeRefusals):
         made.stepwise = any(
             self._compared[each.name].mode is Mode.REPLAY for name in wanted for each in plan.units[name].operators
         )
+        replayed = [name for name, each in self._compared.items() if each.mode is Mode.REPLAY]
+        if replayed and made.back is not None:  # parts of the graph may be at other steps there
+            self._obstacle(
+                replayed[0],
+                DataError("HISTORY_GONE", "a way back replays nothing: go back first with the program as it was there"),
+            )
         set_aside = {who for who, _ in self._history.decided("set_aside")}
         for name in made.computed:
             for each in plan.units[name].operators:

@@ -169,6 +169,13 @@ class ChangeRefusals:
                     name,
                     InvalidError("BAD_OPTION", f"{name} keeps its rows in the store by its name: call it {was[name]}"),
                 )
+            if any(source == name for source, _ in self._history.decided("set_aside")):
+                self._obstacle(
+                    name,
+                    InvalidError(
+                        "BAD_OPTION", f"bad rows of {name} were set aside under the name {was[name]}: call it so"
+                    ),
+                )
         for name in self._plan.sinks:
             place = self._history.places.get(name, name)
             other = next((each for each in self._plan.sinks if self._history.places.get(each) == name != each), None)

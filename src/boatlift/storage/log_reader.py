@@ -147,7 +147,7 @@ class LogReader:
         found: list[str] = []
         unread = list(reversed(names.objects))
         while unread:
-            content = self._content_of(source, unread.pop())
+            content = self._content_of(unread.pop())
             unread += reversed(content.objects)
             found += content.new
         return [*found, *names.new]
@@ -166,20 +166,20 @@ class LogReader:
                 objects.append(each)
                 count -= each.count
             else:
-                content = self._content_of(source, each)
+                content = self._content_of(each)
                 unread, new, names = list(content.objects), list(content.new[:count]), TakenNames()
         return TakenNames(tuple(objects), (*new, *names.new[:count]))
 
     def objects_of_names(self) -> set[str]:
         """Return the names of all objects of names below the newest manifest, without reading leaves."""
         found: set[str] = set()
-        for source, names in self.history.names.items():
+        for names in self.history.names.values():
             unread = list(names.record().objects)
             while unread:
                 each = unread.pop()
                 found.add(each.name)
                 if each.height:
-                    unread += self._content_of(source, each).objects
+                    unread += self._content_of(each).objects
         return found
 
     def claim_of(self, token: int) -> Claim | None:
@@ -196,9 +196,9 @@ class LogReader:
         if (mark := newest_mark(self._store)) is not None:
             self._identities.check(mark)
 
-    def _content_of(self, source: str, named: NamesObject) -> TakenNames:
+    def _content_of(self, named: NamesObject) -> TakenNames:
         content = self._read_named(named.name, "names")
-        found = decode_names(content, named.name, source)
+        found = decode_names(content, named.name)
         height = 1 + found.objects[0].height if found.objects else 0
         if (checksum_of(content).hex(), found.count, height) != (named.digest, named.count, named.height):
             raise DataError("CORRUPT", f"{named.name} holds other names than the newest manifest names: {RESTORE}")

@@ -129,6 +129,9 @@ class MemoryEngine:
     def not_at_once(self, unit: str) -> str:
         return f"{unit} is a hash chain of its steps"
 
+    def not_again(self, unit: str) -> str:
+        return self.not_at_once(unit)
+
     def from_past(self, past: Past) -> FromPast:
         raise AssertionError(f"no unit of this engine has a past to be computed: {past}")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from boatlift.dataflow import evolution
 from boatlift.dataflow.evolution import ProgramChange
-from boatlift.runtime import planning
+from boatlift.runtime import refused_changes
 from boatlift.runtime.host import transition
 from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.sinks import SinkCommits
@@ -185,14 +185,14 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     ),
     "evolve-lag": _mutant("'from now on' is accepted without a clean stop", {(_Planning, "_unclean"): _nothing}),
     "evolve-waiting": _mutant(
-        "'from now on' is accepted though steps wait", {(planning, "waiting_unit"): lambda *_: None}
+        "'from now on' is accepted though steps wait", {(refused_changes, "waiting_unit"): lambda *_: None}
     ),
     "evolve-missing": _mutant(
         "what has come less far than the cut stays behind what begins there",
-        {(planning, "missing_steps"): lambda *_: ""},
+        {(refused_changes, "missing_steps"): lambda *_: ""},
     ),
     "evolve-repeated": _mutant(
-        "new code is accepted for steps that are executed again", {(planning, "replayed"): _none}
+        "new code is accepted for steps that are executed again", {(refused_changes, "replayed"): _none}
     ),
     "evolve-planned-once": _mutant(
         "what was planned before the claim is carried out", {(owner, "consented"): _planned_once}

@@ -13,13 +13,14 @@ A way back to a restore point is a transition whose log is that of the point; `E
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Delivery, Plan
 from boatlift.dataflow.contracts.values import without_names
 from boatlift.dataflow.evolution import Compared, Mode, ProgramChange, renamed_since
-from boatlift.errors import FLOW_AND_STORE, DataError, InvalidError
+from boatlift.errors import FLOW_AND_STORE, BoatliftError, DataError, InvalidError
 from boatlift.runtime.engine import Engine, FromPast, Past
 from boatlift.runtime.evolution import accepted
 from boatlift.runtime.graph import division_of
@@ -60,7 +61,9 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     """
     identity, history = engine.program(), base_of(log, back)
     was = renamed_since(history.program, identity, engine.plan.was)
-    was |= renamed_since(log.history.program, identity, engine.plan.was)
+    there = {entry.partition(" ")[2] for entry in history.program}
+    since = renamed_since(log.history.program, identity, engine.plan.was)
+    was |= {new: old for new, old in since.items() if new not in there}
     history = history.renamed(was)
     recorded, _ = accepted(history, identity)
     present = log.history.renamed(was).program
@@ -241,7 +244,10 @@ def carry_out(
             made = engine.from_past(past)
             _make_durable(store, scratch, made)
         except Exception as error:
-            if (newer := log.newer_owner()) is not None:  # it may have deleted what was being computed
+            newer = None
+            with suppress(BoatliftError):
+                newer = log.newer_owner()
+            if newer is not None:  # it may have deleted what was being computed
                 raise newer from error
             raise
     log.append([_record(transition, engine, log, history, cursors, cuts, held, made)])

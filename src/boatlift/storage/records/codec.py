@@ -204,12 +204,10 @@ def encode_names(name: str, source: str, names: TakenNames) -> bytes:
     return _framed(_NAMES, _encoder.encode((name, source, names)))
 
 
-def decode_names(content: bytes, name: str, source: str | None = None) -> TakenNames:
-    """Return the content of an object of names, of one source or any; see `decode_group`."""
-    named, found_source, names = _decoded(_names, _payload(content, name, _NAMES), name)
+def decode_names(content: bytes, name: str) -> TakenNames:
+    """Return the content of an object of names; see `decode_group`. Its source may have another name since."""
+    named, _, names = _decoded(_names, _payload(content, name, _NAMES), name)
     _check(name, named)
-    if source not in (None, found_source):
-        raise _corrupt(name, f"holds names of {found_source}, not of {source}")
     _check(name, fault=fault_of_names(names))
     return names
 

@@ -174,7 +174,7 @@ class LogHistory:
         Raises:
             KeyError: there is no such point.
         """
-        past = LogHistory(self.dataflow, self.program, self.environment, stopped=True)
+        past = LogHistory(self.dataflow, self.program, self.environment, stopped=True, places=dict(self.places))
         if name:
             point = self.points[name]
             past.program, past.environment = point.program, point.environment
@@ -274,12 +274,12 @@ class LogHistory:
     def _rename(self, was: Mapping[str, str]) -> None:
         to = Renaming({old: new for new, old in was.items()})
         facts = to.facts(self.live_records.facts())
-        before = self.program
-        self.program = to.program(before)
+        known = {entry for each in (self.program, *(point.program for point in self.points.values())) for entry in each}
+        self.program = to.program(self.program)
         taken = {f"{kind} {new}" for kind in ("source", "processor", "sink") for new in was}  # by what has gone since
         self.points = {name: to.point(each) for name, each in self.points.items() if taken.isdisjoint(each.program)}
         for new, old in was.items():
-            if f"sink {old}" in before:
+            if f"sink {old}" in known:
                 self.places[new] = self.places.pop(old, old)
         self.live_records.become(facts)
         self.cursors, self.names = to.keys(self.cursors), to.keys(self.names)
