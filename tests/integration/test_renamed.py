@@ -145,3 +145,38 @@ def test_wrong_former_names(case: Case, was: dict[str, str], said: str) -> None:
 
     with pytest.raises(InvalidError, match=said):
         planned()
+
+
+def test_a_way_back_to_before_a_name_went_and_came(case: Case, spark: SparkSession) -> None:
+    """The point knows the name already: nothing is renamed there, and the record can be read."""
+
+    def flow(name: str, was: Mapping[str, str] | None = None) -> bl.Dataflow:
+        made = bl.Dataflow("flow", was=was)
+        rows = made.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+        kept = rows.transform(name, lambda df: df.where("v % 3 > 0"))
+        kept.sink("history", bl.parquet("history"))
+        return made
+
+    run(flow("b"), spark)
+    list(change_points(Path("store"), "before"))
+    evolve(flow("a"), spark)
+    again = flow("b", {"b": "a"})
+    plan = bl.evolution(again, "store", to="before", spark=spark)
+    bl.rewind(again, "store", to="before", evolve=plan.id, spark=spark)
+    case.check(lambda: flow("b", {"b": "a"}), "history")
+
+
+def test_what_draws_is_renamed_after_a_clean_stop(case: Case, spark: SparkSession) -> None:
+    def flow(name: str, was: Mapping[str, str] | None = None) -> bl.Dataflow:
+        made = bl.Dataflow("flow", was=was)
+        rows = made.source("rows", bl.files("in/*.csv", schema="k INT, v LONG", max_files_per_step=1))
+        rows.transform(name, lambda df: df.withColumn("u", bl.rand("v"))).sink("history", bl.parquet("history"))
+        return made
+
+    run(flow("drawn"), spark)
+    plan = bl.evolution(flow("random", {"random": "drawn"}), "store", spark=spark)
+    assert (plan.processors["random"].change, plan.obstacles) == ("unchanged", {})
+    evolve(flow("random", {"random": "drawn"}), spark)
+    write(case.here, 7)
+    run(flow("random", {"random": "drawn"}), spark)
+    assert len(list(Path("history").glob("*.parquet"))) == 7

@@ -147,6 +147,29 @@ def test_a_replay_has_no_more_steps_than_the_past(timed: Case, spark: SparkSessi
     del timed
 
 
+def test_sources_of_one_union_are_replayed_together(timed: Case, spark: SparkSession) -> None:
+    """They have other numbers of files, and one of them was added later."""
+    (timed.here / "other").mkdir(exist_ok=True)
+    for number in range(3):
+        (timed.here / "other" / f"{number}.csv").write_text(f"k,v,at\n0,{number + 1},2026-01-01 00:00:01\n")
+
+    def flow(changed: bool) -> bl.Dataflow:
+        from pyspark.sql import functions as F
+
+        made = bl.Dataflow("flow")
+        schema = "k INT, v LONG, at TIMESTAMP"
+        others = made.source("others", bl.files("other/*.csv", schema=schema, max_files_per_step=1))
+        doubled = others.transform("doubled", lambda df: df.withColumn("v", F.col("v") * 2), policy=bl.Eager())
+        told = _counted(_rows(made).union("all", doubled), changed)
+        totals = told.group_by("k").agg("totals", F.sum("v").alias("total"), F.count("*").alias("n"))
+        totals.sink("answers", bl.sqlite("answers.db", table="totals", key=["k"]))
+        return made
+
+    run(flow(False), spark)
+    evolve(flow(True), spark, op="replay")
+    timed.check(lambda: flow(True), "answers.db")
+
+
 def test_draws_are_not_replayed(timed: Case, spark: SparkSession) -> None:
     def flow(changed: bool) -> bl.Dataflow:
         from pyspark.sql import functions as F

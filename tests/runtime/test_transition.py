@@ -74,7 +74,6 @@ def transition(
     differs: str = "",
     not_at_once: Callable[[str], str] = lambda _unit: "",
     not_again: Callable[[str], str] = lambda _unit: "",
-    back: str | None = None,
     steps: int = 5,
     stopped: bool = True,
     **modes: str,
@@ -84,7 +83,7 @@ def transition(
     identity = identity_in_memory(new)
     if differs:
         identity[f"processor {differs}"] = {**identity[f"processor {differs}"], "plan": "other"}
-    return plan_transition(history, history.program, new, identity, modes, not_at_once, back, not_again=not_again)
+    return plan_transition(history, history.program, new, identity, modes, not_at_once, not_again=not_again)
 
 
 def obstacles(made: Transition) -> dict[str, str]:
@@ -246,8 +245,21 @@ def _with_source(of: Plan, source: Any) -> Plan:
     return replace(of, sources={"rows": replace(of.sources["rows"], source=source)})
 
 
-def test_a_way_back_replays_nothing() -> None:
-    """Parts of a graph may be at other steps at a restore point: a replay divides one past for all."""
-    made = transition(windows(), windows(), differs="told", not_at_once=by_steps, back="noon", told="replay")
-    assert obstacles(made) == {"told": "HISTORY_GONE"}
-    assert "go back first" in made.obstacles[0].error.message
+def test_the_advice_of_a_refusal_is_a_mode_of_what_needs_the_past() -> None:
+    """Of two operators that depend on steps the second one is downstream of the change."""
+    flow = bl.Dataflow("flow")
+    stream = flow.source("rows", Rescanned())
+    for name in ("one", "two"):
+        stream = stream.group_by("k").process(name, lambda *_: (), state="n LONG", output="k INT, n LONG")
+    stream.group_by("k").agg("sums", ANY).sink("totals", Readable())
+    chain = plan(flow)
+
+    def by_steps(unit: str) -> str:
+        return f"{unit} depends on steps" if unit in ("one", "two") else ""
+
+    made = transition(chain, chain, differs="one", not_at_once=by_steps, one="replay")
+    assert obstacles(made) == {"two": "HISTORY_GONE"}
+    assert "choose --change two=replay" in (said := made.obstacles[0].error.message)
+    assert "choose --change two=now" in said
+    for mode in ("replay", "now"):
+        assert obstacles(transition(chain, chain, differs="one", not_at_once=by_steps, one="replay", two=mode)) == {}

@@ -50,7 +50,7 @@ class Dataflow(ProcessorGraph):
         keep: The restore points that a run keeps, such as `bl.Keep("7 days", every="1 hour")`. A policy: it is no part
             of the program, and may change at any time.
         was: Sources, streams and sinks that have another name than in an earlier version of the program, each with that
-            name, as in `{"delays": "late_by_origin"}`. They keep states and rows. An entry may stay for ever.
+            name, as in `{"delays": "late_by_origin"}`. They keep states and rows. An entry may stay.
 
     Raises:
         InvalidError: `[BAD_NAME]`; `[BAD_OPTION]` `tick` is no period, or two names are to have been one.

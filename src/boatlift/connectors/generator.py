@@ -66,7 +66,9 @@ class GeneratorSource(SourceBase):
 
     @property
     def capabilities(self) -> SourceCapabilities:
-        return SourceCapabilities(rescannable=self, names_input=self, divided_anew=self.divided_anew)
+        return SourceCapabilities(
+            rescannable=self, names_input=self, bytes_up_to=self.bytes_up_to, divided_anew=self.divided_anew
+        )
 
     def describe(self) -> Json:
         return {"kind": "generator", "columns": dict(self._columns)}
@@ -106,6 +108,9 @@ class GeneratorSource(SourceBase):
 
     def verify_everything(self, cursor: Json) -> None:
         """Do nothing, as `verify`."""
+
+    def bytes_up_to(self, cursor: Json) -> int:
+        return int(cursor["next"]) * _ROW_BYTES
 
     def divided_anew(self, cursor: Json, most: int) -> list[Json]:
         end = int(cursor["next"])

@@ -85,7 +85,8 @@ def show_evolution(
         return
     at = ", ".join(f"step {step} of {name}" for name, step in report.at.items() if step >= 0)
     if to is None:
-        show(f"The store is at {at}.\n" if at else "The store has taken no input yet.\n")
+        empty = "" if any(each.was for each in report.processors.values()) else "The store has taken no input yet.\n"
+        show(f"The store is at {at}.\n" if at else empty)
     else:
         undone = ", ".join(f"{steps} of {name}" for name, steps in report.undone.items())
         show(f"Back to {report.back}{f', {at}' if at else ''}. Steps that are undone and taken again: {undone}.\n")
@@ -102,7 +103,8 @@ def show_evolution(
         how = "once more, step by step," if report.stepwise else "once"
         show(f"\nExecuted {how} over all input so far: {', '.join(report.computed)}")
         reads = [f"{decimal(size)} of {source}" for source, size in report.reads.items()]
-        show(f"Read again: {', '.join(reads) or 'nothing'}")
+        if reads:
+            show(f"Read again: {', '.join(reads)}")
     if report.obstacles:
         show("\n[bold]Not yet possible[/bold]")
         for message in report.obstacles.values():

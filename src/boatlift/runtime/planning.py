@@ -295,12 +295,6 @@ class _Planning(ChangeRefusals):
         made.stepwise = any(
             self._compared[each.name].mode is Mode.REPLAY for name in wanted for each in plan.units[name].operators
         )
-        replayed = [name for name, each in self._compared.items() if each.mode is Mode.REPLAY]
-        if replayed and made.back is not None:  # parts of the graph may be at other steps there
-            self._obstacle(
-                replayed[0],
-                DataError("HISTORY_GONE", "a way back replays nothing: go back first with the program as it was there"),
-            )
         set_aside = {who for who, _ in self._history.decided("set_aside")}
         for name in made.computed:
             for each in plan.units[name].operators:
@@ -376,6 +370,8 @@ class _Planning(ChangeRefusals):
             for each in self._plan.units[name].operators
             if self._compared[each.name].change in begun and self._compared[each.name].mode in FROM_PAST
         ]
+        own = [each.name for each in self._plan.units[unit].operators if self._compared[each.name].mode in FROM_PAST]
+        needing = needing or own
         sinks = [
             name
             for name, mode in self._made.sinks.items()
@@ -383,9 +379,10 @@ class _Planning(ChangeRefusals):
             if not needing or self._compared[name].change in begun
         ]
         said = " ".join(f"--change {name}=now" for name in (*needing, *sinks))
-        own = needing and all(self._identity[f"processor {name}"].get("code") for name in needing)
-        kept = " (or carry, for a state that stays as it is)" if own else ""
-        return f"choose {said}{kept}, or begin with a new store and new places of its sinks"
+        users = needing and all(self._identity[f"processor {name}"].get("code") for name in needing)
+        kept = " (or carry, for a state that stays as it is)" if users else ""
+        choose = f"choose {said}{kept}, or " if said else ""
+        return f"{choose}begin with a new store and new places of its sinks"
 
     def _taint(self) -> None:
         """List what does not follow from the whole past: kept with new code, begun without a past, or skipped."""

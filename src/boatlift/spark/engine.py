@@ -20,7 +20,7 @@ from boatlift.runtime.machine.events import RowProbe
 from boatlift.runtime.machine.instructions import Execute, Message, Prepare, StepInput
 from boatlift.spark.compile.keyed import CompiledKeyed
 from boatlift.spark.compile.operator import Compiled
-from boatlift.spark.compile.program import Registry, compile_program
+from boatlift.spark.compile.program import CompiledProgram, Registry, compile_program
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.batch_steps import BatchSteps
 from boatlift.spark.jobs.diagnosis import first_line
@@ -56,12 +56,21 @@ class SparkEngine:
 
     Args:
         long_running: Whether small steps in quick succession may share a long-running job, which holds a slot.
+        program: The dataflow if it is compiled already.
     """
 
-    def __init__(self, spark: SparkSession, plan: Plan, registry: Registry, *, long_running: bool = True) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Plan,
+        registry: Registry,
+        *,
+        long_running: bool = True,
+        program: CompiledProgram | None = None,
+    ) -> None:
         self._spark = spark
         self._registry = registry
-        self._program = compile_program(spark, plan, registry)
+        self._program = program or compile_program(spark, plan, registry)
         self.plan = plan = self._program.plan
         self._group = JobGroup(spark, plan.dataflow)
         self._background = Background()
@@ -100,7 +109,9 @@ class SparkEngine:
     def from_past(self, past: Past) -> FromPast:
         from boatlift.spark.jobs.past import PastRows, past_plan
 
-        engine = SparkEngine(self._spark, past_plan(self.plan, past, self._spark), self._registry, long_running=False)
+        plan = past_plan(self.plan, past, self._spark)
+        program = self._program.with_ends(plan)  # to compile a program of many views takes seconds
+        engine = SparkEngine(self._spark, plan, self._registry, long_running=False, program=program)
         try:
             rows = PastRows(engine.plan, past, {name: unit.output for name, unit in engine._program.units.items()})
             beginning = Beginning(

@@ -58,6 +58,17 @@ class CompiledProgram:
         compiled = {name: each for unit in self.units.values() for name, each in unit.operators.items()}
         return {name: each.in_words for name, each in compiled.items() if each.in_words}
 
+    def with_ends(self, plan: Plan) -> CompiledProgram:
+        """Return the same operators, compiled already, between other sources and sinks of the same rows.
+
+        Static tables stay this program's.
+
+        Args:
+            plan: The plan with these sources and sinks.
+        """
+        units = {name: replace(each, unit=plan.units[name]) for name, each in self.units.items()}
+        return CompiledProgram(plan, units, self.identity, Kit(self.kit.spark))
+
     def close(self) -> None:
         """Release static tables."""
         for table in self.kit.pinned:

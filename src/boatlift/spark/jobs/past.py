@@ -7,7 +7,6 @@ These rows less those that the sink holds are the difference, which the sink's o
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -46,7 +45,8 @@ def past_plan(plan: Plan, past: Past, spark: SparkSession) -> Plan:
     """Return the plan of a past: each source with a cursor has all rows up to it, in one step or in several."""
     most: dict[str, int] = {}
     for name, time in past.time.items():
-        most |= {read: time + 1 if past.stepwise else 1 for read in plan.units[name].reads if read in plan.sources}
+        bound = time + 1 if past.stepwise else 1
+        most |= {read: min(most.get(read, bound), bound) for read in plan.sources_of(name)}
     sources = {
         name: replace(spec, source=_PastSource(spec.source, past.cursors.get(name), most.get(name, 1), spark))
         for name, spec in plan.sources.items()
@@ -146,10 +146,6 @@ class PastRows:
     def __init__(self, plan: Plan, past: Past, outputs: Mapping[str, pa.Schema]) -> None:
         self._plan, self._past = plan, past
         self._results: dict[str, list[StepResult | None]] = {}  # by step
-        self._steps = Counter[int]()  # the number of the last step to the number of steps
-        for name, time in past.time.items():
-            steps = (self._steps_of(read) for read in plan.units[name].reads)
-            self._steps[time] = max(self._steps[time], *steps)
         for name, spec in plan.sinks.items():
             sink: Any = spec.sink
             sink.schema = outputs[plan.unit_of_sink(name).name]
@@ -158,23 +154,23 @@ class PastRows:
         """Execute a unit over its whole past; not if there is none."""
         last, state = self._past.time[unit], None
         results = self._results[unit] = list[StepResult | None]()
-        for number in range(last + 1 - self._steps[last], last + 1):
-            read = self._plan.units[unit].reads
-            inputs = [message for each in read if (message := self._message(each, unit, len(results), number))]
+        reads = self._plan.units[unit].reads
+        for number in range(last + 1 - max(map(self._steps_of, reads)), last + 1):
+            inputs = [message for each in reads if (message := self._message(each, unit, len(results), number))]
             results.append(step(StepInput(number, tuple(inputs)), state) if inputs else None)
             state = state if (made := results[-1]) is None else made.state
 
     def _steps_of(self, sender: str) -> int:
         spec: Any = self._plan.sources.get(sender)
-        return 0 if spec is None else cast("int", spec.source.steps)
+        return len(self._results.get(sender, ())) if spec is None else cast("int", spec.source.steps)
 
     def _message(self, sender: str, unit: str, step: int, number: int) -> Message | None:
         edge = edge_name(sender, unit)
+        if step >= self._steps_of(sender):
+            return None
         if sender in self._plan.sources:
-            if step >= self._steps_of(sender):
-                return None
             return Message(edge, number, source_record({"step": step}, self._past.clock, 0))
-        made = self._results[sender][step] if sender in self._results else None
+        made = self._results[sender][step]
         return None if made is None else Message(edge, number, made.sent[edge])
 
     def results(

@@ -55,7 +55,7 @@ _COUNTED = {"CTERelationDef": "id", "CTERelationRef": "cteId", "UnionLoop": "id"
 _TASK = "MapInArrow"
 """The node of Boatlift's own tasks, which read runs or look rows up."""
 
-_STEP_LITERAL = re.compile(re.escape(MARK) + r"([^\s,()]*):-?\d+")
+_STEP_LITERAL = re.compile(re.escape(MARK) + r"(?:(draw):[^\s,():]*)?([^\s,()]*):-?\d+")  # a processor may be renamed
 _NODE = re.compile(r"[ :]*[:+]- ")
 _RESOLVED_NAME = re.compile(r"^(SubqueryAlias|View \() ?(?:`[^`]*`|[^,]*)")
 """A name of a stream or subquery in the user's text; nothing above refers to it by name."""
@@ -169,7 +169,7 @@ class _Canonical:
         if isinstance(value, list):
             return [self.value(item) for item in value]
         if isinstance(value, str):
-            return _ARRAY.sub(_BYTES, _STEP_LITERAL.sub(r"step:\1", value))
+            return _ARRAY.sub(_BYTES, _STEP_LITERAL.sub(r"step:\1\2", value))
         return value
 
     def _without_counts(self, kind: str, fields: dict[str, Any]) -> dict[str, Any]:
@@ -208,7 +208,7 @@ def _canonical_text(text: str, more: str = "") -> str:
         elif content.startswith((*STATIC_LEAVES, "Relation")):
             content = "leaf"
         content = _RESOLVED_NAME.sub(r"\1", content)
-        content = _STEP_LITERAL.sub(r"step:\1", content)
+        content = _STEP_LITERAL.sub(r"step:\1\2", content)
         content = _LAMBDA_NAME.sub("lambda #", content)
         content = _EXPRESSION_ID.sub(lambda found: f"#{numbers.setdefault(found[1], len(numbers))}", content)
         content = _COUNTED_IN_TEXT.sub(
