@@ -151,3 +151,32 @@ def test_a_source_that_sorts_out_bad_rows_is_the_same_source() -> None:
     assert compared.sources == {"rows_source": "rows"}
     other = {**new, "source rows_source": {**sorts, "header": False}}
     assert "clean" in changes(program(), other)
+
+
+def with_layout(layout: str, plan: str = "p") -> Programs:
+    return program(**{"processor sums": {**operator("clean", plan=plan), "layout": layout}})
+
+
+def test_another_layout_concerns_nothing_downstream() -> None:
+    assert changes(with_layout("a"), with_layout("b")) == {"sums": "unchanged, with a state of another form"}
+    compared = compare(with_layout("a"), with_layout("b"), {}).processors["sums"]
+    assert (compared.mode, compared.moves) == (Mode.RELAYOUT, False)
+    assert changes(program(), with_layout("b")) == {}  # a store of before says nothing of it
+
+
+def test_without_a_clean_stop_another_layout_is_a_change() -> None:
+    compared = compare(with_layout("a"), with_layout("b"), {}, stopped=False).processors
+    assert (compared["sums"].mode, compared["totals"].change) == (Mode.FILL, ProgramChange.DOWNSTREAM)
+
+
+@pytest.mark.parametrize(("asked", "mode"), [("same", Mode.RELAYOUT), ("carry", Mode.CARRY), ("fill", Mode.FILL)])
+def test_a_state_of_another_form_is_never_taken_as_it_is(asked: str, mode: Mode) -> None:
+    """`carry` is refused by the plan (`tests/runtime/test_transition.py`)."""
+    compared = compare(with_layout("a"), with_layout("b", plan="q"), {"sums": asked}).processors["sums"]
+    assert (compared.change, compared.mode) == (ProgramChange.CHANGED, mode)
+
+
+@pytest.mark.parametrize("asked", ["carry", "now", "same"])
+def test_what_only_has_another_layout_may_begin_anew(asked: str) -> None:
+    compared = compare(with_layout("a"), with_layout("b"), {"sums": asked}).processors["sums"]
+    assert compared.mode is (Mode.NOW if asked == "now" else Mode.RELAYOUT)

@@ -72,15 +72,19 @@ def transition(
     new: Plan,
     *,
     differs: str = "",
+    layout: str = "",
     not_at_once: Callable[[str], str] = lambda _unit: "",
     not_again: Callable[[str], str] = lambda _unit: "",
     steps: int = 5,
     stopped: bool = True,
     **modes: str,
 ) -> Transition:
-    """Plan a transition; the operator `differs` has other expressions in the new program."""
+    """Plan a transition; the operator `differs` has other expressions in the new program, and `sums` another layout."""
     history = history_of(old, steps=steps, stopped=stopped)
     identity = identity_in_memory(new)
+    if layout:
+        history.program["processor sums"] = {**history.program["processor sums"], "layout": "old"}
+        identity["processor sums"] = {**identity["processor sums"], "layout": layout}
     if differs:
         identity[f"processor {differs}"] = {**identity[f"processor {differs}"], "plan": "other"}
     return plan_transition(history, history.program, new, identity, modes, not_at_once, not_again=not_again)
@@ -263,3 +267,22 @@ def test_the_advice_of_a_refusal_is_a_mode_of_what_needs_the_past() -> None:
     assert "choose --change two=now" in said
     for mode in ("replay", "now"):
         assert obstacles(transition(chain, chain, differs="one", not_at_once=by_steps, one="replay", two=mode)) == {}
+
+
+def test_a_state_of_another_form_is_computed_and_sinks_left_alone() -> None:
+    made = transition(planned(), planned(), layout="new")
+    assert (made.fills, made.relaid, made.computed, made.sinks) == (["sums"], ["sums"], ["sums"], {})
+    assert set(made.forgotten) == {"sums"}
+    assert obstacles(made) == {}
+    assert obstacles(transition(planned(), planned(), layout="new", steps=0)) == {}
+
+
+def test_a_state_of_another_form_is_not_carried_over() -> None:
+    made = transition(planned(), planned(), differs="sums", layout="new", sums="carry")
+    assert obstacles(made) == {"sums": "PROGRAM_CHANGED"}
+
+
+def test_a_past_that_is_gone_keeps_a_state_from_its_new_form() -> None:
+    made = transition(planned(source=ANY), planned(source=ANY), layout="new")
+    assert obstacles(made) == {"sums": "HISTORY_GONE"}
+    assert "choose --change sums=now" in made.obstacles[0].error.message

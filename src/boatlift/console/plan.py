@@ -120,6 +120,7 @@ def show_evolution(
 _MODES = {
     "fill": "recomputed from the past",
     "replay": "recomputed from the past, step by step",
+    "relayout": "its state once more, in another form",
     "carry": "kept with new code",
     "same": "kept: you say that its rows are the same",
     "now": "begins now, without a past",

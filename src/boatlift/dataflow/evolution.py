@@ -5,6 +5,7 @@
 | unchanged | means what it meant, and no input of it changes |
 | changed | the user changed it |
 | downstream | an input of it changes its past rows |
+| other layout | means what it meant, and its state is kept in another form, as after an upgrade |
 | added, removed | only one of the two programs has it |
 
 Laws:
@@ -34,6 +35,7 @@ class ProgramChange(Enum):
     UNCHANGED = "unchanged"
     CHANGED = "changed"
     DOWNSTREAM = "downstream of a change"
+    OTHER_LAYOUT = "unchanged, with a state of another form"
     ADDED = "added"
     REMOVED = "removed"
 
@@ -47,6 +49,8 @@ class Mode(Enum):
     """Computed from the whole past, step by step, in the order in which it was taken."""
     CARRY = "carry"
     """The state and the past rows as they are, the new code from now on."""
+    RELAYOUT = "relayout"
+    """The same state in its new form, computed from the whole past; what reads it, sinks too, is not concerned."""
     SAME = "same"
     """The user vouches that the new code gives the rows of the old one."""
     NOW = "now"
@@ -57,6 +61,7 @@ class Mode(Enum):
 
 KEPT_MODES = frozenset((Mode.CARRY, Mode.SAME, Mode.NOW))
 FROM_PAST = frozenset((Mode.FILL, Mode.REPLAY))
+NEED_PAST = FROM_PAST | {Mode.RELAYOUT}
 OF_OPERATORS = (Mode.FILL, Mode.REPLAY, Mode.CARRY, Mode.SAME, Mode.NOW)
 OF_SINKS = (Mode.FILL, Mode.NEW_ROWS, Mode.NOW)
 
@@ -128,6 +133,7 @@ def compare(
     *,
     goes_back: bool = False,
     was: Mapping[str, str] | None = None,
+    stopped: bool = True,
 ) -> Comparison:
     """Compare a recorded program with a new version of it.
 
@@ -136,6 +142,7 @@ def compare(
         modes: Processor to the mode that the user has chosen; `all` names every processor that can have it.
         goes_back: On a way back unchanged sinks have a mode, too.
         was: The processors that the user has renamed, with their former names.
+        stopped: Whether the last run stopped cleanly. Else another layout is a change, whose difference is empty.
 
     Raises:
         InvalidError: `[BAD_OPTION]` there is no such processor or mode, or the processor cannot have it.
@@ -152,7 +159,7 @@ def compare(
         allowed = {"source": (), "sink": OF_SINKS}.get(kind, OF_OPERATORS)
         if name in chosen and asked not in allowed:
             raise _unfit(name, kind, chosen[name])
-        compared = _compared(name, kind, old.get(entry), new[entry], processors, asked)
+        compared = _compared(name, kind, old.get(entry), new[entry], processors, asked, stopped=stopped)
         if goes_back and kind == "sink" and compared.mode is None:
             compared = msgspec.structs.replace(compared, mode=asked if asked in OF_SINKS else Mode.FILL)
         if was and name in was:
@@ -199,7 +206,7 @@ def _with_dead_letters(old: Mapping[str, Any], new: Mapping[str, Any], sources: 
 
 
 def _compared(
-    name: str, kind: str, before: Any, now: Any, above: Mapping[str, Compared], asked: Mode | None
+    name: str, kind: str, before: Any, now: Any, above: Mapping[str, Compared], asked: Mode | None, *, stopped: bool
 ) -> Compared:
     reads = _reads(now)
     moved = [read for read in reads if above[read].moves]
@@ -217,6 +224,11 @@ def _compared(
             change, differences = ProgramChange.CHANGED, ("by request",)
     if kind == "source":
         return Compared(name, kind, change, differences, None, moves=change is ProgramChange.CHANGED)
+    reformed = before is not None and _has_other_layout(before, now)
+    if reformed and (change is ProgramChange.UNCHANGED or asked is Mode.SAME):
+        change = change if differences else ProgramChange.OTHER_LAYOUT
+        mode = Mode.NOW if asked is Mode.NOW else Mode.RELAYOUT if stopped else Mode.FILL
+        return Compared(name, _kind(kind, now), change, differences, mode, moves=mode in FROM_PAST)
     if change is ProgramChange.UNCHANGED:
         return Compared(name, _kind(kind, now), change)
     if kind == "sink":
@@ -228,6 +240,10 @@ def _compared(
     return Compared(name, _kind(kind, now), change, differences, mode, moves=mode in FROM_PAST)
 
 
+def _has_other_layout(before: Any, now: Any) -> bool:
+    return bool(before.get("layout") and now.get("layout") and before["layout"] != now["layout"])
+
+
 def _differences(before: Any, now: Any) -> Iterator[str]:
     """Yield in words what differs in the entry of a processor."""
     if _encoded(before) == _encoded(now):
@@ -237,6 +253,8 @@ def _differences(before: Any, now: Any) -> Iterator[str]:
         if _encoded(old.get(key)) == _encoded(new.get(key)):
             continue
         match key:
+            case "layout" | "written":
+                continue
             case "plan":
                 yield "its expressions"
             case "code":

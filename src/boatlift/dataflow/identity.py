@@ -7,6 +7,7 @@ It covers sources, operators and sinks. Their division into units is recorded be
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,6 +34,8 @@ class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
         plan: The canonical hash of its plan.
         state: For a user-defined processor: part of its state to the columns, each with type and initial value.
         code: A hash of the user's function, if a program may change it together with the state.
+        written: A hash of the operator as the user wrote it, which no upgrade changes; empty if there is none.
+        layout: A hash of the form in which its state is kept; empty if it keeps none.
     """
 
     kind: str
@@ -46,13 +49,20 @@ class ProcessorRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     state: dict[str, dict[str, str]] | None = None
     code: str = ""
     records_answers: bool = False
+    written: str = ""
+    layout: str = ""
 
 
 look_up(ProcessorRecord)
 
 
 def identity_of(
-    plan: Plan, schemas: Mapping[str, str], plans: Mapping[str, str], states: Mapping[str, OwnState]
+    plan: Plan,
+    schemas: Mapping[str, str],
+    plans: Mapping[str, str],
+    states: Mapping[str, OwnState],
+    written: Mapping[str, str] = MappingProxyType({}),
+    layouts: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Return the identity of a program, as JSON.
 
@@ -60,6 +70,8 @@ def identity_of(
         schemas: Operator to the columns of its rows, in Spark's notation.
         plans: Operator to the canonical hash of its plan.
         states: User-defined processor to its state and code.
+        written: Operator to the hash of what the user wrote.
+        layouts: Operator to the hash of the form of its state.
     """
     identity: dict[str, Any] = {}
     for name, source in plan.sources.items():
@@ -84,6 +96,8 @@ def identity_of(
                     None if own is None else own.state,
                     "" if own is None else own.code,
                     operator.records_answers,
+                    written.get(operator.name, ""),
+                    layouts.get(operator.name, ""),
                 )
             )
     for name, sink in plan.sinks.items():

@@ -25,7 +25,7 @@ from boatlift.dataflow.policies import History
 from boatlift.errors import DataError
 from boatlift.runtime.past_steps import resumes
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import UnitRecord, edges_of, units_in
+from boatlift.storage.records.records import Claim, UnitRecord, edges_of, units_in
 
 
 def refuse_other_division(history: LogHistory, program: Mapping[str, Any]) -> None:
@@ -66,20 +66,69 @@ def _shape(unit: UnitRecord | None) -> object:
     return None if unit is None else (unit.operators, unit.inputs, unit.outputs)
 
 
-def accepted(history: LogHistory, program: Mapping[str, Any]) -> tuple[dict[str, Any], DataError | None]:
-    """Return the recorded program, with the new program's entries in place of those that `accepts_state` accepts.
+def accepted(
+    history: LogHistory, program: Mapping[str, Any], environment: Mapping[str, Any]
+) -> tuple[dict[str, Any], DataError | None]:
+    """Return the recorded program, with the new program's entries in place of those that mean what they meant.
+
+    They have other hashes alone after an upgrade, another text alone, or further columns of a user's state.
+
+    Args:
+        program, environment: Of this process.
 
     Returns:
         That program, and the error of the first state that is not accepted.
     """
     recorded, refused = dict(history.program), None
+    upgraded = _is_upgrade(history.environment, environment)
     for entry, now in program.items():
         try:
-            if recorded.get(entry) not in (None, now) and accepts_state(history, entry, recorded[entry], now):
+            before = recorded.get(entry)
+            if not entry.startswith("processor ") or before in (None, now):
+                continue
+            recorded[entry] = before = _as_it_is_now(before, now, upgraded=upgraded)
+            if before != now and accepts_state(history, entry, before, now):
                 recorded[entry] = now
         except DataError as error:
             refused = refused or error
     return recorded, refused
+
+
+def recorded_as_claimed(history: LogHistory, claim: Claim) -> dict[str, Any]:
+    """Return the recorded program as `accepted` of a claim does.
+
+    Raises:
+        DataError: `[PROGRAM_CHANGED]` a state changes in another way.
+    """
+    recorded, refused = accepted(history, claim.program, claim.environment)
+    if refused is not None:
+        raise refused
+    return recorded
+
+
+_VERSIONS = frozenset(("boatlift", "spark", "java", "python"))
+_SETTINGS = "spark."
+
+
+def _is_upgrade(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether two environments have other versions, and the same settings: those that both versions know."""
+    known = [name for name in before.keys() & now.keys() if name.startswith(_SETTINGS)]
+    same = all(before[name] == now[name] for name in known)
+    return same and any(before.get(name) != now.get(name) for name in _VERSIONS)
+
+
+def _as_it_is_now(before: Any, now: Any, *, upgraded: bool) -> Any:
+    """Return a recorded operator with the hashes of today, if it means what it meant."""
+    as_written = upgraded and before.get("written", "") == now.get("written") != ""
+    if as_written:
+        hashes = {key: now[key] for key in ("plan", "code") if key in now}
+    elif all(before.get(key) == now.get(key) for key in ("plan", "code")):
+        hashes = {}
+    else:
+        return before
+    hashes |= {"written": now["written"]} if now.get("written") else {}
+    layout = {key: now[key] for key in ("layout",) if key in now and key not in before}
+    return {key: each for key, each in before.items() if key != "written"} | hashes | layout
 
 
 State = Mapping[str, Mapping[str, str]]
@@ -100,7 +149,7 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
     old, new = (processors_of({entry: each})[name] for each in (before, now))
     if old.state is None or new.state is None or old.state == new.state:
         return False
-    if msgspec.structs.replace(old, state=new.state, code=new.code) != new:
+    if msgspec.structs.replace(old, state=new.state, code=new.code, written=new.written, layout=new.layout) != new:
         return False
     lost = _lost(old.state, new.state)
     if lost:

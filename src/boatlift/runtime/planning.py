@@ -9,6 +9,7 @@ from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
 from boatlift.dataflow.evolution import (
     FROM_PAST,
     KEPT_MODES,
+    NEED_PAST,
     Mode,
     ProgramChange,
     another_sink,
@@ -52,7 +53,9 @@ def plan_transition(
     Raises:
         InvalidError: `[BAD_OPTION]` as `compare`.
     """
-    comparison = compare(without_units(recorded), identity, modes, goes_back=back is not None, was=was)
+    comparison = compare(
+        without_units(recorded), identity, modes, goes_back=back is not None, was=was, stopped=history.stopped
+    )
     made = Transition(comparison, back=back, was=dict(was or {}))
     if comparison.is_changed or back is not None:
         _Planning(made, history, planned, identity, not_at_once, not_again, present or {}).plan()
@@ -120,10 +123,12 @@ class _Planning(ChangeRefusals):
         made, compared = self._made, [self._compared[each.name] for each in unit.operators]
         modes = {each.mode for each in compared if each.mode is not None}
         begins = unit.reads[0] in made.begins and not unit.operators  # the rows of a source that begins
-        if not modes.isdisjoint(FROM_PAST) or begins:
+        if not modes.isdisjoint(NEED_PAST) or begins:
             made.fills.append(name)
+            if modes.isdisjoint(FROM_PAST) and not begins:
+                made.relaid.append(name)
             for each in compared:
-                if each.mode in KEPT_MODES:
+                if each.mode in KEPT_MODES and not (name in made.relaid and each.mode is Mode.SAME):
                     self._obstacle(
                         each.name,
                         DataError(
@@ -206,7 +211,7 @@ class _Planning(ChangeRefusals):
         if each.kind != "sink" or each.change is ProgramChange.REMOVED:
             return
         sink, unit = self._plan.sinks[name].sink, self._plan.unit_of_sink(name)
-        behind = unit.name in made.fills
+        behind = unit.name in made.fills and unit.name not in made.relaid
         programs = [each for each in (self._recorded, self._present) if f"sink {name}" in each]
         fault = next(filter(None, (another_sink(name, each, self._identity) for each in programs)), "")
         if fault and (each.change is not ProgramChange.ADDED or made.back is not None):
@@ -362,15 +367,15 @@ class _Planning(ChangeRefusals):
         below = {unit}
         for name, each in self._plan.units.items():
             below |= {name} if not below.isdisjoint(each.reads) else set()
-        begun = (ProgramChange.CHANGED, ProgramChange.ADDED)
+        begun = (ProgramChange.CHANGED, ProgramChange.ADDED, ProgramChange.OTHER_LAYOUT)
         needing = [
             each.name
             for name in self._plan.units
             if name in below
             for each in self._plan.units[name].operators
-            if self._compared[each.name].change in begun and self._compared[each.name].mode in FROM_PAST
+            if self._compared[each.name].change in begun and self._compared[each.name].mode in NEED_PAST
         ]
-        own = [each.name for each in self._plan.units[unit].operators if self._compared[each.name].mode in FROM_PAST]
+        own = [each.name for each in self._plan.units[unit].operators if self._compared[each.name].mode in NEED_PAST]
         needing = needing or own
         sinks = [
             name

@@ -54,7 +54,7 @@ class ChangeRefusals:
     def _refuse_another_state(self, name: str) -> None:
         """Refuse code over a state that may have another form: only code of the user's own says nothing about it."""
         old, new = self._recorded[f"processor {name}"], self._identity[f"processor {name}"]
-        keeps = {"kind", "schema", "options", "state"}
+        keeps = {"kind", "schema", "options", "state", "layout"}
         if any(old.get(key) != new.get(key) for key in keeps) or not new.get("code"):
             self._obstacle(
                 name,
@@ -115,6 +115,9 @@ class ChangeRefusals:
                 self._refuse_lost_steps(each.name, f"{each.name} begins empty")
             elif not self._history.stopped:
                 self._unclean(each.name, f"{each.name} has its new code from now on")
+        for name in made.relaid:
+            self._refuse_lost_steps(name, f"the state of {name} gets another form")
+            self._refuse_missing_steps(name, name)
         self._refuse_replays(
             {each.name for each in kept if each.change is not ProgramChange.ADDED} | {*made.fills, *made.empties}
         )

@@ -41,6 +41,7 @@ class Transition:
         cuts: Source of the new program, of the parts that are concerned, to the last step closed; -1 for none.
         begins: Sources that begin at the cut, with nothing taken.
         fills: Units that begin with a state that follows from the past, senders first; stateless ones among them.
+        relaid: Those of them whose state has another form alone, so that what they gave stays as it is.
         empties: Units that begin without a state.
         computed: Units to execute over the whole past, senders first.
         stepwise: Whether they execute it step by step, and not in one step.
@@ -64,6 +65,7 @@ class Transition:
     cuts: dict[str, int] = field(default_factory=dict)
     begins: list[str] = field(default_factory=list)
     fills: list[str] = field(default_factory=list)
+    relaid: list[str] = field(default_factory=list)
     empties: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
     stepwise: bool = False

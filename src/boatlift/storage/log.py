@@ -14,7 +14,7 @@ find a truncated number free: so after the claim it checks whether the log conti
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -91,14 +91,13 @@ class Log(LogReader):
         self,
         record: Claim,
         refuse: Callable[[LogHistory], None] = lambda _history: None,
-        accepts: Callable[[LogHistory, str, Any, Any], bool] = lambda *_: False,
+        accepts: Callable[[LogHistory, Claim], Mapping[str, Any]] = lambda history, _: history.program,
     ) -> int:
         """Take the dataflow over: no process with an earlier claim can write any more.
 
         Args:
             refuse: Raises if the log's content does not fit the claim.
-            accepts: Returns whether an entry of the program's identity may change: takes the log's content, the entry,
-                its recorded value and its new one.
+            accepts: Returns the recorded program as the claim may have it: takes the log's content and the claim.
 
         Returns:
             The token: the number of the claim, larger than that of every earlier owner.
@@ -317,18 +316,17 @@ class Log(LogReader):
         with self._meaning:
             self._apply(Group(header, records, checksum_of(content), len(content)))
 
-    def refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, str, Any, Any], bool]) -> None:
+    def refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, Claim], Mapping[str, Any]]) -> None:
         """Raise if a claim is of another program than the log.
 
         Raises:
             DataError: `[PROGRAM_CHANGED]`.
         """
-        recorded, now = without_units(self.history.program), without_units(record.program)
-        if not recorded:
+        if not without_units(self.history.program):
             return
+        recorded, now = without_units(accepts(self.history, record)), without_units(record.program)
         encode = partial(msgspec.msgpack.encode, order="deterministic")  # JSON values: a tuple is a list
-        others = sorted(key for key in {*recorded, *now} if encode(recorded.get(key)) != encode(now.get(key)))
-        changed = [key for key in others if not accepts(self.history, key, recorded.get(key), now.get(key))]
+        changed = sorted(key for key in {*recorded, *now} if encode(recorded.get(key)) != encode(now.get(key)))
         if changed:
             raise DataError(
                 "PROGRAM_CHANGED",

@@ -30,7 +30,7 @@ from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.column_rules import holds, in_sql, is_refused, type_refused
 from boatlift.spark.plans.common_plan import NotRowByRowError
-from boatlift.spark.plans.fingerprint import content_of, written
+from boatlift.spark.plans.fingerprint import canonical_text, content_of, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
@@ -61,6 +61,11 @@ class CompiledView(Compiled, HasSteps):
     jobs: tuple[ViewJob, ...]
     nodes: CatalystPlan
     result: pa.Schema
+
+    @property
+    def layout(self) -> str:
+        lines = "\n".join(line for job in self.jobs for line in layout_lines(job))
+        return xxhash.xxh3_128_hexdigest(canonical_text("", lines).encode())
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return an empty frame with the view's columns: the frames of a step are made stage by stage."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.errors import BoatliftError, FencedError, InvalidError
-from boatlift.runtime.evolution import accepts_state, refuse_other_division
+from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.peers.channel import Beat
 from boatlift.storage.log import Log
@@ -203,7 +203,7 @@ class Ownership:
         mine = (socket.gethostname(), os.getpid(), self._clock(), dict(program), dict(environment), this_process())
         claim = Claim(*mine, bytes_in_flight, address, evolves)
         with _claiming():
-            self.token = self.log.claim(claim, refuse, accepts_state)
+            self.token = self.log.claim(claim, refuse, recorded_as_claimed)
             _count((self.log.store_id, self.token), 1)
         return self.token
 

@@ -18,7 +18,7 @@ from contextlib import closing, suppress
 from typing import Any
 
 from boatlift.errors import DataError, UnavailableError
-from boatlift.runtime.evolution import accepts_state, refuse_other_division
+from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.host.ownership import Life, is_stopped, life_of
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.peers.channel import Beat, Hello, is_loopback
@@ -203,7 +203,7 @@ class Standby:
         )
 
     def _refuse_another(self, owner: Claim) -> None:
-        self._log.refuse_other_program(self._mine, accepts_state)
+        self._log.refuse_other_program(self._mine, recorded_as_claimed)
         mine, theirs = self._mine.environment, owner.environment
         changed = [name for name in sorted({*theirs, *mine}) if theirs.get(name) != mine.get(name)]
         if not self._handover_only:

@@ -65,7 +65,7 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     since = renamed_since(log.history.program, identity, engine.plan.was)
     was |= {new: old for new, old in since.items() if new not in there}
     history = history.renamed(was)
-    recorded, _ = accepted(history, identity)
+    recorded, _ = accepted(history, identity, engine.environment())
     present = log.history.renamed(was).program
     transition = plan_transition(
         history, recorded, engine.plan, identity, modes, engine.not_at_once, back, present, was, engine.not_again
@@ -143,7 +143,7 @@ def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | Non
             f"the way back has not come to {pending[0]} yet: run the program of the store once, then change it",
         )
     if not options.evolve:
-        raise not_consented(transition, accepted(history, engine.program())[1])
+        raise not_consented(transition, accepted(history, engine.program(), engine.environment())[1])
     if options.evolve != transition.id:
         see = "boatlift plan" if back is None else "boatlift rewind" if back else "boatlift reset"
         raise InvalidError(
@@ -154,11 +154,12 @@ def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | Non
     if transition.obstacles:
         raise transition.obstacles[0].error
     clean = history.stopped or history.resumed or back is not None
+    clean |= set(transition.fills) == engine.plan.units.keys()  # no step of the old versions is executed again
     if history.environment != engine.environment() and not clean:
         raise DataError(
             "ENVIRONMENT_CHANGED",
             "versions or settings have changed, and the last run did not stop cleanly: run the old program once under "
-            "the recorded ones with --available-now, then change it",
+            "the recorded ones with --available-now, then change it; or compute all of it anew (--change all=fill)",
         )
     return transition
 

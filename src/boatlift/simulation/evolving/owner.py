@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any, cast
 
 from boatlift.runtime.engine import StepResult
-from boatlift.runtime.evolution import accepts_state, refuse_other_division
+from boatlift.runtime.evolution import recorded_as_claimed, refuse_other_division
 from boatlift.runtime.graph import division_of, position_of, program_of, source_record
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.log import StoredRuns
@@ -97,7 +97,7 @@ class EvolvingOwner:
                 refuse_other_division(history, program)
 
         evolves = "" if transition is None else transition.id
-        return self._log.claim(Claim("", 0, 0, program, {}, evolves=evolves), refuse, accepts_state)
+        return self._log.claim(Claim("", 0, 0, program, {}, evolves=evolves), refuse, recorded_as_claimed)
 
     def _begin(self, store: ProcessStore, options: RunOptions) -> None:
         """Open the sinks, hand over differences, and recover."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, ClassVar
 
+import msgspec
 import pyarrow as pa
+import xxhash
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -150,6 +152,14 @@ class CompiledKeyed(Compiled):
     kernel: Kernel
     inputs: tuple[KeyedInput, ...]
     begin: DataFrame | None = None
+
+    @property
+    def layout(self) -> str:
+        parts = sorted(self.kernel.parts.items())
+        forms = [
+            [part, each.kind, [[name, str(kind)] for name, kind in each.keys], each.description] for part, each in parts
+        ]
+        return xxhash.xxh3_128_hexdigest(msgspec.msgpack.encode(forms, order="deterministic")) if forms else ""
 
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the kernel's input; several inputs in one frame, for `tasks.inputs.by_input`.

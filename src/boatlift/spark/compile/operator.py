@@ -156,6 +156,11 @@ class Compiled(ABC):
     compares: bool = True
     own_state: OwnState | None = None
 
+    @property
+    def layout(self) -> str:
+        """A hash of the form in which its state is kept; empty if it keeps none by key."""
+        return ""
+
     @abstractmethod
     def frame(self, inputs: Sequence[DataFrame | None], clock: StepClock, state: Any) -> DataFrame:
         """Return the frame of the operator's rows at a step.

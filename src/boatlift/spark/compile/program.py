@@ -19,6 +19,7 @@ from boatlift.dataflow.identity import OwnState, identity_of
 from boatlift.errors import InvalidError
 from boatlift.spark.compile.operator import Columns, Compiled, Compiler, Kit, OtherOperators
 from boatlift.spark.compile.unit import CompiledUnit
+from boatlift.spark.plans.as_written import as_written
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_reserved, refuse_types
 from boatlift.spark.session.jvm import unless_gone
 
@@ -101,6 +102,7 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
     plan, kit = program.plan, program.kit
     given: dict[str, Columns] = {}
     schemas, plans, states = dict[str, str](), dict[str, str](), dict[str, OwnState]()
+    layouts, texts = dict[str, str](), dict[str, str]()
     for name, processor in plan.sources.items():
         source = processor.source
         given[name] = Columns(name, source.schema(kit.spark), positioned=source.positioned)
@@ -118,9 +120,11 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
         for name_of_operator, operator in compiled.operators.items():
             schemas.setdefault(name_of_operator, operator.columns.schema.simpleString())
             plans.setdefault(name_of_operator, operator.fingerprint)
+            layouts.setdefault(name_of_operator, operator.layout)
             if operator.own_state is not None:
                 states.setdefault(name_of_operator, operator.own_state)
-    program.identity.update(identity_of(plan, schemas, plans, states))
+        texts |= {each.name: as_written(each) for each in unit.operators if each.name not in texts}
+    program.identity.update(identity_of(plan, schemas, plans, states, texts, layouts))
 
 
 def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit) -> CompiledUnit:

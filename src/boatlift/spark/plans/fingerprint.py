@@ -90,7 +90,7 @@ def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
         more: A text with expression ids, which get the same numbers as in the plan.
     """
     text = analysed_text(frame)
-    parts: list[Any] = [canonical(plan), _canonical_text(text, more)]
+    parts: list[Any] = [canonical(plan), canonical_text(text, more)]
     if calls_python(frame):
         parts.append([describe_pickled(command) for command in python_functions(frame)])
     if _BYTES in json.dumps(parts):
@@ -118,7 +118,7 @@ def shape(frame: DataFrame, *, functions: bool) -> str:
     Returns:
         32 hexadecimal digits (xxh3-128); comparable within one process.
     """
-    parts: list[Any] = [_canonical_text(analysed_text(frame))]
+    parts: list[Any] = [canonical_text(analysed_text(frame))]
     if functions:
         parts.append([describe_pickled(command) for command in python_functions(frame)])
     return xxhash.xxh3_128_hexdigest(json.dumps(parts).encode())
@@ -188,7 +188,7 @@ def _is_origin(tree: Tree) -> bool:
     return own_task or not any(is_input(below) for child in tree.children for below in child.walk())
 
 
-def _canonical_text(text: str, more: str = "") -> str:
+def canonical_text(text: str, more: str = "") -> str:
     """Return a printed plan with its options, and more text, without parts that differ from run to run."""
     mark = f"SubqueryAlias {INPUT}"
     printed = [*_printed(text), *_printed(more, nodes=False)]

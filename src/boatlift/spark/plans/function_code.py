@@ -8,17 +8,29 @@ from __future__ import annotations
 import json
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import xxhash
 
+_SLOTS = MemberDescriptorType
+_OF_EVERY_CLASS = frozenset(
+    (
+        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__", "__hash__"),
+        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__"),
+        *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__replace__"),
+        *("__dataclass_params__", "__dataclass_fields__", "__match_args__", "__parameters__"),
+    )
+)
+"""Members of a class that say nothing of its methods and constants."""
+
 
 def describe_function(function: Any) -> Any:
     """Describe a function as JSON values: bytecode, constants, names, closure, and the functions it calls."""
-    return _Describer().value(function)
+    return FunctionDescriber().value(function)
 
 
 def describe_pickled(command: bytes) -> Any:
@@ -33,7 +45,7 @@ def versions_of_libraries(commands: Iterable[bytes]) -> dict[str, str]:
 
 def libraries_of(*functions: Any) -> dict[str, str]:
     """Return the versions of the packages that functions use, by name; they are part of no hash."""
-    describer = _Describer()
+    describer = FunctionDescriber()
     for function in functions:
         describer.value(function)
     packages = {module.partition(".")[0] for module in describer.libraries}
@@ -57,19 +69,20 @@ def code_hash(function: Any) -> str:
     return xxhash.xxh3_128_hexdigest(json.dumps(describe_function(function)).encode())
 
 
-class _Describer:
+class FunctionDescriber:
     """One description; an object that appears again is described by its number."""
 
     def __init__(self) -> None:
         # The object itself is kept, because Python reuses the ids of deleted objects.
         self._seen: dict[int, tuple[int, Any]] = {}
+        self._within: list[ModuleType] = []
         self.libraries: set[str] = set()
 
     def value(self, value: Any) -> Any:
         if value is None or isinstance(value, bool | int | float | str | bytes | complex):
             return f"{type(value).__name__} {value!r}"
         if isinstance(value, ModuleType):
-            self._note_library(value.__name__)
+            self.is_library(value.__name__)
             return ["module", value.__name__]
         if id(value) in self._seen:
             return ["again", self._seen[id(value)][0]]
@@ -81,29 +94,43 @@ class _Describer:
         if isinstance(value, dict):
             return ["dict", *sorted(([str(key), self.value(item)] for key, item in value.items()), key=str)]
         if isinstance(value, FunctionType):
-            return self._function(value)
+            return self.function(value)
         if isinstance(value, partial):
             return ["partial", self.value(value.func), self.value(value.args), self.value(value.keywords)]
         if isinstance(value, MethodType):
             return ["method", self.value(value.__func__), self.value(value.__self__)]
         if isinstance(value, CodeType):
-            return self._code(value)
-        return self._object(value)
+            return self.code(value)
+        return self.object(value)
 
-    def _function(self, function: FunctionType) -> Any:
-        if self._note_library(function.__module__):
+    def function(self, function: FunctionType) -> Any:
+        if self.is_library(function.__module__):
             return ["library", function.__module__, function.__qualname__, self._closure(function)]
         code = function.__code__
         return [
             "function",
-            self._code(code),
+            self.code(code),
             self.value(function.__defaults__),
             self.value(function.__kwdefaults__),
             self._closure(function),
-            [[n, self.value(function.__globals__[n])] for n in sorted(_names(code)) if n in function.__globals__],
+            self._used(_names(code), function.__globals__),
         ]
 
-    def _note_library(self, module: str | None) -> bool:
+    def _used(self, names: set[str], of: Mapping[str, Any]) -> list[Any]:
+        """Describe what code uses of a module: also what it uses of the user's other modules."""
+        used = []
+        for name in sorted(names.intersection(of)):
+            value = of[name]
+            if isinstance(value, ModuleType) and value not in self._within and not self.is_library(value.__name__):
+                self._within.append(value)
+                used.append([name, value.__name__, self._used(names, vars(value))])
+                self._within.pop()
+            else:
+                used.append([name, self.value(value)])
+        return used
+
+    def is_library(self, module: str | None) -> bool:
+        """Return whether a module is installed, and note it if so."""
         installed = _is_library(module)
         if installed and module is not None:
             self.libraries.add(module)
@@ -118,7 +145,7 @@ class _Describer:
                 cells.append("empty")
         return cells
 
-    def _code(self, code: CodeType) -> Any:
+    def code(self, code: CodeType) -> Any:
         return [
             "code",
             code.co_code.hex(),
@@ -130,16 +157,33 @@ class _Describer:
             code.co_exceptiontable.hex(),
         ]
 
-    def _object(self, value: Any) -> Any:
+    def object(self, value: Any) -> Any:
         kind = value if isinstance(value, type) else type(value)
-        described = ["object", kind.__module__, kind.__qualname__]
-        if self._note_library(kind.__module__):
+        described: list[Any] = ["object", kind.__module__, kind.__qualname__]
+        if self.is_library(kind.__module__):
             return described
-        methods = {name: member for name, member in vars(kind).items() if isinstance(member, FunctionType)}
-        described.append(self.value(methods))
-        if not isinstance(value, type) and hasattr(value, "__dict__"):
-            described.append(self.value(vars(value)))
+        members = {name: _bare(member) for name, member in vars(kind).items() if name not in _OF_EVERY_CLASS}
+        if is_dataclass(kind):
+            members = {name: member for name, member in members.items() if not _is_generated(member)}
+        members = {name: member for name, member in members.items() if not isinstance(member, _SLOTS)}
+        described += [self.value(members), self.value([base for base in kind.__bases__ if base is not object])]
+        if not isinstance(value, type):
+            slots = [name for each in kind.__mro__ for name, member in vars(each).items() if isinstance(member, _SLOTS)]
+            own = getattr(value, "__dict__", {})
+            described.append(self.value(own | {name: getattr(value, name) for name in slots if hasattr(value, name)}))
         return described
+
+
+def _bare(member: Any) -> Any:
+    """Return the functions of a member of a class."""
+    if isinstance(member, property):
+        return [member.fget, member.fset]
+    return member.__func__ if isinstance(member, staticmethod | classmethod) else member
+
+
+def _is_generated(member: Any) -> bool:
+    """Return whether a method is one that `dataclass` makes of the fields."""
+    return isinstance(member, FunctionType) and member.__code__.co_filename == "<string>"
 
 
 def _names(code: CodeType) -> set[str]:
