@@ -249,6 +249,8 @@ def test_the_plan_says_what_is_read_again_and_what_is_gone(case: Case, spark: Sp
     run(sums(), spark)
     plan = bl.evolution(sums(factor=2), "store", spark=spark)
     assert plan.reads == {"rows": sum(path.stat().st_size for path in Path("in").iterdir())}
+    assert plan.rows == {"totals": 28}  # of 42, the filter takes two thirds
+    assert plan.seconds > 0
     assert bl.evolution(sums(), "store", spark=spark).reads == {}
     gone = Path("in/003.csv").rename("kept.csv")
     assert (

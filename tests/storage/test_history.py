@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from boatlift.storage.records.facts import GarbageCollection
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import Admitted, Claim, Record, SinkCommit, Stopped
+from boatlift.storage.records.records import Admitted, Claim, Record, SinkCommit, Stopped, UnitWork
 from support.worlds.facts import cut, made, sequences, stable
 
 
@@ -106,3 +106,14 @@ def test_after_a_clean_stop_an_owner_of_another_environment_is_let_in_on_the_rec
         history = LogHistory.of(records)
         assert (history.stopped, history.resumed) == (is_stopped, is_resumed)
         assert history.environment == {"spark": environment}
+
+
+def test_work_is_what_the_newest_clean_shutdown_says() -> None:
+    history = LogHistory.of([Stopped(work={"sums": UnitWork(7, 3)})])
+    history.apply(Claim("host", 1, 0, {}, {}))
+    history.apply(Stopped())
+    assert history.work == {"sums": UnitWork(7, 3)}
+    assert LogHistory.of([history.snapshot()]).work == history.work
+    assert history.renamed({"totals": "sums"}).work == {"totals": UnitWork(7, 3)}
+    history.apply(Stopped(work={"sums": UnitWork(9, 4)}))
+    assert history.work == {"sums": UnitWork(9, 4)}

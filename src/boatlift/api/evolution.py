@@ -57,6 +57,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         computed: The units that are executed over all their input so far.
         stepwise: Whether they execute it step by step, as `replay` asks, and not once.
         reads: Source that is read again for that to its bytes so far, as far as it can say.
+        rows: Unit that is computed to the rows that its steps have taken until the last clean stop, as far as known.
+        seconds: What these rows take at the rate of each unit's quickest step so far; 0 if no unit has a rate.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
         back: The restore point that the dataflow goes back to, or `beginning`; empty if it goes back to none.
         undone: Source to the number of its steps that are undone, and taken again.
@@ -70,6 +72,8 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     back: str = ""
     stepwise: bool = False
     reads: dict[str, int] = {}
+    rows: dict[str, int] = {}
+    seconds: float = 0.0
     undone: dict[str, int] = {}
 
     @property
@@ -201,6 +205,8 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         "" if transition.back is None else transition.back or BEGINNING,
         transition.stepwise,
         dict(transition.reads),
+        {name: each.rows for name, each in transition.work.items() if each.rows},
+        sum(each.rows / each.rate for each in transition.work.values() if each.rate),
         {}
         if transition.back is None
         else {name: history.last_closed(former.get(name, name)) - cut for name, cut in steps.items()},

@@ -101,10 +101,13 @@ def show_evolution(
     show(grid)
     if report.computed:
         how = "once more, step by step," if report.stepwise else "once"
-        show(f"\nExecuted {how} over all input so far: {', '.join(report.computed)}")
+        rows = {name: f" ({report.rows[name]:,} rows)" if name in report.rows else "" for name in report.computed}
+        show(f"\nExecuted {how} over all input so far: {', '.join(f'{name}{said}' for name, said in rows.items())}")
         reads = [f"{decimal(size)} of {source}" for source, size in report.reads.items()]
         if reads:
             show(f"Read again: {', '.join(reads)}")
+        if report.seconds:
+            show(f"At the rate of the quickest steps so far: about {max(1, round(report.seconds)):,} s")
     if report.obstacles:
         show("\n[bold]Not yet possible[/bold]")
         for message in report.obstacles.values():

@@ -17,6 +17,7 @@ from boatlift.dataflow import Plan
 from boatlift.dataflow.evolution import Comparison, Mode
 from boatlift.errors import BoatliftError
 from boatlift.runtime.graph import edge_name
+from boatlift.storage.records.records import UnitWork
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Transition:
         sinks: Sinks that are concerned, each with what it gets.
         tainted: Operators whose state or past rows are not those of their code over the whole past.
         reads: Source that is read again to the bytes of its past, as far as it can say.
+        work: What units that are computed have done so far, as far as it is known.
         obstacles: What keeps it from being carried out.
         back: The restore point to go back to; empty for the beginning, None to go back to none.
         back_at: When that point was kept, in milliseconds since 1970.
@@ -70,6 +72,7 @@ class Transition:
     computed: list[str] = field(default_factory=list)
     stepwise: bool = False
     reads: dict[str, int] = field(default_factory=dict)
+    work: dict[str, UnitWork] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     forgotten: list[str] = field(default_factory=list)
     edges: list[str] = field(default_factory=list)

@@ -23,7 +23,7 @@ from boatlift.runtime.machine.instructions import AppendLog, CollectGarbage, Fin
 from boatlift.storage.group_commit import GroupWriter, complete
 from boatlift.storage.records.facts import Checkpoint, Fact, StepDigest
 from boatlift.storage.records.payloads import names_of_runs, runs_of
-from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped
+from boatlift.storage.records.records import Cursor, Record, RunRef, Stopped, UnitWork
 from boatlift.storage.records.soft_checkpoints import SoftFrame
 from boatlift.storage.store import Store
 from boatlift.storage.verify import damage_of
@@ -123,6 +123,7 @@ class LogCalls:
         self._collecting = threading.Lock()
         self._garbage: dict[str, int] = {}  # runs to their bytes, to be deleted after the next manifest
         self.pinned: dict[str, AbstractSet[str]] = {}  # restore point to the runs that it keeps
+        self._work = {unit: context.log.history.work.get(unit, UnitWork()) for unit in context.plan.units}
         self.finishing = self.finished = False
 
     def write(self, records: Sequence[Record], then: Answer = tuple, frame: SoftFrame | None = None) -> None:
@@ -180,6 +181,12 @@ class LogCalls:
         """Return the names of all runs that a recovery, or a way back to a restore point, may need."""
         return names_of_runs(chain(self._payloads(), self._soft.payloads())).union(*self.pinned.values())
 
+    def worked(self, unit: str, rows: int, seconds: float, *, again: bool) -> None:
+        """Count a step of a unit, unless it repeats one that was counted; called by the loop alone."""
+        before = self._work[unit]
+        rate = round(rows / seconds) if seconds else 0
+        self._work[unit] = UnitWork(before.rows + (0 if again else rows), max(before.rate, rate))
+
     def take_remembered(self) -> list[Record]:
         """Return the records that must be durable with, or before, the next ones."""
         read = [StepDigest(source, time, rows.digest, rows.rows) for source, time, rows in self._context.engine.read()]
@@ -208,5 +215,5 @@ class LogCalls:
             self.finished = True
             return ()
 
-        self.write((*self.take_remembered(), Stopped(self._context.link.heir)), end)
+        self.write((*self.take_remembered(), Stopped(self._context.link.heir, self._work)), end)
         return tuple

@@ -149,6 +149,8 @@ class StepRuns:
                 rows=result.rows_in,
                 milliseconds=milliseconds,
             )
+            again = self._recorded.replays(name, step.number)
+            self._log.worked(name, result.rows_in, result.seconds, again=again)
             report = Progress(
                 "step",
                 name,
@@ -156,7 +158,7 @@ class StepRuns:
                 result.rows_in,
                 result.rows,
                 milliseconds,
-                replay=self._recorded.replays(name, step.number),
+                replay=again,
                 behind=self._progress.behind(name),
                 bytesBehind=self._progress.bytes_behind(name),
                 newInputRows=new_rows,

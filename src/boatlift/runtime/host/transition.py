@@ -78,7 +78,9 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
 
 
 def _price(log: Log, base: LogHistory, engine: Engine, transition: Transition) -> None:
-    """Set how much input is read again; what is gone is an obstacle."""
+    """Set how much input is read again, and how many rows that is; what is gone is an obstacle."""
+    if transition.back is None:
+        transition.work = {name: base.work[name] for name in transition.computed if name in base.work}
     former, sources = transition.comparison.sources, engine.plan.sources
     read = {each for name in transition.computed for each in engine.plan.units[name].reads if each in sources}
     again = {name: former.get(name, name) for name in sorted(read.difference(transition.begins))}

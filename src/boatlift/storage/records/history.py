@@ -33,6 +33,7 @@ from boatlift.storage.records.records import (
     Snapshot,
     Stopped,
     TakenNames,
+    UnitWork,
     edges_of,
     units_in,
 )
@@ -63,6 +64,7 @@ class LogHistory:
         rewound: The newest record, but for claims and transitions, has taken the dataflow back.
         given: Sink to the largest own number that it had before a transition: a receiver may know a step by it.
         places: Sink that was renamed to its first name, by which its place knows it.
+        work: What units have done until the newest clean shutdown; of a way back and of a crash it says nothing.
     """
 
     dataflow: str = ""
@@ -82,6 +84,7 @@ class LogHistory:
     rewound: bool = False
     given: dict[str, int] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    work: dict[str, UnitWork] = field(default_factory=dict)
     _claimed: dict[str, Any] | None = None
     _evolving: dict[str, Any] | None = None  # the environment of the newest claim that began a transition
 
@@ -127,7 +130,9 @@ class LogHistory:
                 self.points = {**others, record.name: self._kept(record)}
             case PointsDropped(names):
                 self.points = {name: point for name, point in self.points.items() if name not in names}
-            case Stopped() | Admitted():
+            case Stopped():
+                self.work = record.work or self.work
+            case Admitted():
                 pass
             case _:
                 self.live_records.apply(record)
@@ -150,6 +155,7 @@ class LogHistory:
             points=tuple(self.points.values()),
             given=dict(self.given),
             places=dict(self.places),
+            work=dict(self.work),
         )
 
     def renamed(self, was: Mapping[str, str]) -> LogHistory:
@@ -286,6 +292,7 @@ class LogHistory:
         self.committed, self.numbers, self.given = to.keys(self.committed), to.keys(self.numbers), to.keys(self.given)
         self.decisions = {(each.what, each.who, each.time): each for each in to.decided(self.decisions.values())}
         self.tainted = frozenset(map(to.name, self.tainted))
+        self.work = to.keys(self.work)
 
     def _go_back(self, name: str, names: Mapping[str, TakenNames]) -> None:
         past = self.at(name, names)
@@ -356,6 +363,7 @@ class LogHistory:
         self.numbers, self.tainted = dict(snapshot.numbers), frozenset(snapshot.tainted)
         self.points = {each.name: each for each in snapshot.points}
         self.given, self.places = dict(snapshot.given), dict(snapshot.places)
+        self.work = dict(snapshot.work)
 
 
 def steps_of_point(point: KeptPoint) -> dict[str, int]:

@@ -97,13 +97,27 @@ class Override(Recorded, frozen=True, tag="decided"):
     place: str = ""  # of a bad row; empty for every bad row
 
 
+class UnitWork(Recorded, frozen=True):
+    """What a unit has done in all runs until a clean shutdown.
+
+    Attributes:
+        rows: The input rows of its steps; those of a replay count once.
+        rate: The input rows a second of its quickest step.
+    """
+
+    rows: _Count = 0
+    rate: _Count = 0
+
+
 class Stopped(Recorded, frozen=True, tag="stopped"):
     """A clean shutdown: no process has executed a step that is logged and has no result.
 
     `heir` is the life of the standby that the dataflow is handed over to; empty for none.
+    `work` is what each unit has done so far, for people; empty if the run executed nothing.
     """
 
     heir: str = ""
+    work: dict[str, UnitWork] = field(default_factory=dict)
 
 
 class SinkNumbers(Recorded, frozen=True):
@@ -244,6 +258,7 @@ class Snapshot(Recorded, frozen=True, tag="snapshot"):
     points: tuple[KeptPoint, ...] = ()
     given: dict[str, _Step] = field(default_factory=dict)
     places: dict[str, str] = field(default_factory=dict)
+    work: dict[str, UnitWork] = field(default_factory=dict)
 
 
 Record = (

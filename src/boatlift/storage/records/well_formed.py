@@ -137,6 +137,7 @@ def _of_snapshot(record: Snapshot) -> Iterator[str]:
             yield f"{named.gone!r} are no places of {named.count} facts"
     yield from filter(None, map(fault_of_names, record.names.values()))
     yield from _of_names([*record.numbers, *record.tainted, *record.given, *record.places, *record.places.values()])
+    yield from _of_names(record.work)
     yield from _of_payloads(each.difference for each in record.numbers.values() if each.difference is not None)
     for point in record.points:
         yield from _of_point(point)
