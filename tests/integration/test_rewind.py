@@ -14,6 +14,7 @@ import pytest
 import boatlift as bl
 from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.host.points import change_points
+from boatlift.runtime.inspect.rewind import way_back_to
 from boatlift.storage.local import LocalStore
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import payloads_of
@@ -80,6 +81,12 @@ def begun(case: Case, flow: bl.Dataflow) -> list[Any]:
 
 def test_sinks_hold_what_they_held_at_the_point(case: Case, spark: SparkSession) -> None:
     held = begun(case, mixed())
+    log_alone = way_back_to(Path("store"), "before")
+    plan = bl.evolution(mixed(), "store", to="before", spark=spark)
+    assert (log_alone.at, log_alone.undone) == (plan.at, plan.undone)
+    assert log_alone.named == {"rows": 3}
+    assert log_alone.sinks == {"answers": "compares", "history": "undoes", "copy": "empties", "big_out": "undoes"}
+    assert (log_alone.dropped, way_back_to(Path("store"), "beginning").dropped) == ((), ("before",))
     back(mixed(), spark)
     assert shown(*MIXED) == held
     assert bl.evolution(mixed(), "store", to="before", spark=spark).undone == {"rows": 0}  # it took nothing yet

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ from boatlift.api.reports import plan
 from boatlift.console.tables import print_json, show
 from boatlift.runtime.host.admission import refuse_missing_store
 from boatlift.runtime.inspect.program import JobReport, ProgramReport
+from boatlift.runtime.inspect.rewind import way_back_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -119,6 +121,35 @@ def show_evolution(
         return
     show(f"\nboatlift run {where} --store {store}{options} --evolve {report.id}")
 
+
+def show_way_back(store: Path, to: str, *, as_json: bool) -> None:
+    """Print what a way back would undo, as far as the log tells without the program."""
+    report = way_back_to(store, to)
+    if as_json:
+        print_json(report)
+        return
+    when = f", kept at {datetime.fromtimestamp(report.kept_at / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    show(f"Back to {report.back}{when if report.kept_at else ''}.\n")
+    grid = Table.grid(padding=(0, 2))
+    for name, steps in report.undone.items():
+        pieces = f", {report.named[name]:,} files" if name in report.named else ""
+        undone = f"{steps:,} steps{pieces}: undone, and taken again" if steps else "nothing is undone"
+        grid.add_row(f"[bold]{escape(name)}[/bold]", "source", undone)
+    for name, how in report.sinks.items():
+        grid.add_row(f"[bold]{escape(name)}[/bold]", "sink", escape(_WAYS_BACK[how].format(name)))
+    show(grid)
+    if report.dropped:
+        show(f"\nLater restore points go: {', '.join(report.dropped)}")
+    show(f"\nboatlift rewind FLOW --store {store} --to {shlex.quote(to)} shows whether a program can, and its id")
+
+
+_WAYS_BACK = {
+    "undoes": "gets one more step, which takes its later ones back",
+    "empties": "empties its later steps",
+    "compares": "gets what differs from the past, which is computed",
+    "none": "keeps what it holds: --change {}=now",
+}
+"""A sink's `WayBack` to the words for it."""
 
 _MODES = {
     "fill": "recomputed from the past",

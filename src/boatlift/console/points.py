@@ -38,7 +38,7 @@ def keep(
 
 
 def rewind(
-    flow: str,
+    flow: Annotated[str, Parameter(show_default=False)] = "",
     *,
     store: StorePath,
     to: str,
@@ -52,7 +52,8 @@ def rewind(
 ) -> None:
     """Take a dataflow back to a restore point with its sinks, and stop; without --evolve, show what would become of it.
 
-    The next boatlift run takes the input after the point again.
+    The next boatlift run takes the input after the point again. Without a dataflow it shows what the log tells of the
+    way back, and starts no JVM.
 
     Args:
         flow: The dataflow, as module:attribute; also a mended one.
@@ -67,12 +68,17 @@ def rewind(
         as_json: Without --evolve: print JSON.
     """
     from boatlift.console.live import Live
-    from boatlift.console.plan import show_evolution
+    from boatlift.console.plan import show_evolution, show_way_back
     from boatlift.console.programs import OneSession, check_flow, load_flow, modes_named, settings
     from boatlift.dataflow import plan as planned
     from boatlift.runtime.host.admission import check_owner, refuse_missing_store
 
     modes = modes_named(change)
+    if not flow:
+        if evolve or modes:
+            raise InvalidError("BAD_OPTION", "--evolve and --change need the dataflow: boatlift rewind FLOW --store …")
+        show_way_back(store, to, as_json=as_json)
+        return
     check_flow(flow)
     refuse_missing_store(store)
     if evolve and not take_over:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from enum import Enum
 from functools import cache
 from itertools import chain
 from typing import Any, get_args
@@ -13,6 +14,7 @@ import msgspec
 
 from boatlift.dataflow import Batch, Delivery, Ephemeral, History, Plan, Policy, Timing, Unit
 from boatlift.dataflow.identity import ProcessorRecord, processors_of
+from boatlift.dataflow.rows import RowKind
 from boatlift.errors import RESTORE, DataError, InternalError, InvalidError
 from boatlift.recovery import Edge, Kind, RecoveryGraph, Vertex
 from boatlift.runtime.machine import Durability, Program
@@ -169,10 +171,34 @@ _POLICIES: Mapping[str, type[Policy]] = {kind.__name__: kind for kind in get_arg
 
 def division_of(plan: Plan) -> dict[str, Any]:
     """Return the units of a plan, as JSON."""
-    return {name: msgspec.to_builtins(_recorded(unit)) for name, unit in plan.units.items()}
+    return {name: msgspec.to_builtins(_recorded(unit, plan)) for name, unit in plan.units.items()}
 
 
-def _recorded(unit: Unit) -> UnitRecord:
+class WayBack(Enum):
+    """How a sink gets to hold again what it held at a restore point; the value is recorded."""
+
+    UNDOES = "undoes"
+    """Its later steps are read back, and taken back by one more step."""
+    EMPTIES = "empties"
+    """Its later steps become empty."""
+    COMPARES = "compares"
+    """The difference between what it holds and the past, which is computed."""
+    NONE = "none"
+    """It keeps what it holds, and rows come again under new numbers."""
+
+
+def way_back(plan: Plan, sink: str) -> WayBack:
+    """Return how a sink of a plan goes back."""
+    spec = plan.sinks[sink].sink
+    able = spec.capabilities
+    appends = plan.rows_of(plan.unit_of_sink(sink).name).kind is RowKind.APPEND
+    replaces = spec.key is not None or appends
+    if (able.takes_back if replaces else able.reads_back_steps) is not None:
+        return WayBack.EMPTIES if replaces else WayBack.UNDOES
+    return WayBack.NONE if appends or able.reads_back is None else WayBack.COMPARES
+
+
+def _recorded(unit: Unit, plan: Plan) -> UnitRecord:
     options = {field.name: getattr(unit.policy, field.name) for field in fields(unit.policy)}
     if isinstance(unit.policy, History) and unit.policy.batch is None:
         del options["batch"]  # as it was recorded before batches could have this policy
@@ -181,6 +207,7 @@ def _recorded(unit: Unit) -> UnitRecord:
         {edge_name(read, unit.name): read for read in unit.reads},
         {edge_name(unit.name, sink.name): sink.name for sink in unit.sinks},
         {"name": type(unit.policy).__name__, **options},
+        {sink.name: way_back(plan, sink.name).value for sink in unit.sinks},
     )
 
 

@@ -19,6 +19,7 @@ from boatlift.dataflow.evolution import (
 )
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import DataError, InvalidError
+from boatlift.runtime.graph import WayBack, way_back
 from boatlift.runtime.refused_changes import ChangeRefusals
 from boatlift.runtime.transition import Transition
 from boatlift.storage.records.history import LogHistory
@@ -225,14 +226,14 @@ class _Planning(ChangeRefusals):
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
         if past < 0 and made.back is None:
             return
-        able = sink.capabilities
         stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties
         if stays and mode is Mode.NOW and made.back is not None:
             made.returning.append(name)
         if mode is Mode.FILL and made.back is not None and (stays or past < 0):
-            replaced = sink.key is not None or self._plan.rows_of(unit.name).kind is RowKind.APPEND
-            if (able.takes_back if replaced else able.reads_back_steps) is not None:
-                (made.emptied if replaced else made.undone)[name] = self._history.own_number(name)
+            how = way_back(self._plan, name)
+            if how in (WayBack.EMPTIES, WayBack.UNDOES):
+                undone = made.emptied if how is WayBack.EMPTIES else made.undone
+                undone[name] = self._history.own_number(name)
                 made.sinks[name] = mode
                 made.returning.append(name)
                 return

@@ -286,6 +286,7 @@ class UnitRecord(msgspec.Struct, frozen=True):
     inputs: dict[str, str]  # edge to the sending source or unit
     outputs: dict[str, str]  # edge to the sink that the unit stages rows for
     policy: dict[str, Any]  # the name and options of its policy
+    goes_back: dict[str, str] = field(default_factory=dict)  # sink to how it goes back to a restore point (`WayBack`)
 
 
 look_up(UnitRecord)
