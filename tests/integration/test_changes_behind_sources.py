@@ -16,6 +16,9 @@ import pytest
 import boatlift as bl
 from boatlift.connectors.kit import SinkWrapper
 from boatlift.errors import DataError
+from boatlift.runtime.host.points import change_points
+from boatlift.storage.local import LocalStore
+from boatlift.storage.log import Log
 from support.changes import Case, changes, evolve, run, table, write
 from support.refusals import refused
 from support.running import running
@@ -43,11 +46,11 @@ def values(folder: str, column: str) -> Counter[Any]:
 # -- pushes -----------------------------------------------------------------------------------------------------------
 
 
-def pushed(*, times: int = 1, further: bool = False) -> bl.Dataflow:
+def pushed(*, times: int = 1, further: bool = False, **options: Any) -> bl.Dataflow:
     from pyspark.sql import functions as F
 
     flow = bl.Dataflow("flow")
-    rows = flow.source("rows", bl.push(SCHEMA))
+    rows = flow.source("rows", bl.push(SCHEMA, **options))
     totals = rows.group_by("k").agg("totals", F.sum(F.col("v") * times).alias("total"))
     totals.sink("answers", bl.sqlite("answers.db", table="totals", key=["k"]))
     if further:
@@ -60,6 +63,76 @@ def push(flow: bl.Dataflow, spark: SparkSession, k: int, v: int) -> None:
         flow.push("rows", [{"k": k, "v": v}])
         until(lambda: k in dict(_answers()))
     assert started.wait()
+
+
+def test_retained_pushes_are_computed_anew_and_taken_again(case: Case, spark: SparkSession) -> None:
+    for k in (1, 2):
+        push(pushed(retain=True), spark, k, 10 * k)
+    list(change_points(Path("store"), "before"))
+    push(pushed(retain=True), spark, 3, 30)
+    plan = bl.evolution(pushed(times=2, further=True, retain=True), "store", spark=spark)
+    assert plan.obstacles == {}
+    assert plan.reads["rows"] > 0
+    evolve(pushed(times=2, further=True, retain=True), spark)
+    assert table("answers.db", "totals") == [(1, 20), (2, 40), (3, 60)]
+    assert values("copy", "v") == {10: 1, 20: 1, 30: 1}
+    changed = pushed(retain=True)
+    back = bl.evolution(changed, "store", to="before", spark=spark)
+    assert back.obstacles == {}
+    bl.rewind(changed, "store", to="before", evolve=back.id, spark=spark)
+    assert table("answers.db", "totals") == [(1, 10), (2, 20)]
+    push(pushed(retain=True), spark, 4, 40)
+    assert table("answers.db", "totals") == [(1, 10), (2, 20), (3, 30), (4, 40)]
+
+
+def test_retained_upserts_are_computed_anew(case: Case, spark: SparkSession) -> None:
+    def flow(times: int) -> bl.Dataflow:
+        return pushed(times=times, upsert=["k"], retain=True)
+
+    push(flow(1), spark, 1, 10)
+    push(flow(1), spark, 2, 20)
+    running_flow = flow(1)
+    with running(running_flow, spark) as started:
+        running_flow.push("rows", [{"k": 1, "v": 11}])
+        running_flow.push("rows", [{"k": 2, "_deleted": True}])
+        until(lambda: _answers() == [(1, 11)])
+    assert started.wait()
+    evolve(flow(2), spark)
+    assert table("answers.db", "totals") == [(1, 22)]
+
+
+def test_retained_pushes_are_replayed(case: Case, spark: SparkSession) -> None:
+    def flow(least: int) -> bl.Dataflow:
+        def numbered(key: Any, rows: Any, state: Any, _context: Any) -> Any:
+            for row in rows:
+                if row.v >= least:
+                    state.n = (state.n or 0) + 1
+                    yield key.k, state.n, row.v
+
+        made = bl.Dataflow("flow")
+        rows = made.source("rows", bl.push(SCHEMA, retain=True, max_rows_per_step=1))
+        rows.group_by("k").process("told", numbered, state="n LONG", output="k INT, n LONG, v LONG")
+        made.sql("held", "SELECT * FROM told").sink("answers", bl.sqlite("answers.db", table="totals", key=["k", "n"]))
+        return made
+
+    first = flow(0)
+    with running(first, spark) as started:
+        for v in (3, 1, 4):
+            first.push("rows", [{"k": 7, "v": v}])
+        until(lambda: len(_answers()) == 3)
+    assert started.wait()
+    evolve(flow(2), spark, told="replay")
+    assert table("answers.db", "totals") == [(7, 1, 3), (7, 2, 4)]
+
+
+def test_rows_that_were_deleted_before_they_were_retained(case: Case, spark: SparkSession) -> None:
+    push(pushed(), spark, 1, 10)
+    push(pushed(), spark, 2, 20)
+    log = Log.open(LocalStore.open(Path("store"), create=False), "flow").input_log("rows")
+    log.load()
+    log.claim(1_000_000, log.last, log.last)
+    log._write_key_checkpoint(log.keys, log.last)  # as after many pushes
+    refused(pushed(times=2, retain=True), r"\[HISTORY_GONE\] rows pushed to rows.* are deleted: retain=True", spark)
 
 
 def _answers() -> list[tuple[Any, ...]]:

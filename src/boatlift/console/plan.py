@@ -56,6 +56,8 @@ def show_plan(flow: Dataflow, *, as_json: bool) -> None:
         _show_orders(report)
         _show_ordered(report)
         _show_costs(report)
+        for name, words in report.forgets.items():
+            show(f"\n[bold]No past[/bold] of {name} for a changed program: {words}")
         for name, words in report.many_files.items():
             show(f"\n[bold]Many files[/bold] in {name}: {words}")
         at_least_once = []

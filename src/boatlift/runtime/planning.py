@@ -347,13 +347,15 @@ class _Planning(ChangeRefusals):
                             f"not known: {self._remedy(name)}",
                         ),
                     )
-                if able.rescannable is None or able.store_backed is not None:
+                pushed = able.store_backed is not None and not able.store_backed.retains
+                if able.rescannable is None or pushed:
+                    kept = " (bl.push keeps its rows with retain=True, from the first run on)" if pushed else ""
                     self._obstacle(
                         name,
                         DataError(
                             "HISTORY_GONE",
-                            f"the past of {name} is gone: source {source} cannot be read again from its beginning; "
-                            f"{self._remedy(name)}",
+                            f"the past of {name} is gone: source {source} cannot be read again from its beginning"
+                            f"{kept}; {self._remedy(name)}",
                         ),
                     )
 

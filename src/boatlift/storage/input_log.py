@@ -163,6 +163,22 @@ class InputLog(InputParts):
             self._held = frozenset(name for name, _ in named)
         return [(self._file(name), size) for name, size in named]
 
+    def bytes_up_to(self, last: int) -> int:
+        """Return the bytes of all objects with rows up to a number, and of the compacted segments before them.
+
+        Raises:
+            DataError: `[HISTORY_GONE]` rows were deleted, because the log has not kept all of them from the first on.
+        """
+        with self._changing:
+            if self._gone > (self.compacted[-1].last if self.compacted else 0):
+                raise DataError(
+                    "HISTORY_GONE",
+                    f"rows pushed to {self.source}, up to object {self._gone}, are deleted: retain=True keeps them "
+                    "from the first run on",
+                )
+            compacted = sum(part.size for each in self.compacted for part in each.parts)
+            return compacted + sum(part.size for number, part in self._parts.items() if number <= last)
+
     def replaceable(self) -> LogSpan | None:
         """Return the span of freed rows to compact next, if any.
 

@@ -22,6 +22,7 @@ import msgspec
 
 from boatlift.errors import BoatliftError, DataError, FencedError, InternalError
 from boatlift.storage.identities import BEGUN, IDENTITY, TRUNCATED, drop_older_marks, mark_of
+from boatlift.storage.input_log import InputLog
 from boatlift.storage.log_reader import FACTS, NAMES, Group, LogReader, name_of
 from boatlift.storage.records.codec import Header, checksum_of, encode_facts, encode_group, encode_names
 from boatlift.storage.records.history import LogHistory
@@ -315,6 +316,10 @@ class Log(LogReader):
             raise
         with self._meaning:
             self._apply(Group(header, records, checksum_of(content), len(content)))
+
+    def input_log(self, source: str) -> InputLog:
+        """Return the input log of a source, to be read beside its owner."""
+        return InputLog(self._store, self.store_id, source)
 
     def refuse_other_program(self, record: Claim, accepts: Callable[[LogHistory, Claim], Mapping[str, Any]]) -> None:
         """Raise if a claim is of another program than the log.

@@ -93,3 +93,17 @@ def test_a_report_is_json(report: Any) -> None:
     assert (data["dataflow"], data["program"], data["at_least_once"]) == ("mine", {"identity": 1}, [])
     assert data["executed_again"]["sums"] == {"sums": 20}
     assert msgspec.json.decode(msgspec.json.encode(data)) == data
+
+
+def test_the_pasts_that_go_are_told_beforehand() -> None:
+    flow = bl.Dataflow("flow")
+    for name, source in {"gone": bl.push("k INT"), "kept": bl.push("k INT", retain=True)}.items():
+        flow.source(name, source).sink(f"{name}_out", bl.parquet(f"{name}_out"))
+    assert plan_of(plan(flow), {}).forgets == {
+        "gone": "its rows go once they are acknowledged: bl.push(…, retain=True) keeps them"
+    }
+
+
+def test_rows_that_are_recorded_nowhere_are_not_retained() -> None:
+    with pytest.raises(bl.InvalidError, match=r"\[BAD_OPTION\] retain keeps rows.*choose ack='recorded'"):
+        bl.push("k INT", ack="stable", retain=True)

@@ -47,6 +47,7 @@ def push(
     max_waiting_bytes: int = MOST_WAITING,
     max_remembered_keys: int = MOST_KEYS,
     upsert: Sequence[str] | None = None,
+    retain: bool = False,
 ) -> PushSource:
     """Return a source of pushed rows: by `flow.push(…)` in the process that runs the dataflow, or over HTTP.
 
@@ -70,6 +71,9 @@ def push(
         upsert: The columns of a key, none of which may be NULL: a row replaces the one of its key that was pushed
             before, and a row with `_deleted` true, which needs the key alone, deletes it. The stream of the source is
             then changes: of the rows that hold.
+        retain: Keep all rows in the store, so that a changed program computes from them, and a way back takes them
+            again. Of upserts the rows that hold are kept, and those since the last compaction. Give it from the first
+            run on: rows that were deleted do not come back. Not with `ack="stable"`.
 
     Raises:
         InvalidError: `[BAD_OPTION]`, `[MISSING_EXTRA]`; of `upsert` also `[TYPE_REFUSED]`, `[RESERVED_NAME]`.
@@ -81,6 +85,8 @@ def push(
     upserts = upserts_of(schema, upsert)
     if ack not in ("recorded", "stable"):
         raise InvalidError("BAD_OPTION", f"ack is {ack!r}: choose 'recorded' or 'stable'")
+    if retain and ack == "stable":
+        raise InvalidError("BAD_OPTION", "retain keeps rows, and ack='stable' records none: choose ack='recorded'")
     limits: dict[str, object] = {"max_rows_per_step": max_rows_per_step, "max_waiting_bytes": max_waiting_bytes}
     limits["max_remembered_keys"] = max_remembered_keys
     for name, value in limits.items():
@@ -96,7 +102,7 @@ def push(
         raise InvalidError("BAD_OPTION", "a token is for requests over HTTP: give listen, too, or no token")
     return PushSource(
         schema, address, ack == "stable", remember_keys, max_rows_per_step, max_waiting_bytes, bearer=secret,
-        upserts=upserts, most_keys=max_remembered_keys,
+        upserts=upserts, most_keys=max_remembered_keys, retains=retain,
     )  # fmt: skip
 
 
@@ -124,8 +130,10 @@ class PushSource(PushedSteps):
         bearer: PushToken | None = None,
         upserts: Upserts | None = None,
         most_keys: int = MOST_KEYS,
+        retains: bool = False,
     ) -> None:
         super().__init__(schema, limit, upserts)
+        self.retains = retains
         self._address, self._bearer, self.answers_when_stable = address, bearer, until_stable
         self._remember, self._most, self._clock = remember, most_waiting, clock
         self._most_keys = most_keys
@@ -149,7 +157,9 @@ class PushSource(PushedSteps):
             store_backed=self,
             pushable=self,
             upserts=self.upserts,
-            gone=_gone,
+            gone=None if self.retains else _gone,
+            bytes_up_to=self.bytes_up_to if self.retains else None,
+            divided_anew=self.divided_anew if self.retains and self.upserts is None else None,
         )
 
     @property

@@ -14,7 +14,7 @@ the input log in place of the rows that no recovery needs.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from boatlift.connectors.push.reading import Piece
+    from boatlift.storage.input_objects import InputPart
     from boatlift.storage.unlogged_input import UnloggedInput
 
 DELETED = "_deleted"
@@ -107,17 +108,20 @@ class PushedSteps(SourceBase):
     def next(self, cursor: Json) -> Json | None:
         self._look()
         self._go_on_from(cursor)
-        last, rows, size, base, digest = cursor["last"], 0, 0, 0, 0
-        for number, part in self._attached.parts(cursor["last"]):
+        return self._next(cursor["last"], self._limit, self._attached.parts(cursor["last"]))
+
+    def _next(self, last: int, limit: int, parts: Iterable[tuple[int, InputPart]]) -> Json | None:
+        first, rows, size, base, digest = last + 1, 0, 0, 0, 0
+        for number, part in parts:
             base = base if rows else part.base
             last, rows, size = number, rows + part.rows, size + part.size
             digest += int.from_bytes(part.checksum)
-            if rows >= self._limit:
+            if rows >= limit:
                 break
         if not rows:
             return None
         position = {
-            "first": cursor["last"] + 1,
+            "first": first,
             "last": last,
             "base": base,
             "rows": rows,
@@ -169,6 +173,17 @@ class PushedSteps(SourceBase):
     def verify_everything(self, cursor: Json) -> None:
         if _hex(self._everything.digest_up_to(cursor["last"])) != cursor["digest"]:
             raise self._changed(1, cursor["last"])
+
+    def bytes_up_to(self, cursor: Json) -> int:
+        return self._everything.bytes_up_to(cursor["last"])
+
+    def divided_anew(self, cursor: Json, most: int) -> list[Json]:
+        parts = [(number, part) for number, part in self._everything.parts(0) if number <= cursor["last"]]
+        limit, steps = max(self._limit, -(-sum(part.rows for _, part in parts) // most)), list[Json]()
+        left = iter(parts)
+        while (position := self._next(steps[-1]["last"] if steps else 0, limit, left)) is not None:
+            steps.append(position)
+        return steps
 
     def names(self, position: Json) -> str:
         return f"objects {position['first']} to {position['last']} of the pushed rows"

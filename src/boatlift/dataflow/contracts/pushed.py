@@ -79,6 +79,10 @@ class StoreBacked(Protocol[Log_contra]):
         """Whether clients get their answers only once their rows are stable."""
 
     @property
+    def retains(self) -> bool:
+        """Whether the store keeps all rows, so that a changed program reads them again."""
+
+    @property
     def url(self) -> str | None:
         """The URL that accepts rows now, if any."""
 

@@ -87,8 +87,11 @@ def _price(log: Log, base: LogHistory, engine: Engine, transition: Transition) -
     again = {name: known for name, known in again.items() if base.last_closed(known) >= 0}
     cursors = SourceCursors(engine, base, names_of(log, base, transition), again)
     for name in again:
-        estimate = sources[name].source.capabilities.bytes_up_to
+        able = sources[name].source.capabilities
+        estimate = able.bytes_up_to
         try:
+            if able.store_backed is not None and able.store_backed.retains:
+                able.store_backed.attach(log.input_log(name))
             if estimate is not None:
                 transition.reads[name] = estimate(cursors.newest(name))
         except DataError as error:

@@ -119,6 +119,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
         own_jobs: Each unit whose steps always have jobs of their own, to the reason; the small steps of others may
             share a long-running job.
         slots_left: How many slots of Spark's the long-running job leaves to others.
+        forgets: Each source whose past no changed program can be computed from, to the reason, and what to do.
         many_files: Each sink that writes more than some thousands of files a day to the reason, and what to do.
     """
 
@@ -136,6 +137,7 @@ class ProgramReport(msgspec.Struct, frozen=True):
     own_jobs: Mapping[str, str]
     slots_left: int
     many_files: Mapping[str, str]
+    forgets: Mapping[str, str]
 
 
 def plan_of(
@@ -164,7 +166,19 @@ def plan_of(
         own_jobs={name: why for name, why in long_running.items() if why is not None},
         slots_left=slots_left,
         many_files=many_files(planned),
+        forgets=_forgets(planned),
     )
+
+
+def _forgets(plan: Plan) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, each in plan.sources.items():
+        able = each.source.capabilities
+        if able.store_backed is not None and not able.store_backed.retains:
+            found[name] = "its rows go once they are acknowledged: bl.push(…, retain=True) keeps them"
+        elif able.rescannable is None and each.source.delivery is Delivery.EXACTLY_ONCE:
+            found[name] = "it cannot be read again from its beginning"
+    return found
 
 
 def describe(processor: Processor) -> dict[str, Any]:

@@ -52,7 +52,9 @@ class InputLogs:
             FencedError: a newer owner has an input log.
         """
         for name, source in self._sources.items():
-            log = InputLog(beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name))
+            log = InputLog(
+                beginning.store, beginning.store_id, name, keeps_all=self._plan.read_whole(name) or source.retains
+            )
             source.attach(UnloggedInput(log, beginning.scratch) if self._plan.keeps_no_rows(name) else log)
             start = self._plan.sources[name].source.start()
             source.open(beginning.token, *beginning.cursors.get(name, (start, start)))
