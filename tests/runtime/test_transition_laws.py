@@ -18,7 +18,7 @@ from boatlift.runtime.transition import Transition, new_edges
 from boatlift.storage.records.codec import decode_group, encode_group
 from boatlift.storage.records.facts import Determinant
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import edges_of, units_in
+from boatlift.storage.records.records import SinkCommit, edges_of, units_in
 from support.any_connector import ANY, NO_ACCOUNT
 from support.engine.memory_engine import identity_in_memory, recorded
 from support.worlds.transitions import (
@@ -32,6 +32,7 @@ from support.worlds.transitions import (
     history_of,
     obstacles,
     transition,
+    with_schemas,
 )
 
 # --- laws ---
@@ -368,3 +369,16 @@ def test_a_sink_counts_on_from_the_step_that_it_holds(held: int, mode: str) -> N
     assert 4 - numbers.ahead == (held + 1 if mode == "fill" else held)
     assert (numbers.difference is not None) is (mode == "fill")
     assert 5 - numbers.ahead == history.own_number("totals") + 1
+
+
+def test_a_sink_keeps_its_own_numbers_before_the_first_step_after_a_way_back() -> None:
+    flow = chain()
+    history, identity = history_of(flow), identity_in_memory(flow)
+    there = history.at("", {})
+    back = plan_transition(there, there.program, flow, identity, {}, lambda _: "", "", history.program)
+    carried_out(history, back, Engine(flow, {"totals": 4}))
+    history.apply(SinkCommit("totals", -1))
+    changed = with_schemas(identity, {"sums": OTHER_CODE})
+    made = plan_transition(history, history.program, flow, changed, {}, lambda _: "")
+    assert made.sinks == {"totals": Mode.FILL}
+    assert carried_out(history, made, Engine(flow, {"totals": 5})).sinks["totals"].ahead == -1 - 5 - 1

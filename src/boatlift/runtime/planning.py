@@ -224,7 +224,8 @@ class _Planning(ChangeRefusals):
         if each.change is not ProgramChange.UNCHANGED:
             made.forgotten.append(name)
         past = max(made.cuts[source] for source in self._plan.sources_of(unit.name))
-        if past < 0 and made.back is None:
+        gave = name in self._history.given or name in self._history.numbers  # before it went, or before a way back
+        if past < 0 and made.back is None and not gave:
             return
         stays = each.change is ProgramChange.UNCHANGED and not behind and unit.name not in made.empties
         if stays and mode is Mode.NOW and made.back is not None:

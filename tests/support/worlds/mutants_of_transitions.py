@@ -13,14 +13,18 @@ from boatlift.runtime import refused_changes
 from boatlift.runtime.host import transition
 from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.sinks import SinkCommits
+from boatlift.runtime.host.source_cursors import SourceCursors
 from boatlift.runtime.planning import _Planning
 from boatlift.simulation.disk import DATAFLOW
 from boatlift.simulation.evolving import owner
 from boatlift.simulation.evolving.engine import EvolvingEngine
+from boatlift.simulation.evolving.outside import LedgerPlace
 from boatlift.simulation.evolving.owner import EvolvingOwner
 from boatlift.storage.log import Log
 from boatlift.storage.log_reader import LogReader
+from boatlift.storage.records import history
 from boatlift.storage.records.facts import payloads_of
+from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import names_of_runs
 from boatlift.storage.records.records import Evolved, SinkCommit
 from support.worlds.mutant import Mutant
@@ -28,10 +32,12 @@ from support.worlds.mutant import Mutant
 __all__ = ["MUTANTS_OF_TRANSITIONS"]
 
 _append = Log.append
+_at = LogHistory.at
 _begin = StoredRuns.begin
 _claim = EvolvingOwner._claim
 _compared = evolution._compared
 _consented = transition.consented
+_cursor = SourceCursors.cursor
 _held = EvolvingEngine.held
 _make_durable = transition._make_durable
 _open_sinks = transition._open_sinks
@@ -59,15 +65,61 @@ def _kept_unless_changed_itself(self: Any, name: str, unit: Any) -> None:
 def _held_at_the_cut(self: EvolvingEngine, sink: str) -> Any:
     """Return the integral of the old program, whether the sink has come so far or not."""
     ideal: Any = self._outside._judge
-    part = ideal.program.parts.get(sink)
-    if part is None or sink not in self._outside.places:
+    part = ideal._plain.parts.get(self._label(sink))
+    if part is None or part.name not in self._outside.places:
         return _held(self, sink)
-    last = max(max(ideal._closed.get(source, {-1: None})) for source in ideal.program.above(sink))
-    return ideal._integral(part.reads[0], last)
+    return ideal._integral(part.reads[0], ideal._last_above(part.name))
 
 
 def _as_the_log_says(made: Any, engine: Any, log: Any, token: int) -> dict[str, int]:
     return {name: log.history.own_number(name) for name in _open_sinks(made, engine, log, token)}
+
+
+def _read_first(log: Any, engine: Any, options: Any) -> Any:
+    made = _consented(log, engine, options)
+    if made is not None and not hasattr(engine, "read_first"):
+        engine.read_first = {name: place.content() for name, place in engine._outside.places.items()}
+    return made
+
+
+def _held_before_the_claim(self: Any, sink: str) -> Any:
+    return self.read_first.get(self._label(sink), {})
+
+
+def _ask_without_opening(made: Any, engine: Any, _log: Any, token: int) -> dict[str, int]:
+    """Leave older owners their sinks, until the machine begins."""
+    engine.token = token
+    for name in made.sinks:
+        engine._outside.places.setdefault(engine._label(name), LedgerPlace())
+    return {name: len(engine._outside.steps(engine._label(name))) - 1 for name in made.sinks}
+
+
+# -- ways back
+
+
+def _of_the_newest_program(self: LogHistory, name: str, names: Any) -> LogHistory:
+    past = _at(self, name, names)
+    past.program = self.program
+    return past
+
+
+_taken: dict[tuple[int, str], Any] = {}
+
+
+def _where_it_was(self: SourceCursors, source: str, time: int) -> Any:
+    """Return the largest cursor that any owner of the same life was given."""
+    key: Any = id(self._engine._outside), source  # type: ignore[attr-defined]
+    cursor = max(_cursor(self, source, time), _taken.get(key, {"taken": 0}), key=lambda each: each["taken"])
+    _taken[key] = cursor
+    return cursor
+
+
+def _numbers_of_the_point(made: Any, engine: Any, log: Any, token: int) -> dict[str, int]:
+    held = _open_sinks(made, engine, log, token)
+    if made.back is None:
+        return held
+    there = transition.base_of(log, made.back).renamed(made.was)
+    return {name: min(held[name], there.own_number(name)) for name in held}
 
 
 # -- differences
@@ -153,6 +205,27 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
         "the difference is taken from the old integral at the cut", {(EvolvingEngine, "held"): _held_at_the_cut}
     ),
     "evolve-memo": _mutant("what a sink holds is what the log says", {(transition, "_open_sinks"): _as_the_log_says}),
+    "evolve-readfirst": _mutant(
+        "what a sink holds is read before older owners are shut out of it",
+        {(owner, "consented"): _read_first, (EvolvingEngine, "held"): _held_before_the_claim},
+    ),
+    "evolve-nofence": _mutant(
+        "older owners may write to sinks until the new one begins", {(transition, "_open_sinks"): _ask_without_opening}
+    ),
+    "evolve-pointprog": _mutant(
+        "a way back compares the program with the newest one, not with that of the restore point",
+        {(LogHistory, "at"): _of_the_newest_program},
+    ),
+    "evolve-cursor": _mutant(
+        "a way back leaves the cursors of sources where they are", {(SourceCursors, "cursor"): _where_it_was}
+    ),
+    "evolve-gcpoint": _mutant(
+        "runs are garbage though a restore point needs them",
+        {(history, "runs_of_point"): lambda _: set(), (owner, "runs_of_point"): lambda _: set()},
+    ),
+    "evolve-renumber": _mutant(
+        "a way back takes the numbers of sinks back, too", {(transition, "_open_sinks"): _numbers_of_the_point}
+    ),
     "evolve-inflight": _mutant(
         "the machine begins before the difference is handed over",
         {(SinkCommits, "deliver_differences"): _never_delivered},

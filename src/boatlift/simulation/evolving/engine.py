@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import xxhash
 
 from boatlift.dataflow import Committed, Delivery, Json, Outcome
 from boatlift.dataflow.units import OperatorTree
@@ -48,7 +51,7 @@ class EvolvingEngine:
 
     def __init__(self, program: EvolvingProgram, outside: Outside, store: ProcessStore) -> None:
         self._program, self._outside, self._store = program, outside, store
-        self.plan, self.token = program.plan, 0
+        self.plan, self.token = replace(program, take_back=self._take_back).plan, 0
         self._made = 0
         store.files = {}
 
@@ -70,34 +73,41 @@ class EvolvingEngine:
     # -- sources
 
     def first_cursor(self, source: str) -> Json:
-        return {"taken": 0, "source": source}
+        return {"taken": 0, "source": self._label(source)}
 
     def advance(self, source: str, cursor: Json, position: Json) -> Json:
         assert cursor["taken"] == position["start"], f"{source} gives {position} after {cursor}"
-        return {"taken": position["end"], "source": source}
+        return {"taken": position["end"], "source": self._label(source)}
 
     def acknowledge(self, source: str, time: int, position: Json) -> None:
         """Do nothing: a source keeps its rows, since a transition reads them all again."""
 
     # -- sinks
 
-    def open_sink(self, sink: str, _name: str, _store: str, token: int) -> Committed | None:
+    def open_sink(self, sink: str, name: str, _store: str, token: int) -> Committed | None:
         """Take a sink over, and return its last step; None if it holds none, or keeps no ledger."""
         self.token = token
-        held = self._outside.open(sink, token)
+        assert name == self._label(sink), f"the place of {sink} is {self._label(sink)}, and not {name}"
+        held = self._outside.open(name, token)
         return None if held < 0 or not self._keeps_ledger(sink) else Committed(held, 0, "")
 
     def commit(self, sink: str, time: int, payload: Any) -> Outcome:
         """Hand a step to its sink."""
         if self._keeps_ledger(sink):
-            self._outside.commit(sink, self.token, time, self.read(payload))
+            self._outside.commit(self._label(sink), self.token, time, self.read(payload))
         else:
-            self._outside.deliver(sink, self.token, time, self.read(payload))
+            self._outside.deliver(self._label(sink), self.token, time, self.read(payload))
         return Outcome.APPENDED
 
     def held(self, sink: str) -> RowWeights:
         """Return all rows that a sink holds."""
-        return self._outside.places[sink].content()
+        return self._outside.places[self._label(sink)].content()
+
+    def _take_back(self, sink: str, step: int) -> None:
+        self._outside.take_back(sink, self.token, step)
+
+    def _label(self, name: str) -> str:
+        return self._program.parts[name].label
 
     def _keeps_ledger(self, sink: str) -> bool:
         return self.plan.sinks[sink].sink.delivery is Delivery.EXACTLY_ONCE
@@ -108,21 +118,30 @@ class EvolvingEngine:
         """Execute units once over the whole past, and compare the result with what sinks hold."""
         rows = {name: self._rows_of(name, 0, cursor["taken"]) for name, cursor in past.cursors.items()}
         states: dict[str, Any] = {}
-        differences: dict[str, Any] = {}
         for name, time in past.time.items():
             unit = self.plan.units[name]
             given = {read: rows.get(read, {}) for read in unit.reads}
             rows[name], state = self._tree(unit.body, given, {})
             if unit.keeps_state:
                 states[name] = self._write(name, time, state)
-            for sink in (each.name for each in unit.sinks if each.name in past.sinks):
-                difference = total(rows[name], minus(self.held(sink)))
-                if past.sinks[sink]:
-                    difference = {row: weight for row, weight in difference.items() if weight > 0}
-                elif self._program.grows(name.removesuffix(":rows")) and any(w < 0 for w in difference.values()):
-                    raise InvalidError("CANNOT_TAKE_BACK", f"rows would go from {sink}: choose new_rows")
-                differences[sink] = self._write(sink, time, difference)
+        differences = {}
+        for sink in past.sinks:
+            unit = self.plan.unit_of_sink(sink)
+            made = rows.get(unit.name, {}) if unit.name in past.time else {}
+            differences[sink] = self._write(sink, max(0, past.time.get(unit.name, 0)), self._less(sink, made, past))
         return FromPast(states, differences)
+
+    def _less(self, sink: str, rows: RowWeights, past: Past) -> RowWeights:
+        """Return what a sink lacks of the rows of its past, or the opposite of its newest steps."""
+        if sink in past.undone:
+            since = past.undone[sink]
+            return {} if since is None else minus(total(*self._outside.steps(self._label(sink))[since + 1 :]))
+        difference = total(rows, minus(self.held(sink)))
+        if past.sinks[sink]:
+            return {row: weight for row, weight in difference.items() if weight > 0}
+        if self._program.grows(self._program.parts[sink].reads[0]) and any(w < 0 for w in difference.values()):
+            raise InvalidError("CANNOT_TAKE_BACK", f"rows would go from {sink}: choose new_rows")
+        return difference
 
     def step(self, unit: str, take: StepInput, state: Any) -> tuple[dict[str, Any], Any, str]:
         """Execute one step: the messages by edge, the state after it, and the digest of its rows."""
@@ -188,14 +207,14 @@ class EvolvingEngine:
         return rows, after if operator.keeps_state else below
 
     def _rows_of(self, source: str, start: int, end: int) -> RowWeights:
-        return dict.fromkeys(self._outside.rows[source][start:end], 1)
+        return dict.fromkeys(self._outside.rows[self._label(source)][start:end], 1)
 
     def _write(self, name: str, time: int, rows: RowWeights) -> dict[str, Any]:
         self._made += 1
         run = f"{self.token:012}-{name}-{time:06}-{self._made:06}".replace(":", "_")
         content = json.dumps([[*row, weight] for row, weight in sorted(rows.items())]).encode()
         self._store.files[run] = content
-        made = RunRef(f"runs/{run}", time, time, 1, 0, len(rows), len(content), _digest(rows))
+        made = RunRef(f"runs/{run}", time, time, 1, 0, len(rows), len(content), xxhash.xxh3_128_hexdigest(content))
         return to_json(RunsPayload((made,), len(rows), _digest(rows)))
 
 

@@ -3,21 +3,27 @@
 It shares no code with the plan of a transition: it compares programs itself, executes each step once, and takes from
 the log only what was recorded of choices: the positions of sources, which transition was made when, and after which of
 its own steps each sink goes on. It holds itself to the newest program, executed from nothing, wherever no processor
-began from some step on.
+began from some step on. At each restore point it keeps a copy of itself, from which it goes on after a way back.
+
+It knows processors by the names that they had first, so that another name changes nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass
 
 from boatlift.simulation.evolving.operators import Row, RowWeights, minus, total
 from boatlift.simulation.evolving.programs import KEPT, LOOSE, EvolvingPart, EvolvingProgram
 from boatlift.storage.records.facts import Determinant, StepDigest, Truncation, survives
-from boatlift.storage.records.records import Evolved, Record
+from boatlift.storage.records.records import Evolved, PointsDropped, Record, RestorePoint
 
 Proposal = tuple[EvolvingProgram, Mapping[str, str]]
 """A program, and the modes of the change to it."""
+
+ROWS = ":rows"  # ends the name of the unit of a source
+OUTLIVE_A_WAY_BACK = ("proposed", "evolved", "ways_back", "saved", "rows", "contents", "_numbers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +46,15 @@ class Ideal:
         program: The newest one that the log knows.
         proposed: The id of each transition that a process was started with, to what it shall be.
         evolved: The number of transitions so far.
+        ways_back: The number of those that went back.
+        saved: Restore point to the oracle there, in the order of time.
     """
 
     def __init__(self, program: EvolvingProgram) -> None:
-        self.program, self.proposed, self.evolved = program, dict[str, Proposal](), 0
+        self.program, self.proposed, self.evolved, self.ways_back = program, dict[str, Proposal](), 0, 0
+        self._plain, program = program.plain, program.plain
+        self.saved: dict[str, Ideal] = {}
+        self._numbers: dict[str, dict[int, int]] = {}
         self.rows: dict[str, list[Row]] = {}
         self.contents: Callable[[str], list[RowWeights]] = lambda _sink: []
         self._closed: dict[str, dict[int, tuple[int, int] | None]] = {}
@@ -63,29 +74,39 @@ class Ideal:
     def note(self, record: Record) -> None:
         match record:
             case Determinant(source, int(time), _, outcome) if source in self.program.sources:
-                self._close(source, time, outcome)
+                self._close(self._first(source), time, outcome)
             case Truncation():
-                for source, closed in self._closed.items():
-                    facts = {time: Determinant(source, time, None, None) for time in closed}
+                for name in self.program.sources:
+                    source, facts = self._first(name), dict[int, Determinant]()
+                    closed = self._closed.get(source, {})
+                    facts = {time: Determinant(name, time, None, None) for time in closed}
                     self._closed[source] = {t: closed[t] for t, fact in facts.items() if survives(fact, record)}
             case StepDigest(unit, int(time)):
+                unit = self._first(unit)
                 self._executed[unit] = max(time, self._executed.get(unit, -1))
             case Evolved():
                 self._evolve(record)
+            case RestorePoint(name):
+                self.saved = {**{each: kept for each, kept in self.saved.items() if each != name}, name: self._copied()}
+            case PointsDropped(names):
+                self.saved = {each: kept for each, kept in self.saved.items() if each not in names}
             case _:
                 pass
 
     def shown(self, sink: str, step: int, content: RowWeights) -> None:
         """Compare what a sink shows after one of its own steps; a sink that has gone may show anything."""
-        if sink in self.program.parts:
+        if sink in self._plain.parts:
             due = self.content(sink, step)
             assert content == due, f"{sink} shows after its step {step} {_diff(content, due)}"
 
     def delivered(self, sink: str, step: int, rows: RowWeights) -> None:
         """Compare a delivery, which may come again."""
-        if sink not in self.program.parts:
+        if sink not in self._plain.parts:
             return
-        due = self._out(self.program.parts[sink].reads[0], step)
+        since = self._numbers.setdefault(sink, {}).setdefault(step, self.ways_back)
+        assert since == self.ways_back, f"{sink} is delivered {step}, which it had before a way back"
+        step += self._ahead.get(sink, 0)
+        due = self._out(self._plain.parts[sink].reads[0], step)
         assert rows == due, f"{sink} is delivered at {step} {_diff(rows, due)}"
         before = self.deliveries.setdefault(sink, {})
         again = step in before and step != max(before)
@@ -99,7 +120,7 @@ class Ideal:
         if step == at:
             return based
         if (sink, step) not in self._shown:
-            rows = self._out(self.program.parts[sink].reads[0], step + self._ahead.get(sink, 0))
+            rows = self._out(self._plain.parts[sink].reads[0], step + self._ahead.get(sink, 0))
             self._shown[sink, step] = total(self.content(sink, step - 1), rows)
         return self._shown[sink, step]
 
@@ -113,10 +134,9 @@ class Ideal:
         Raises:
             AssertionError: a sink lacks something, or shows something else.
         """
-        for part in self.program.sinks:
-            above = self.program.above(part.name)
-            last, name = max(max(self._closed.get(source, {-1: None})) for source in above), part.name
-            for source in above:
+        for part in self._plain.sinks:
+            last, name = self._last_above(part.name), part.name
+            for source in self._plain.above(name):
                 assert self.taken(source) == len(self.rows[source]), f"rows of {source} were not taken"
             if part.kind == LOOSE:
                 since, _ = self._based.get(name, (-1, {}))
@@ -133,6 +153,18 @@ class Ideal:
                 assert content == whole, f"{name} shows {_diff(content, whole)}, by the program from nothing"
 
     # -- steps
+
+    def _first(self, name: str) -> str:
+        """Return the name that a processor, or the operator of a unit, had first."""
+        bare = name.removesuffix(ROWS)
+        return (self.program.parts[bare].label if bare in self.program.parts else bare) + name[len(bare) :]
+
+    def _last_above(self, name: str) -> int:
+        """Return the last step that the sources of a processor have closed."""
+        return max(self._last_closed(source) for source in self._plain.above(name))
+
+    def _last_closed(self, source: str) -> int:
+        return max(self._closed.get(source) or (-1,))
 
     def _close(self, source: str, time: int, outcome: object) -> None:
         taken = None
@@ -175,19 +207,51 @@ class Ideal:
 
     def _whole(self, name: str, ends: Mapping[str, int], program: EvolvingProgram | None = None) -> RowWeights:
         """Return the rows of a processor over all rows of sources, from nothing; none of those that depend on steps."""
-        part = (program or self.program).parts[name]
+        part = (program or self._plain).parts[name]
         if part.kind == "source":
             return dict.fromkeys(self.rows.get(name, [])[: ends.get(name, 0)], 1)
         return part.operator().step({}, [self._whole(read, ends, program) for read in part.reads])[1]
 
     # -- transitions
 
+    def _copied(self) -> Ideal:
+        """Return a copy that does not change with this one."""
+        other = copy(self)
+        for name, each in vars(self).items():
+            if isinstance(each, dict | set):
+                setattr(other, name, each.copy())
+        other._closed = {source: dict(closed) for source, closed in self._closed.items()}
+        return other
+
+    def _go_back(self, point: str) -> None:
+        there = self.saved[point]._copied() if point else Ideal(self.program)
+        stays = {name: each for name, each in vars(self).items() if name in OUTLIVE_A_WAY_BACK}
+        before = list(self.saved)
+        vars(self).update({**vars(there), **stays})
+        self.saved = {name: self.saved[name] for name in before[: before.index(point) + 1 if point else 0]}
+        self.ways_back += 1
+
+    def _rename(self, was: Mapping[str, str]) -> None:
+        """Let programs have other names; all else is known by the first names."""
+        names = {old: new for new, old in was.items()}
+        self.program = self.program.renamed(names)
+        for there in self.saved.values():
+            there.program = there.program.renamed(names)
+
     def _evolve(self, record: Evolved) -> None:
-        old, (new, modes) = self.program, self.proposed[record.id]
+        self._rename(record.was)
+        program, given = self.proposed[record.id]
+        committed = {program.parts[name].label: time for name, time in record.committed.items()}
+        held: dict[str, RowWeights] | None = None
+        if record.back is not None:
+            self._go_back(record.back)
+            there = {part.name for part in self._plain.sinks if part.kind != LOOSE} & committed.keys()
+            held = {name: self.content(name, committed[name] - self._ahead.get(name, 0)) for name in there}
+        old, new, modes = self._plain, program.plain, {program.parts[name].label: mode for name, mode in given.items()}
         for fact in record.facts:
-            if isinstance(fact, Determinant) and fact.outcome is None and fact.processor in new.sources:
+            if isinstance(fact, Determinant) and fact.outcome is None and fact.processor in program.sources:
                 assert isinstance(fact.time, int)
-                self._close(fact.processor, fact.time, None)
+                self._close(program.parts[fact.processor].label, fact.time, None)
         touched, moved = _changes(old, new, modes)
         cuts = self._cuts(old, new, touched)
         ends = {source: self.taken(source) for source in self._closed}
@@ -220,8 +284,11 @@ class Ideal:
         self._steps = {key: each for key, each in self._steps.items() if key[0] in self._line}
         self._impure = impure
         self._forget(new, changed_after)
-        self._sinks(record, old, new, modes, moved, cuts)
-        self.program, self.evolved = new, self.evolved + 1
+        numbers = {program.parts[name].label: each.ahead for name, each in record.sinks.items()}
+        numbers = {program.parts[name].label: 0 for name in record.forgotten if name in program.parts} | numbers
+        self._plain, self.program, self.evolved = new, program, self.evolved + 1
+        begin = {part.name: cuts.get(part.reads[0], -1) for part in new.sinks} | committed
+        self._sinks(begin, numbers, old, modes, moved, held)
 
     def _begin(self, name: str, part: EvolvingPart, mode: str, cut: int, old: EvolvingProgram) -> int:
         """Let a processor have other code, or another state, and return the step after which it has."""
@@ -253,30 +320,40 @@ class Ideal:
 
     def _sinks(
         self,
-        record: Evolved,
+        begin: Mapping[str, int],
+        numbers: Mapping[str, int],
         old: EvolvingProgram,
-        new: EvolvingProgram,
         modes: Mapping[str, str],
         moved: set[str],
-        cuts: Mapping[str, int],
+        held: Mapping[str, RowWeights] | None,
     ) -> None:
-        for part in new.sinks:
+        """Let sinks begin with what they get.
+
+        Args:
+            begin: The last step that each is to have.
+            numbers: By how much the dataflow's numbers are ahead of a sink's own from now on.
+            held: On a way back what sinks held there.
+        """
+        for part in self._plain.sinks:
             name, up = part.name, part.reads[0]
-            if old.parts.get(name) == part and up not in moved:
+            stays = old.parts.get(name) == part and up not in moved
+            if stays and held is None:
                 continue
-            cut, mode = cuts[up], modes.get(name, "fill")
+            cut, mode = begin[name], modes.get(name, "fill")
             self._shown = {key: each for key, each in self._shown.items() if key[0] != name}
+            self._ahead[name] = numbers.get(name, self._ahead.get(name, 0))
             if part.kind == LOOSE:
                 self._based[name] = (cut, {})
                 self.deliveries[name] = {}
                 continue
-            numbers = record.sinks.get(name)
-            self._ahead[name] = 0 if numbers is None else numbers.ahead
             at = cut - self._ahead[name]
             there = total(*self.contents(name)[: at + (mode == "now")])
             rest = total(self._integral(up, cut), minus(there))
             rows = {row: weight for row, weight in rest.items() if weight > 0 or mode != "new_rows"}
             self._based[name] = (at, there if mode == "now" else total(there, rows))
+            if stays and mode == "fill" and held is not None and name in self._partial:
+                self._based[name] = (at, held[name])
+                continue
             if mode != "now":
                 self._shown[name, at] = self._based[name][1]
             self._partial = (self._partial - {name}) | ({name} if mode != "fill" else set())
@@ -298,7 +375,7 @@ class Ideal:
         for name in new.parts:
             if root(name) in concerned:
                 sources = [source for source in (*old.sources, *new.sources) if root(source) == root(name)]
-                cuts[name] = max(max(self._closed.get(source, {-1: None})) for source in sources)
+                cuts[name] = max(map(self._last_closed, sources))
         return cuts
 
 
@@ -312,13 +389,7 @@ def _changes(old: EvolvingProgram, new: EvolvingProgram, modes: Mapping[str, str
     """Return what a change concerns, and of that all whose past rows change."""
     touched, moved = set[str](), set[str]()
     for name, part in new.parts.items():
-        before = old.parts.get(name)
-        same = before is not None and (before.kind, before.reads, before.version) == (
-            part.kind,
-            part.reads,
-            part.version,
-        )
-        if not same or not moved.isdisjoint(part.reads):
+        if not part.means(old.parts.get(name)) or not moved.isdisjoint(part.reads):
             touched.add(name)
             if part.kind != "source" and not part.is_sink and modes.get(name, "fill") == "fill":
                 moved.add(name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -20,6 +20,7 @@ from boatlift.simulation.evolving.owner import EvolvingOwner
 from boatlift.simulation.evolving.programs import Drawing, EvolvingProgram, random_modes
 from boatlift.simulation.mounts import Outages
 from boatlift.storage.log import Log
+from boatlift.storage.records.records import Claim, PointsDropped, RestorePoint, Stopped
 
 MOST_ACTS = 20_000
 TRIES = 6  # so many changes are drawn until one has no obstacle
@@ -33,6 +34,8 @@ class Turn(Enum):
     CRASH_IN_ACT = "the owner crashes before or after a later durable act"
     PAUSE = "the owner is presumed dead, and goes on"
     STOP = "the owner is to stop"
+    POINT = "a restore point is to be kept, or dropped"
+    BACK = "the dataflow is to go back"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +51,11 @@ class PlannedTurn:
 
 
 def random_turns(rng: random.Random, acts: int) -> tuple[PlannedTurn, ...]:
-    """Return about ten turns, half of them changes."""
+    """Return about ten turns, a third of them changes."""
     turns = tuple(Turn)
     made = [
-        PlannedTurn(rng.randint(0, acts), rng.choices(turns, weights=(8, 1, 2, 2, 2))[0], rng.getrandbits(24))
-        for _ in range(rng.randint(4, 12))
+        PlannedTurn(rng.randint(0, acts), rng.choices(turns, weights=(8, 1, 2, 2, 2, 5, 4))[0], rng.getrandbits(24))
+        for _ in range(rng.randint(4, 14))
     ]
     return tuple(sorted(made, key=lambda each: each.at))
 
@@ -160,7 +163,7 @@ class EvolvingLife:
             except FencedError:
                 self._trace.append("the owner had been fenced")
             else:
-                if begun and all(self._taken(source) for source in self.ideal.program.sources):
+                if begun and all(self._taken(source) for source in self.ideal.program.plain.sources):
                     return
             owner = None
 
@@ -195,9 +198,11 @@ class EvolvingLife:
                 self._owner = None
             case Turn.STOP if owner is not None:
                 owner.stop(drain=rng.random() < 0.5)
-            case Turn.CHANGE:
+            case Turn.POINT:
+                self._point(rng)
+            case Turn.CHANGE | Turn.BACK:
                 self._end_of_owner(rng)
-                self._wanted = self._change(rng)
+                self._wanted = self._change(rng) if turn.turn is Turn.CHANGE else self._way_back(rng)
                 self._fuse = rng.randint(0, 30) if rng.random() < 0.4 else None
                 if rng.random() < 0.25:
                     self._overtaking = rng.randint(0, 12), self._change(rng) if rng.random() < 0.6 else self._wanted
@@ -208,7 +213,7 @@ class EvolvingLife:
         owner = self._owner
         if owner is None:
             return
-        match rng.choice(("stops", "stops", "stops idle", "crashes", "is paused")):
+        match rng.choice(("stops", "stops", "stops idle", "crashes", "is paused", "is paused")):
             case "crashes":
                 self._owner = None
             case "is paused":
@@ -218,41 +223,73 @@ class EvolvingLife:
                 self._until_stopped(owner, idle=how == "stops idle", drain=rng.random() < 0.5)
                 self._owner = None
 
+    def _point(self, rng: random.Random) -> None:
+        """Keep a restore point, or drop one: let the owner do it, or do it after a clean stop."""
+        point = RestorePoint(rng.choice("abcd"), self.acts)
+        drops = rng.random() < 0.15
+        if self._owner is not None:
+            self._owner.drop_point(point.name) if drops else self._owner.keep_point(point.name, self.acts)
+            return
+        log = Log.open(self.disk, DATAFLOW)
+        if log.history.stopped and not (drops and point.name not in log.history.points):
+            self._trace.append(f"a command {'drops' if drops else 'keeps'} the restore point {point.name}")
+            log.claim(Claim("", 0, 0, log.history.program, {}))
+            log.append([PointsDropped((point.name,)) if drops else point, Stopped()])
+
     def _change(self, rng: random.Random) -> _ConsentedChange | None:
         """Draw a change of the log's program, and consent to it; None if each one has an obstacle."""
         for _ in range(TRIES):
             new = self._drawing.changed(rng, self.ideal.program)
-            modes = random_modes(rng, self.ideal.program, new)
-            self._news(0, new)
-            store = ProcessStore(self.disk, self._outages)
-            engine = EvolvingEngine(new, self.outside, store)
-            log = Log.open(self.disk, DATAFLOW)
-            if not log.history.program:
-                return None
-            try:
-                transition = transition_to(log, engine, modes)  # type: ignore[arg-type]
-            except InvalidError as error:
-                self.counts[f"refused: {error.condition}"] += 1
-                continue
-            if not transition.comparison.is_changed:
-                continue
-            for obstacle in transition.obstacles:
-                self.counts[f"obstacle: {obstacle.error.condition}"] += 1
-                self._trace.append(f"obstacle of {obstacle.name}: {obstacle.error}")
-            if not transition.obstacles:
-                options = RunOptions(evolve=transition.id, change=modes, on_progress=self._trace.append)
-                self.ideal.proposed[options.evolve] = new, modes
-                self._trace.append(
-                    f"consent to {options.evolve}, modes {modes}: {'; '.join(map(str, new.parts.values()))}"
-                )
-                return _ConsentedChange(new, options)
+            if (made := self._consent(new, random_modes(rng, self.ideal.program, new))) is not None:
+                return made
         return None
+
+    def _way_back(self, rng: random.Random) -> _ConsentedChange | None:
+        """Draw a restore point to go back to, perhaps with another program, and consent to it."""
+        points = list(Log.open(self.disk, DATAFLOW).history.points)
+        for _ in range(TRIES):
+            back, now = rng.choice([*points, *points, ""]), self.ideal.program
+            there = self.ideal.saved[back].program if back else now
+            new = rng.choice((now, now, there, self._drawing.changed(rng, rng.choice((now, there)))))
+            modes = random_modes(rng, there, new, goes_back=True)
+            if (made := self._consent(new, modes, back)) is not None:
+                return made
+        return None
+
+    def _consent(
+        self, new: EvolvingProgram, modes: Mapping[str, str], back: str | None = None
+    ) -> _ConsentedChange | None:
+        self._news(0, new)
+        store = ProcessStore(self.disk, self._outages)
+        engine = EvolvingEngine(new, self.outside, store)
+        log = Log.open(self.disk, DATAFLOW)
+        if not log.history.program:
+            return None
+        try:
+            transition = transition_to(log, engine, modes, back)  # type: ignore[arg-type]
+        except InvalidError as error:
+            self.counts[f"refused: {error.condition}"] += 1
+            return None
+        if not transition.comparison.is_changed and back is None:
+            return None
+        for obstacle in transition.obstacles:
+            self.counts[f"obstacle: {obstacle.error.condition}"] += 1
+            self._trace.append(f"obstacle of {obstacle.name}: {obstacle.error}")
+        if transition.obstacles:
+            return None
+        options = RunOptions(evolve=transition.id, change=modes, rewind=back, on_progress=self._trace.append)
+        self.ideal.proposed[options.evolve] = new, modes
+        where = "" if back is None else f" back to {back or 'the beginning'},"
+        self._trace.append(f"consent to {options.evolve},{where} modes {modes}: {'; '.join(map(str, new.parts.values()))}")
+        return _ConsentedChange(new, options)
 
     def _news(self, count: int, program: EvolvingProgram | None = None) -> None:
         """Give each source new rows; the owner is told."""
-        for source in (program or self.ideal.program).sources:
-            rows = self.outside.rows.setdefault(source, [])
-            rows += [(self._schedule.randrange(KEYS), mixed(source, len(rows) + n)) for n in range(count)]
+        program = program or self.ideal.program
+        for source in program.sources:
+            label = program.parts[source].label
+            rows = self.outside.rows.setdefault(label, [])
+            rows += [(self._schedule.randrange(KEYS), mixed(label, len(rows) + n)) for n in range(count)]
             if self._owner is not None and count:
                 self._owner.wake(source)
 
@@ -266,8 +303,12 @@ class EvolvingLife:
             self._wanted = wanted = None
         program, options = (before, RunOptions()) if wanted is None else (wanted.program, wanted.options)
         try:
+            back = self.ideal.ways_back
             self._owner = self._process(program, options)
             self._wanted = None
+            self.counts["went back"] += self.ideal.ways_back - back
+            if options.rewind is not None and self._schedule.random() < 0.7:  # as the command does
+                self._owner.stop(drain=False)
         except FencedError:
             self._trace.append("the process is fenced as it starts")
             self.counts["fenced at the start"] += 1
@@ -290,7 +331,7 @@ class EvolvingLife:
             try:
                 self._process(old, RunOptions())
             except BoatliftError as error:
-                _expect(error, {"PROGRAM_CHANGED"})
+                _expect(error, {"PROGRAM_CHANGED", "NEEDS_CLEAN_STOP"})
                 self.counts["old program refused"] += 1
             else:
                 raise AssertionError("the old program is accepted after the transition")
@@ -321,8 +362,9 @@ class EvolvingLife:
                 self._overtaking = (acts - 1, wanted) if acts else None
                 if not acts:
                     self._overtake(wanted)
-            elif self._zombies and self._schedule.random() < 0.1:
-                self._stagger()
+            elif self._zombies and self._schedule.random() < 0.25:
+                for _ in range(self._schedule.randint(1, 6)):
+                    self._stagger()
         finally:
             self._nested = False
 
@@ -346,6 +388,8 @@ class EvolvingLife:
             self._nested = nested
 
     def _stagger_one(self) -> None:
+        if not self._zombies:
+            return
         zombie = self._schedule.choice(self._zombies)
         self._trace.append("a zombie goes on")
         try:
@@ -375,6 +419,7 @@ REFUSALS = {
     "CANNOT_TAKE_BACK",
     "SINK_NOT_READABLE",
     "HISTORY_GONE",
+    "NO_RESTORE_POINT",
     "FENCED",
 }
 """How a transition may be refused that had no obstacle when the user consented to it."""

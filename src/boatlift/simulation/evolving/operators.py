@@ -44,9 +44,14 @@ def mixed(*parts: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class HashingOperator(Operator):
-    """An operator of which a version is part of each row."""
+    """An operator of which a version is part of each row.
+
+    Attributes:
+        first: The name that it had first, which is part of each row.
+    """
 
     version: int = 0
+    first: str = ""
 
     @abstractmethod
     def step(self, state: RowWeights, inputs: Sequence[RowWeights]) -> tuple[RowWeights, RowWeights]:
@@ -67,7 +72,7 @@ class Mapped(HashingOperator):
     def step(self, state: RowWeights, inputs: Sequence[RowWeights]) -> tuple[RowWeights, RowWeights]:
         rows: RowWeights = {}
         for (key, value), weight in inputs[0].items():
-            made = mixed(self.name, self.version, key, value)
+            made = mixed(self.first, self.version, key, value)
             if made % 4:
                 rows[(key + self.version) % KEYS, made] = weight
         return state, rows
@@ -103,7 +108,7 @@ class Summed(HashingOperator):
 
     def _of(self, state: RowWeights, keys: set[int]) -> RowWeights:
         by_key = {key: sorted(each for each in state.items() if each[0][0] == key) for key in keys}
-        return {(key, mixed(self.name, self.version, rows)): 1 for key, rows in by_key.items() if rows}
+        return {(key, mixed(self.first, self.version, rows)): 1 for key, rows in by_key.items() if rows}
 
     def rows(self, inputs: Sequence[Rows]) -> Rows:
         return replace(inputs[0], origin=self.name, kind=RowKind.CHANGES)
@@ -121,7 +126,7 @@ class Chained(HashingOperator):
         links, came = {key: value for key, value in state}, sorted(inputs[0].items())  # noqa: C416
         keys = {key for key, _ in inputs[0]}
         new = {
-            key: mixed(self.name, self.version, links.get(key), [each for each in came if each[0][0] == key])
+            key: mixed(self.first, self.version, links.get(key), [each for each in came if each[0][0] == key])
             for key in keys
         }
         links |= new

@@ -70,7 +70,7 @@ class LedgerPlace:
 
 
 class Outside:
-    """Sources, and the places of sinks.
+    """Sources, and the places of sinks, all by the names that they had first.
 
     Attributes:
         rows: Source to all its rows so far.
@@ -119,6 +119,19 @@ class Outside:
         place.steps.append(dict(rows))
         self._judge.shown(sink, step, place.content())
         self.die()
+
+    def take_back(self, sink: str, token: int, step: int) -> None:
+        """Empty the steps of a sink after one, the newest first.
+
+        Raises:
+            FencedError: a newer owner has taken it over.
+        """
+        place = self.places[sink]
+        for number in range(len(place.steps) - 1, step, -1):
+            self._fence(sink, token)
+            self.die()
+            place.steps[number] = {}
+            self.die()
 
     def deliver(self, sink: str, token: int, step: int, rows: RowWeights) -> None:
         """Deliver a step to a receiver that keeps no ledger and fences no owner; an older one may deliver anything."""

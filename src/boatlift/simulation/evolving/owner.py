@@ -28,9 +28,17 @@ from boatlift.simulation.evolving.programs import EvolvingProgram
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
 from boatlift.storage.records.facts import Determinant, Fact, GarbageCollection
-from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.history import LogHistory, runs_of_point
 from boatlift.storage.records.payloads import names_of_runs, runs_of
-from boatlift.storage.records.records import UNITS, Claim, Record, SinkCommit, Stopped
+from boatlift.storage.records.records import (
+    UNITS,
+    Claim,
+    PointsDropped,
+    Record,
+    RestorePoint,
+    SinkCommit,
+    Stopped,
+)
 from boatlift.times import Frontier, last_of
 
 MOST_ROWS = 4  # of a step of a source
@@ -110,6 +118,7 @@ class EvolvingOwner:
         self._commits = SinkCommits(self._engine, mine, self._graph.graph, overrides, history)
         self._runs = StoredRuns(store, self._engine)
         self._runs.begin(self.owner, set())
+        self._pinned = {name: runs_of_point(point) for name, point in history.points.items()}
         for sink in self._plan.sinks:
             self._commits.held[sink] = self._commits.position(sink)
         self._trace(f"sinks hold {self._commits.held}")
@@ -139,6 +148,28 @@ class EvolvingOwner:
         if not self._finishes:
             self._trace(f"{self.owner} is to stop{', once all is executed' if drain else ''}")
             self._handle(events.StopRequested(drain))
+
+    def keep_point(self, name: str, at: int) -> None:
+        """Keep a restore point once no step is under way."""
+        if not self._finishes:
+            self._trace(f"{self.owner} is to keep the restore point {name}")
+            self._point_at = at
+            self._handle(events.PointRequested(name))
+
+    def drop_point(self, name: str) -> None:
+        """Drop a restore point, if there is one of that name."""
+        if not self._finishes and name in self.history.points:
+            self._commit.submit([PointsDropped((name,))], lambda error: self._pin(name) if error is None else None)
+
+    def _keep_point(self, order: instructions.KeepPoint) -> None:
+        self._pinned[order.name] = self._live()
+        records, self._remembered = [*self._remembered, RestorePoint(order.name, self._point_at)], []
+        self._commit.submit(records, lambda error: self._pin(order.name) if error is None else None)
+
+    def _pin(self, name: str) -> None:
+        """Keep the runs of a restore point, and those alone, as the log says now."""
+        point = self.history.points.get(name)
+        self._pinned[name] = set() if point is None else runs_of_point(point)
 
     def wake(self, source: str) -> None:
         """Tell of new rows of a source."""
@@ -196,6 +227,8 @@ class EvolvingOwner:
                     self.outstanding.append(partial(self._poll, order, cursor))
                 case instructions.Finish():
                     self._finishes = True
+                case instructions.KeepPoint():
+                    self._keep_point(order)
                 case instructions.Restore() | instructions.Prepare() | instructions.Cancel():
                     pass
                 case _:
@@ -300,9 +333,12 @@ class EvolvingOwner:
         while self._commit.waiting:
             self._write()
 
+    def _live(self) -> set[str]:
+        return names_of_runs(chain(self.machine.payloads())).union(*self._pinned.values())
+
     def _collect(self) -> None:
         """Drop files that nothing needs, and let their durable copies be deleted after the next manifest."""
-        live = names_of_runs(chain(self.machine.payloads()))
+        live = self._live()
         self._engine.discard(live)
         garbage = self._runs.garbage(live)
 
@@ -328,7 +364,11 @@ def in_words(transition: Transition) -> str:
         "fills": transition.fills,
         "empties": transition.empties,
         "sinks": {name: mode.value for name, mode in transition.sinks.items()},
+        "undone": transition.undone,
+        "emptied": transition.emptied,
         "tainted": transition.tainted,
     }
+    if transition.back is not None:
+        parts = {"back to": transition.back or "the beginning", **parts}
     done = "; ".join(f"{what} {which}" for what, which in parts.items() if which)
     return f"transition {transition.id}: {', '.join(changes)}; {done}"

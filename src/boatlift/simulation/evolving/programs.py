@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -15,8 +15,10 @@ from boatlift.dataflow.processors import Processor, SinkSpec, SourceSpec
 from boatlift.simulation.evolving.operators import OPERATORS, HashingOperator
 
 KEPT = ("sum", "chain")  # operators with a state
-READABLE, MUTE, LOOSE = "readable", "mute", "loose"
-"""Sinks: exactly-once, with or without telling what they hold; and at-least-once."""
+READABLE, TAKING, MUTE, LOOSE = "readable", "taking", "mute", "loose"
+"""Sinks: exactly-once, which tell what they hold, also by step, or do not; and at-least-once."""
+
+TELLING = (READABLE, TAKING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +26,9 @@ class EvolvingPart:
     """A processor.
 
     Attributes:
-        kind: `source`, a kind of `OPERATORS`, or of a sink `readable`, `mute` or `loose`.
+        kind: `source`, a kind of `OPERATORS`, or of a sink `readable`, `taking`, `mute` or `loose`.
         version: Of an operator's code.
+        first: The name that it had first; empty if it has it still.
     """
 
     name: str
@@ -33,13 +36,23 @@ class EvolvingPart:
     reads: tuple[str, ...] = ()
     version: int = 0
     policy: Policy = field(default_factory=Ephemeral)
+    first: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name that it had first."""
+        return self.first or self.name
 
     @property
     def is_sink(self) -> bool:
-        return self.kind in {READABLE, MUTE, LOOSE}
+        return self.kind in {READABLE, TAKING, MUTE, LOOSE}
+
+    def means(self, other: EvolvingPart | None) -> bool:
+        """Return whether another part of this name gives the same rows for the same input."""
+        return other is not None and (self.kind, self.reads, self.version) == (other.kind, other.reads, other.version)
 
     def operator(self) -> HashingOperator:
-        made: HashingOperator = OPERATORS[self.kind](self.name, self.reads, self.policy, self.version)
+        made: HashingOperator = OPERATORS[self.kind](self.name, self.reads, self.policy, self.version, self.label)
         return made
 
     def __str__(self) -> str:
@@ -57,30 +70,45 @@ class _ReadAgain(SourceBase):
 
 
 class _Place(SinkBase):
-    def __init__(self, kind: str) -> None:
-        self._kind = kind
-        self.delivery = Delivery.AT_LEAST_ONCE if kind == LOOSE else Delivery.EXACTLY_ONCE
+    def __init__(self, part: EvolvingPart, take_back: Callable[[str, int], None]) -> None:
+        self._part, self._take_back = part, take_back
+        self.delivery = Delivery.AT_LEAST_ONCE if part.kind == LOOSE else Delivery.EXACTLY_ONCE
 
     @property
     def capabilities(self) -> SinkCapabilities:
-        return SinkCapabilities(reads_back=self if self._kind == READABLE else None)  # type: ignore[arg-type]
+        tells: Any = self if self._part.kind in TELLING else None
+        by_step: Any = self if self._part.kind == TAKING else None
+        return SinkCapabilities(reads_back=tells, reads_back_steps=by_step, takes_back=by_step)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": self._kind}
+        return {"kind": self._part.kind}
+
+    def take_back(self, step: int) -> None:
+        self._take_back(self._part.label, step)
+
+
+def _not_opened(sink: str, _step: int) -> None:
+    raise AssertionError(f"{sink} is to take steps back, and no process has opened it")
 
 
 @dataclass(frozen=True)
 class EvolvingProgram:
-    """A program as data; senders come first."""
+    """A program as data; senders come first.
+
+    Attributes:
+        was: Names to former names.
+        take_back: Empties the steps of a sink after one, by its first name.
+    """
 
     parts: Mapping[str, EvolvingPart]
+    was: Mapping[str, str] = field(default_factory=dict)
+    take_back: Callable[[str, int], None] = _not_opened
 
     # The graph of a plan.
     name = "simulated"
     unused: Collection[str] = ()
     ticks = None
     keep = None
-    was: Mapping[str, str] = field(default_factory=dict)
 
     def check(self) -> None:
         """Do nothing: no function is compiled."""
@@ -93,7 +121,7 @@ class EvolvingProgram:
             if part.kind == "source":
                 made[name] = SourceSpec(name, _ReadAgain())  # type: ignore[arg-type]
             elif part.is_sink:
-                made[name] = SinkSpec(name, part.reads[0], _Place(part.kind))  # type: ignore[arg-type]
+                made[name] = SinkSpec(name, part.reads[0], _Place(part, self.take_back))  # type: ignore[arg-type]
             else:
                 made[name] = part.operator()
         return made
@@ -110,6 +138,24 @@ class EvolvingProgram:
         plans = {part.name: "" if part.kind == "chain" else str(part.version) for part in operators}
         states = {part.name: OwnState({}, str(part.version)) for part in operators if part.kind == "chain"}
         return identity_of(self.plan, dict.fromkeys(plans, ""), plans, states)
+
+    @cached_property
+    def plain(self) -> EvolvingProgram:
+        """The program with the names that all had first."""
+        return self.renamed({name: part.label for name, part in self.parts.items()})
+
+    def renamed(self, names: Mapping[str, str]) -> EvolvingProgram:
+        """Return the program with other names, which says the former ones.
+
+        Args:
+            names: Name to another name; others stay.
+        """
+        parts: dict[str, EvolvingPart] = {}
+        for part in self.parts.values():
+            name, reads = names.get(part.name, part.name), tuple(names.get(read, read) for read in part.reads)
+            parts[name] = replace(part, name=name, reads=reads, first="" if name == part.label else part.label)
+        was = {**self.was, **{new: old for old, new in names.items() if old != new}}
+        return EvolvingProgram(parts, {new: old for new, old in was.items() if new in parts and new != old})
 
     @property
     def sinks(self) -> list[EvolvingPart]:
@@ -135,7 +181,7 @@ class Drawing:
 
     def __init__(self) -> None:
         self._number = 0
-        self._gone: dict[str, str] = {}
+        self._gone: dict[str, EvolvingPart] = {}
 
     def program(self, rng: random.Random) -> EvolvingProgram:
         parts: dict[str, EvolvingPart] = {}
@@ -176,7 +222,8 @@ class Drawing:
                 case _:
                     pass
         made = self._finished(rng, parts)
-        self._gone |= {each.name: each.kind for each in program.sinks if each.name not in made.parts}
+        there = {each.label for each in made.sinks}
+        self._gone |= {each.name: each for each in program.sinks if each.label not in there}
         return made
 
     def _name(self, begin: str) -> str:
@@ -215,11 +262,12 @@ class Drawing:
         return {**parts, part.name: replace(part, reads=reads)}
 
     def _sink(self, rng: random.Random, parts: Mapping[str, EvolvingPart], name: str) -> EvolvingPart:
-        back = [gone for gone in self._gone if gone not in parts]
+        there = {part.label for part in parts.values()}
+        back = [name for name, gone in self._gone.items() if gone.label not in there]
         if back and rng.random() < 0.4:
             again = rng.choice(back)
-            return EvolvingPart(again, self._gone[again], (name,))
-        return EvolvingPart(self._name("out"), rng.choice((READABLE,) * 6 + (MUTE, LOOSE)), (name,))
+            return replace(self._gone[again], reads=(name,))
+        return EvolvingPart(self._name("out"), rng.choice((READABLE,) * 4 + (TAKING,) * 3 + (MUTE, LOOSE)), (name,))
 
     def _finished(self, rng: random.Random, parts: dict[str, EvolvingPart]) -> EvolvingProgram:
         """Let what nothing reads have a sink, and some others, too; a source that nothing reads goes."""
@@ -243,23 +291,22 @@ def _policy(rng: random.Random, kind: str) -> Policy:
     return rng.choice((Ephemeral(), Ephemeral(), Eager()))
 
 
-def random_modes(rng: random.Random, old: EvolvingProgram, new: EvolvingProgram) -> dict[str, str]:
-    """Draw modes for what a change concerns; they may have obstacles."""
+def random_modes(
+    rng: random.Random, old: EvolvingProgram, new: EvolvingProgram, *, goes_back: bool = False
+) -> dict[str, str]:
+    """Draw modes for what a change, or a way back, concerns; they may have obstacles."""
     modes: dict[str, str] = {}
     moved: set[str] = set()
-    for name, part in new.parts.items():
-        before = old.parts.get(name)
-        same = before is not None and (before.kind, before.reads, before.version) == (
-            part.kind,
-            part.reads,
-            part.version,
-        )
-        if part.kind == "source" or (same and moved.isdisjoint(part.reads)):
+    names = {part.label: name for name, part in new.parts.items()}
+    for label, part in new.plain.parts.items():
+        before, name = old.plain.parts.get(label), names[label]
+        stands = part.means(before) and moved.isdisjoint(part.reads)
+        if part.kind == "source" or (stands and not (goes_back and part.is_sink)):
             continue
         if part.is_sink:
-            if part.kind != READABLE and (part.kind == LOOSE or before is not None):
+            if part.kind not in TELLING and (part.kind == LOOSE or before is not None):
                 modes[name] = "now"
-            elif before is not None and new.grows(part.reads[0]):
+            elif before is not None and new.plain.grows(part.reads[0]) and not (stands and part.kind == TAKING):
                 modes[name] = rng.choice(("new_rows", "new_rows", "now", "fill"))
             elif rng.random() < 0.15:
                 modes[name] = "now"
@@ -269,5 +316,5 @@ def random_modes(rng: random.Random, old: EvolvingProgram, new: EvolvingProgram)
         elif rng.random() < 0.15:
             modes[name] = "now"
         if modes.get(name, "fill") == "fill":
-            moved.add(name)
+            moved.add(label)
     return modes
