@@ -84,6 +84,21 @@ def test_steps_that_wait_are_no_obstacle_for_what_executes_or_computes_them() ->
     assert refused(history, sums(), "sums") == {}
 
 
+@pytest.mark.parametrize("modes", [{"sums": "now"}, {"clean": "now"}], ids=str)
+def test_steps_that_sinks_hold_are_not_executed_by_other_code(modes: dict[str, str]) -> None:
+    """An owner released them and died before it could record them, and the next one stopped before it came so far."""
+    (changed,) = modes
+    history = history_of(sums(), executed=LAST - 1, kept=LAST - 1)
+    assert resumes(history, "sums")
+    history.apply(SinkCommit("totals", LAST))
+    history.apply(Stopped())
+    assert not resumes(history, "sums")
+    assert set(refused(history, sums(), changed, **modes).values()) == {"NEEDS_CLEAN_STOP"}
+    idle = history_of(sums(), executed=LAST - 1, kept=LAST - 1, idle=True)
+    idle.apply(SinkCommit("totals", LAST))
+    assert resumes(idle, "sums")
+
+
 def test_a_step_without_input_does_not_wait() -> None:
     history = history_of(sums(), executed=LAST - 1, kept=LAST - 1, idle=True)
     assert waiting_unit(history, ["rows"]) is None

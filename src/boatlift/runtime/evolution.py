@@ -175,8 +175,9 @@ def accepts_state(history: LogHistory, entry: str, before: Any, now: Any) -> boo
     if not resumes(history, of):
         raise DataError(
             "PROGRAM_CHANGED",
-            f"the state of {name} gets further columns, and has no checkpoint, so that all of its steps are executed "
-            "again: run the program once more as it was, with Lazy() as its policy, end it with Ctrl-C, then change it",
+            f"the state of {name} gets further columns, and has no checkpoint of its last step, so that steps are "
+            "executed again: run the program once more as it was, with Lazy() as its policy, until it has taken all of "
+            "its input, end it with Ctrl-C, then change it",
         )
     return True
 

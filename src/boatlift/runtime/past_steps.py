@@ -7,13 +7,13 @@ it begins with, is another from the cut on.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 from boatlift.dataflow import Plan, Timing, Unit
 from boatlift.dataflow.identity import processors_of
 from boatlift.storage.records.history import LogHistory
-from boatlift.storage.records.records import units_in
+from boatlift.storage.records.records import UnitRecord, units_in
 from boatlift.times import last_number
 
 
@@ -55,13 +55,10 @@ def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:
 
     No sender has the steps up to the cut, neither of sources that have come further than its own, nor without input.
     """
-    units, left, last = units_in(history.program), [unit], -1
+    units = units_in(history.program)
     if unit not in units:
         return ""
-    while left:
-        name = left.pop()
-        left += units[name].inputs.values() if name in units else ()
-        last = max(last, -1 if name in units else history.last_closed(name))
+    last = max(map(history.last_closed, _above(units, unit) - units.keys()), default=-1)
     kept = history.live_records.states.get(unit)
     done = [history.last_executed(unit)] if kept else map(history.held, units[unit].outputs.values())
     last = min(last, *done, cut)
@@ -73,10 +70,20 @@ def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:
     )
 
 
+def _above(units: Mapping[str, UnitRecord], unit: str) -> set[str]:
+    """Return a unit with all units and sources above it."""
+    left, above = [unit], set[str]()
+    while left:
+        above.add(name := left.pop())
+        left += units[name].inputs.values() if name in units else ()
+    return above
+
+
 def resumes(history: LogHistory, unit: str) -> bool:
     """Return whether a unit's state is durable as of its last step, so that no step is executed again."""
-    last = history.last_executed(unit)
-    return last < 0 or any(last_number(frontier) >= last for frontier in history.live_records.states.get(unit, ()))
+    last, states = history.last_executed(unit), history.live_records.states.get(unit, ())
+    durable = last < 0 or any(last_number(frontier) >= last for frontier in states)
+    return durable and not _sinks_hold_more(history, unit)
 
 
 def replayed(history: LogHistory, plan: Plan, changed: Collection[str]) -> Iterator[str]:
@@ -98,7 +105,26 @@ def _is_taken(history: LogHistory, unit: str) -> bool:
     units, live, last = units_in(history.program), history.live_records, history.last_executed(unit)
     if unit not in units:
         return True
+    if _sinks_hold_more(history, unit):
+        return False
     readers = [(edge, name) for name, each in units.items() for edge, sender in each.inputs.items() if sender == unit]
     return all(history.held(sink) >= last for sink in units[unit].outputs.values()) and all(
         history.last_executed(name) >= last or last in live.sent.get(edge, {}) for edge, name in readers
     )
+
+
+def _sinks_hold_more(history: LogHistory, unit: str) -> bool:
+    """Return whether a sink holds a step with input that its unit is not recorded to have executed.
+
+    The owner died before it could record that, and the next one stopped before it had repeated the step.
+    """
+    units, operators = units_in(history.program), processors_of(history.program)
+    above = _above(units, unit)
+    computing = [each for name in above & units.keys() for each in units[name].operators]
+    if any(operators[each].timing != Timing.EPOCHS.value for each in computing):
+        return False  # its numbers are not those of sources
+    held = max(map(history.held, units[unit].outputs.values() if unit in units else ()), default=-1)
+    closed = (history.live_records.determinants.get(source, {}).items() for source in above - units.keys())
+    last = history.last_executed(unit)
+    with_input = [time for time, fact in chain(*closed) if isinstance(time, int) and fact.outcome is not None]
+    return any(last < time <= held for time in with_input)
