@@ -13,7 +13,10 @@ from boatlift.simulation.evolving.operators import minus, total
 from boatlift.simulation.simulation import Case, attempt, shrunk
 from support.worlds.mutants import MUTANTS
 
-HAPPENED = ("evolved", "went back", "crash", "overtaken", "old program refused", "fenced at the start", "refused: PLAN_CHANGED")
+HAPPENED = (
+    *("evolved", "went back", "crash", "overtaken", "old program refused"),
+    *("fenced at the start", "refused: PLAN_CHANGED"),
+)
 
 
 def test_lives_leave_no_trace_of_what_happened_in_them() -> None:
@@ -23,12 +26,16 @@ def test_lives_leave_no_trace_of_what_happened_in_them() -> None:
         life = EvolvingLife(seed)
         life.run()
         counts += life.counts
-        modes.update(mode for line in life.trace if line.startswith("transition ") for mode in MODES if mode in line)
+        planned = [line for line in life.trace if line.startswith(("transition ", "consent to "))]
+        modes.update(mode for line in planned for mode in MODES if mode in line)
     assert min(counts[what] for what in HAPPENED) > 1, counts
-    assert min(modes[mode] for mode in MODES) > 3, modes
+    assert min(modes[mode] for mode in MODES) > 1, modes
 
 
-MODES = ("fills", "empties", "undone", "emptied", "back to", "'fill'", "'now'", "'new_rows'", "tainted", "added", "removed", "changed", "downstream")
+MODES = (
+    *("fills", "empties", "undone", "emptied", "back to", "was {", "'fill'", "'now'", "'new_rows'"),
+    *("tainted", "added", "removed", "changed", "downstream", "'same'", "'replay'", "'carry'"),
+)
 
 
 def test_a_seed_repeats_its_trace_with_its_transitions() -> None:

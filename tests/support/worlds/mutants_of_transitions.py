@@ -1,15 +1,24 @@
-"""Deliberate faults of transitions: shortcuts that lose rows, double them, or leave a store between two programs."""
+"""Deliberate faults of transitions: shortcuts that lose rows, double them, or leave a store between two programs.
+
+Shortcuts of the design that a store cannot take:
+    * What does not stand has no message at the transition for readers that stand ("silent"): there is no step t* on
+      edges. A reader that stands must have come to the cut, or the transition is refused ("evolve-missing").
+    * An older owner may still write to the log ("nofence", in part): each number of the log can be created once.
+    * A filled state is taken for that of another transition ("anyid"): none is kept; what was killed begins anew.
+    * A transition in the background ("catchup", "stalefork", "gcfork"): there is none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 
 from boatlift.dataflow import evolution
 from boatlift.dataflow.evolution import ProgramChange
-from boatlift.runtime import refused_changes
+from boatlift.runtime import past_steps, refused_changes
 from boatlift.runtime.host import transition
 from boatlift.runtime.host.log import StoredRuns
 from boatlift.runtime.host.sinks import SinkCommits
@@ -27,6 +36,7 @@ from boatlift.storage.records.facts import payloads_of
 from boatlift.storage.records.history import LogHistory
 from boatlift.storage.records.payloads import names_of_runs
 from boatlift.storage.records.records import Evolved, SinkCommit
+from boatlift.storage.records.renaming import Renaming
 from support.worlds.mutant import Mutant
 
 __all__ = ["MUTANTS_OF_TRANSITIONS"]
@@ -38,9 +48,12 @@ _claim = EvolvingOwner._claim
 _compared = evolution._compared
 _consented = transition.consented
 _cursor = SourceCursors.cursor
+_differences = evolution._differences
+_from_past = EvolvingEngine.from_past
 _held = EvolvingEngine.held
 _make_durable = transition._make_durable
 _open_sinks = transition._open_sinks
+_rename = LogHistory._rename
 _unit = _Planning._unit
 
 
@@ -57,6 +70,14 @@ def _kept_unless_changed_itself(self: Any, name: str, unit: Any) -> None:
     if unit.keeps_state and changed <= {ProgramChange.UNCHANGED, ProgramChange.DOWNSTREAM}:
         return
     _unit(self, name, unit)
+
+
+def _but_for_layouts(before: Any, now: Any) -> Iterator[str]:
+    return (each for each in _differences(before, now) if not each.startswith("layout"))
+
+
+def _at_once(self: EvolvingEngine, past: Any) -> Any:
+    return _from_past(self, replace(past, stepwise=False))
 
 
 # -- what a sink holds
@@ -170,6 +191,18 @@ def _whatever_is_consented(log: Any, engine: Any, options: Any) -> Any:
     return _consented(log, engine, options) if options.evolve else None
 
 
+def _renamed_again(old: Any, new: Any, was: Mapping[str, str]) -> dict[str, str]:
+    recorded, named = (
+        {entry.partition(" ")[2]: entry.partition(" ")[0] for entry in each if entry != "units"} for each in (old, new)
+    )
+    return {name: former for name, former in was.items() if named.get(name) == recorded.get(former) is not None}
+
+
+def _without_places(self: LogHistory, was: Mapping[str, str]) -> None:
+    _rename(self, was)
+    self.places.clear()
+
+
 _first: dict[int, tuple[Any, Any]] = {}
 
 
@@ -201,6 +234,14 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
         "sinks behind a change get the difference, and states in between stay as they are",
         {(_Planning, "_unit"): _kept_unless_changed_itself},
     ),
+    "evolve-replan": _mutant(
+        "another layout of a state counts as no change", {(evolution, "_differences"): _but_for_layouts}
+    ),
+    "evolve-replay": _mutant("what is to be replayed is computed at once", {(EvolvingEngine, "from_past"): _at_once}),
+    "evolve-held-more": _mutant(
+        "new code is accepted for steps that sinks hold and the log does not know",
+        {(past_steps, "_sinks_hold_more"): lambda *_: False},
+    ),
     "evolve-lagging": _mutant(
         "the difference is taken from the old integral at the cut", {(EvolvingEngine, "held"): _held_at_the_cut}
     ),
@@ -215,6 +256,15 @@ MUTANTS_OF_TRANSITIONS: dict[str, Mutant] = {
     "evolve-pointprog": _mutant(
         "a way back compares the program with the newest one, not with that of the restore point",
         {(LogHistory, "at"): _of_the_newest_program},
+    ),
+    "evolve-renamed-again": _mutant(
+        "a former name counts though the store knows the new one", {(transition, "renamed_since"): _renamed_again}
+    ),
+    "evolve-unnamed-points": _mutant(
+        "restore points keep the names that processors had there", {(Renaming, "point"): lambda _, point: point}
+    ),
+    "evolve-unplaced": _mutant(
+        "a sink with another name looks for its steps under that name", {(LogHistory, "_rename"): _without_places}
     ),
     "evolve-cursor": _mutant(
         "a way back leaves the cursors of sources where they are", {(SourceCursors, "cursor"): _where_it_was}

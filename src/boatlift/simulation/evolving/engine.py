@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from boatlift.runtime.graph import edge_name, position_of
 from boatlift.runtime.machine.instructions import StepInput
 from boatlift.simulation.disk import DATAFLOW
 from boatlift.simulation.evolving.operators import HashingOperator, RowWeights, minus, mixed, total
-from boatlift.simulation.evolving.outside import Outside
+from boatlift.simulation.evolving.outside import Outside, in_steps
 from boatlift.simulation.evolving.programs import EvolvingProgram
 from boatlift.simulation.mounts import Mount
 from boatlift.storage.log_reader import LogReader
@@ -115,20 +116,27 @@ class EvolvingEngine:
     # -- steps
 
     def from_past(self, past: Past) -> FromPast:
-        """Execute units once over the whole past, and compare the result with what sinks hold."""
-        rows = {name: self._rows_of(name, 0, cursor["taken"]) for name, cursor in past.cursors.items()}
+        """Execute units over the whole past, at once or in steps, and compare the result with what sinks hold."""
+        steps: dict[str, list[RowWeights]] = {}
+        for name, cursor in past.cursors.items():
+            rows, end = self._outside.rows[self._label(name)], cursor["taken"]
+            steps[name] = in_steps(rows, end) if past.stepwise else [dict.fromkeys(rows[:end], 1)]
         states: dict[str, Any] = {}
         for name, time in past.time.items():
-            unit = self.plan.units[name]
-            given = {read: rows.get(read, {}) for read in unit.reads}
-            rows[name], state = self._tree(unit.body, given, {})
+            unit, state = self.plan.units[name], RowWeights()
+            inputs = [steps.get(read, []) for read in unit.reads]
+            assert max(map(len, inputs)) <= time + 1, f"the past of {name} has more steps than were taken"
+            steps[name] = []
+            for given in zip_longest(*inputs, fillvalue=RowWeights()):
+                out, state = self._tree(unit.body, dict(zip(unit.reads, given, strict=True)), state)
+                steps[name].append(out)
             if unit.keeps_state:
                 states[name] = self._write(name, time, state)
         differences = {}
         for sink in past.sinks:
-            unit = self.plan.unit_of_sink(sink)
-            made = rows.get(unit.name, {}) if unit.name in past.time else {}
-            differences[sink] = self._write(sink, max(0, past.time.get(unit.name, 0)), self._less(sink, made, past))
+            above = self.plan.unit_of_sink(sink).name
+            made = total(*steps[above]) if above in past.time else {}
+            differences[sink] = self._write(sink, past.time.get(above, 0), self._less(sink, made, past))
         return FromPast(states, differences)
 
     def _less(self, sink: str, rows: RowWeights, past: Past) -> RowWeights:

@@ -15,7 +15,8 @@ from copy import copy
 from dataclasses import dataclass
 
 from boatlift.simulation.evolving.operators import Row, RowWeights, minus, total
-from boatlift.simulation.evolving.programs import KEPT, LOOSE, EvolvingPart, EvolvingProgram
+from boatlift.simulation.evolving.outside import in_steps
+from boatlift.simulation.evolving.programs import FROM_PAST, KEPT, LOOSE, EvolvingPart, EvolvingProgram
 from boatlift.storage.records.facts import Determinant, StepDigest, Truncation, survives
 from boatlift.storage.records.records import Evolved, PointsDropped, Record, RestorePoint
 
@@ -87,7 +88,7 @@ class Ideal:
             case Evolved():
                 self._evolve(record)
             case RestorePoint(name):
-                self.saved = {**{each: kept for each, kept in self.saved.items() if each != name}, name: self._copied()}
+                self.saved = {**{each: kept for each, kept in self.saved.items() if each != name}, name: self.copied()}
             case PointsDropped(names):
                 self.saved = {each: kept for each, kept in self.saved.items() if each not in names}
             case _:
@@ -214,17 +215,15 @@ class Ideal:
 
     # -- transitions
 
-    def _copied(self) -> Ideal:
+    def copied(self) -> Ideal:
         """Return a copy that does not change with this one."""
         other = copy(self)
-        for name, each in vars(self).items():
-            if isinstance(each, dict | set):
-                setattr(other, name, each.copy())
-        other._closed = {source: dict(closed) for source, closed in self._closed.items()}
+        vars(other).update({name: each.copy() for name, each in vars(self).items() if isinstance(each, dict | set)})
+        vars(other)["_closed"] = {source: dict(closed) for source, closed in self._closed.items()}
         return other
 
     def _go_back(self, point: str) -> None:
-        there = self.saved[point]._copied() if point else Ideal(self.program)
+        there = self.saved[point].copied() if point else Ideal(self.program)
         stays = {name: each for name, each in vars(self).items() if name in OUTLIVE_A_WAY_BACK}
         before = list(self.saved)
         vars(self).update({**vars(there), **stays})
@@ -255,6 +254,7 @@ class Ideal:
         touched, moved = _changes(old, new, modes)
         cuts = self._cuts(old, new, touched)
         ends = {source: self.taken(source) for source in self._closed}
+        replayed = self._replayed(new, ends) if "replay" in modes.values() else {}
         impure: set[str] = set()
         changed_after: dict[str, int] = {}
         for name, part in new.parts.items():
@@ -264,13 +264,13 @@ class Ideal:
             mode = modes.get(name, "fill") if name in touched else "stands"
             after = min((changed_after[read] for read in part.reads if read in changed_after), default=None)
             if mode != "stands":
-                after = self._begin(name, part, mode, cut, old)
+                after = self._begin(name, part, mode, cut, old, replayed)
             if after is not None:
                 changed_after[name] = after
                 self._steps = {key: each for key, each in self._steps.items() if key[0] != name or key[1] <= after}
             if (
                 part.kind == "chain"
-                or mode in ("now", "carry", "same")
+                or mode in ("now", "carry")
                 or (mode == "stands" and name in self._impure)
                 or any(read in impure for read in part.reads)
             ):
@@ -290,7 +290,32 @@ class Ideal:
         begin = {part.name: cuts.get(part.reads[0], -1) for part in new.sinks} | committed
         self._sinks(begin, numbers, old, modes, moved, held)
 
-    def _begin(self, name: str, part: EvolvingPart, mode: str, cut: int, old: EvolvingProgram) -> int:
+    def _replayed(self, program: EvolvingProgram, ends: Mapping[str, int]) -> dict[str, tuple[RowWeights, RowWeights]]:
+        """Return the state and all rows of each processor, executed from nothing in steps that are divided anew."""
+        made: dict[str, tuple[RowWeights, RowWeights]] = {}
+        steps = {name: in_steps(self.rows.get(name, []), ends.get(name, 0)) for name in program.sources}
+        for at in range(max(map(len, steps.values()))):
+            out: dict[str, RowWeights] = {}
+            for name, part in program.parts.items():
+                if part.is_sink:
+                    continue
+                state, rows = made.get(name, ({}, {}))
+                if part.kind == "source":
+                    out[name] = steps[name][at] if at < len(steps[name]) else {}
+                else:
+                    state, out[name] = part.operator().step(state, [out[read] for read in part.reads])
+                made[name] = state, total(rows, out[name])
+        return made
+
+    def _begin(
+        self,
+        name: str,
+        part: EvolvingPart,
+        mode: str,
+        cut: int,
+        old: EvolvingProgram,
+        replayed: Mapping[str, tuple[RowWeights, RowWeights]],
+    ) -> int:
         """Let a processor have other code, or another state, and return the step after which it has."""
         line = self._line.get(name, []) if name in old.parts else []
         state: RowWeights = {}
@@ -298,6 +323,9 @@ class Ideal:
             line, self._past[name] = [], (cut, {})
         elif mode == "fill":
             state, rows = part.operator().step({}, [self._integral(read, cut) for read in part.reads])
+            self._past[name] = (cut, rows)
+        elif mode == "replay":
+            state, rows = replayed.get(name, ({}, {}))
             self._past[name] = (cut, rows)
         elif not line:
             self._past[name] = (cut, {})
@@ -336,7 +364,7 @@ class Ideal:
         """
         for part in self._plain.sinks:
             name, up = part.name, part.reads[0]
-            stays = old.parts.get(name) == part and up not in moved
+            stays = old.parts.get(name) == part and up not in moved and modes.get(name) != "fill"  # by request
             if stays and held is None:
                 continue
             cut, mode = begin[name], modes.get(name, "fill")
@@ -389,9 +417,11 @@ def _changes(old: EvolvingProgram, new: EvolvingProgram, modes: Mapping[str, str
     """Return what a change concerns, and of that all whose past rows change."""
     touched, moved = set[str](), set[str]()
     for name, part in new.parts.items():
-        if not part.means(old.parts.get(name)) or not moved.isdisjoint(part.reads):
+        before = old.parts.get(name)
+        stands = part.means(before) and moved.isdisjoint(part.reads)
+        if not stands or (before is not None and before.text != part.text and modes.get(name) != "same"):
             touched.add(name)
-            if part.kind != "source" and not part.is_sink and modes.get(name, "fill") == "fill":
+            if part.kind != "source" and not part.is_sink and modes.get(name, "fill") in FROM_PAST:
                 moved.add(name)
     return touched, moved
 

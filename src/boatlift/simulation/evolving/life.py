@@ -280,7 +280,9 @@ class EvolvingLife:
         options = RunOptions(evolve=transition.id, change=modes, rewind=back, on_progress=self._trace.append)
         self.ideal.proposed[options.evolve] = new, modes
         where = "" if back is None else f" back to {back or 'the beginning'},"
-        self._trace.append(f"consent to {options.evolve},{where} modes {modes}: {'; '.join(map(str, new.parts.values()))}")
+        self._trace.append(
+            f"consent to {options.evolve},{where} modes {modes}: {'; '.join(map(str, new.parts.values()))}"
+        )
         return _ConsentedChange(new, options)
 
     def _news(self, count: int, program: EvolvingProgram | None = None) -> None:

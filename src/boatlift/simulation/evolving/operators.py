@@ -48,10 +48,12 @@ class HashingOperator(Operator):
 
     Attributes:
         first: The name that it had first, which is part of each row.
+        layout: How a sum keeps its state; no row shows it.
     """
 
     version: int = 0
     first: str = ""
+    layout: int = 0
 
     @abstractmethod
     def step(self, state: RowWeights, inputs: Sequence[RowWeights]) -> tuple[RowWeights, RowWeights]:
@@ -101,10 +103,13 @@ class Summed(HashingOperator):
     keeps_state: ClassVar[bool] = True
     ends_job: ClassVar[bool] = True
     of_steps: ClassVar[str] = ""
+    options: ClassVar[tuple[str, ...]] = ("layout",)
 
     def step(self, state: RowWeights, inputs: Sequence[RowWeights]) -> tuple[RowWeights, RowWeights]:
-        after, keys = total(state, inputs[0]), {key for key, _ in inputs[0]}
-        return after, total(self._of(after, keys), minus(self._of(state, keys)))
+        before = {(key, value - self.layout): weight for (key, value), weight in state.items()}
+        after, keys = total(before, inputs[0]), {key for key, _ in inputs[0]}
+        kept = {(key, value + self.layout): weight for (key, value), weight in after.items()}
+        return kept, total(self._of(after, keys), minus(self._of(before, keys)))
 
     def _of(self, state: RowWeights, keys: set[int]) -> RowWeights:
         by_key = {key: sorted(each for each in state.items() if each[0][0] == key) for key in keys}

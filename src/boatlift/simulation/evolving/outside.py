@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +13,13 @@ from boatlift.simulation.evolving.operators import Row, RowWeights, total
 from boatlift.storage.log_reader import LOG
 from boatlift.storage.records.codec import decode_group
 from boatlift.storage.records.records import Record
+
+MOST_ROWS = 4  # of a step of a source
+
+
+def in_steps(rows: Sequence[Row], end: int) -> list[RowWeights]:
+    """Divide the first rows of a source into steps anew."""
+    return [dict.fromkeys(rows[at : min(end, at + MOST_ROWS)], 1) for at in range(0, end, MOST_ROWS)]
 
 
 class Judge(Protocol):

@@ -23,7 +23,7 @@ from boatlift.runtime.machine import StateMachine, events, instructions
 from boatlift.runtime.transition import Transition
 from boatlift.simulation.disk import DATAFLOW, FACTS_AN_OBJECT
 from boatlift.simulation.evolving.engine import EvolvingEngine, ProcessStore
-from boatlift.simulation.evolving.outside import Outside
+from boatlift.simulation.evolving.outside import MOST_ROWS, Outside
 from boatlift.simulation.evolving.programs import EvolvingProgram
 from boatlift.storage.group_commit import GroupCommit
 from boatlift.storage.log import Log
@@ -40,8 +40,6 @@ from boatlift.storage.records.records import (
     Stopped,
 )
 from boatlift.times import Frontier, last_of
-
-MOST_ROWS = 4  # of a step of a source
 
 
 class EvolvingOwner:
@@ -286,7 +284,7 @@ class EvolvingOwner:
                 todo()
 
     def _poll(self, order: instructions.PollSource, cursor: Any) -> None:
-        start, rows = cursor["taken"], len(self._outside.rows[order.source])
+        start, rows = cursor["taken"], len(self._outside.rows[self.program.parts[order.source].label])
         if start == rows:
             self._handle(events.SourceIdle(order.source, order.incarnation, order.time))
             return
@@ -360,6 +358,7 @@ def in_words(transition: Transition) -> str:
     """Return what a transition does, in one line."""
     changes = (f"{each.name} {each.change.name.lower()}" for each in transition.comparison.processors.values())
     parts = {
+        "was": transition.was,
         "cut": {name: transition.cuts[name] for name in sorted(transition.cuts)},
         "fills": transition.fills,
         "empties": transition.empties,

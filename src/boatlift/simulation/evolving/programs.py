@@ -19,6 +19,8 @@ READABLE, TAKING, MUTE, LOOSE = "readable", "taking", "mute", "loose"
 """Sinks: exactly-once, which tell what they hold, also by step, or do not; and at-least-once."""
 
 TELLING = (READABLE, TAKING)
+FROM_PAST = ("fill", "replay")
+"""Modes with which the past rows of an operator change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +31,8 @@ class EvolvingPart:
         kind: `source`, a kind of `OPERATORS`, or of a sink `readable`, `taking`, `mute` or `loose`.
         version: Of an operator's code.
         first: The name that it had first; empty if it has it still.
+        layout: How a sum keeps its state.
+        text: Of an operator's code; another one gives the same rows.
     """
 
     name: str
@@ -37,6 +41,8 @@ class EvolvingPart:
     version: int = 0
     policy: Policy = field(default_factory=Ephemeral)
     first: str = ""
+    layout: int = 0
+    text: int = 0
 
     @property
     def label(self) -> str:
@@ -49,10 +55,12 @@ class EvolvingPart:
 
     def means(self, other: EvolvingPart | None) -> bool:
         """Return whether another part of this name gives the same rows for the same input."""
-        return other is not None and (self.kind, self.reads, self.version) == (other.kind, other.reads, other.version)
+        own = self.kind, self.reads, self.version, self.layout
+        return other is not None and own == (other.kind, other.reads, other.version, other.layout)
 
     def operator(self) -> HashingOperator:
-        made: HashingOperator = OPERATORS[self.kind](self.name, self.reads, self.policy, self.version, self.label)
+        make = OPERATORS[self.kind]
+        made: HashingOperator = make(self.name, self.reads, self.policy, self.version, self.label, self.layout)
         return made
 
     def __str__(self) -> str:
@@ -63,7 +71,7 @@ class EvolvingPart:
 class _ReadAgain(SourceBase):
     @property
     def capabilities(self) -> SourceCapabilities:
-        return SourceCapabilities(rescannable=self)  # type: ignore[arg-type]
+        return SourceCapabilities(rescannable=self, divided_anew=self)  # type: ignore[arg-type]
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "simulated"}
@@ -135,8 +143,9 @@ class EvolvingProgram:
     def identity(self) -> dict[str, Any]:
         """The identity that a store records; code over a state of its own is no part of an operator's plan."""
         operators = [part for part in self.parts.values() if part.kind in OPERATORS]
-        plans = {part.name: "" if part.kind == "chain" else str(part.version) for part in operators}
-        states = {part.name: OwnState({}, str(part.version)) for part in operators if part.kind == "chain"}
+        codes = {part.name: f"{part.version} {part.text}" for part in operators}
+        plans = {part.name: "" if part.kind == "chain" else codes[part.name] for part in operators}
+        states = {part.name: OwnState({}, codes[part.name]) for part in operators if part.kind == "chain"}
         return identity_of(self.plan, dict.fromkeys(plans, ""), plans, states)
 
     @cached_property
@@ -176,6 +185,12 @@ class EvolvingProgram:
         return part.kind in {"source", "chain"} or (part.kind != "sum" and all(map(self.grows, part.reads)))
 
 
+CHANGES = (
+    *("version", "version", "text", "layout", "add", "remove", "input"),
+    *("policy", "sink", "unsink", "source", "rename", "rename"),
+)
+
+
 class Drawing:
     """Draws programs and their changes; a name that is drawn is new, but a sink that has gone may come back."""
 
@@ -189,19 +204,23 @@ class Drawing:
             self._put(parts, EvolvingPart(self._name("in"), "source"))
         for _ in range(rng.randint(1, 4)):
             self._put(parts, self._operator(rng, parts))
-        return self._finished(rng, parts)
+        return self._finished(rng, parts, {})
 
     def changed(self, rng: random.Random, program: EvolvingProgram) -> EvolvingProgram:
         """Return a program with one to three changes."""
-        parts = dict(program.parts)
+        parts, was = dict(program.parts), program.was
         for _ in range(rng.choice((1, 1, 2, 3))):
             operators = [part for part in parts.values() if part.kind in OPERATORS]
             part = rng.choice(operators)
-            match rng.choice(("version", "version", "add", "remove", "input", "policy", "sink", "unsink", "source")):
+            match rng.choice(CHANGES):
                 case "version":
                     parts[part.name] = replace(part, version=part.version + 1)
+                case "text":
+                    parts[part.name] = replace(part, text=part.text + 1)
+                case "layout" if part.kind == "sum":
+                    parts[part.name] = replace(part, layout=part.layout + 1)
                 case "add":
-                    self._put(parts, self._operator(rng, parts))
+                    self._put(parts, self._with_former_name(rng, self._operator(rng, parts), parts, was))
                 case "remove" if len(operators) > 1 and not self._readers(parts, part.name):
                     parts = {name: each for name, each in parts.items() if part.name not in {name, *each.reads}}
                 case "input":
@@ -219,9 +238,14 @@ class Drawing:
                     parts = {source.name: source, **parts}
                     growing = [n for n in _streams(parts) if EvolvingProgram(parts).grows(n) and n != source.name]
                     self._put(parts, EvolvingPart(self._name("u"), "union", (rng.choice(growing), source.name)))
+                case "rename":
+                    old = rng.choice([name for name in parts if name in program.parts])
+                    back = parts[old].label if parts[old].label not in parts and rng.random() < 0.3 else ""
+                    renamed = EvolvingProgram(parts, was).renamed({old: back or self._name("r")})
+                    parts, was = dict(renamed.parts), renamed.was
                 case _:
                     pass
-        made = self._finished(rng, parts)
+        made = self._finished(rng, parts, was)
         there = {each.label for each in made.sinks}
         self._gone |= {each.name: each for each in program.sinks if each.label not in there}
         return made
@@ -248,6 +272,14 @@ class Drawing:
             reads += [rng.choice(others)] if others else []
         return EvolvingPart(self._name(kind[0]), kind, tuple(reads), 0, _policy(rng, kind))
 
+    @staticmethod
+    def _with_former_name(
+        rng: random.Random, part: EvolvingPart, parts: Mapping[str, EvolvingPart], was: Mapping[str, str]
+    ) -> EvolvingPart:
+        """Let an operator have a name that another one had, perhaps; what it was called is its first name for all."""
+        free = [former for name, former in was.items() if name in parts and former not in parts]
+        return replace(part, name=rng.choice(free), first=part.name) if free and rng.random() < 0.4 else part
+
     def _with_input(
         self, rng: random.Random, parts: Mapping[str, EvolvingPart], part: EvolvingPart
     ) -> dict[str, EvolvingPart]:
@@ -269,7 +301,7 @@ class Drawing:
             return replace(self._gone[again], reads=(name,))
         return EvolvingPart(self._name("out"), rng.choice((READABLE,) * 4 + (TAKING,) * 3 + (MUTE, LOOSE)), (name,))
 
-    def _finished(self, rng: random.Random, parts: dict[str, EvolvingPart]) -> EvolvingProgram:
+    def _finished(self, rng: random.Random, parts: dict[str, EvolvingPart], was: Mapping[str, str]) -> EvolvingProgram:
         """Let what nothing reads have a sink, and some others, too; a source that nothing reads goes."""
         read = {each for part in parts.values() for each in part.reads}
         for name in list(parts):
@@ -278,7 +310,7 @@ class Drawing:
                 del parts[name]
             elif part.kind in OPERATORS and (name not in read or rng.random() < 0.1):
                 self._put(parts, self._sink(rng, parts, name))
-        return EvolvingProgram(parts)
+        return EvolvingProgram(parts, {name: former for name, former in was.items() if name in parts})
 
 
 def _streams(parts: Mapping[str, EvolvingPart]) -> list[str]:
@@ -301,7 +333,8 @@ def random_modes(
     for label, part in new.plain.parts.items():
         before, name = old.plain.parts.get(label), names[label]
         stands = part.means(before) and moved.isdisjoint(part.reads)
-        if part.kind == "source" or (stands and not (goes_back and part.is_sink)):
+        rewritten = before is not None and before.text != part.text
+        if part.kind == "source" or (stands and not rewritten and not (goes_back and part.is_sink)):
             continue
         if part.is_sink:
             if part.kind not in TELLING and (part.kind == LOOSE or before is not None):
@@ -311,10 +344,13 @@ def random_modes(
             elif rng.random() < 0.15:
                 modes[name] = "now"
             continue
-        if part.kind == "chain":
-            modes[name] = "now" if before is None else rng.choice(("carry", "carry", "now", "fill"))
-        elif rng.random() < 0.15:
-            modes[name] = "now"
-        if modes.get(name, "fill") == "fill":
+        if stands and rng.random() < 0.6:
+            modes[name] = "same"
+        elif part.kind == "chain":
+            keeping = ("carry", "carry", "fill") if before is not None else ()
+            modes[name] = rng.choice(("now", "replay", *keeping))
+        elif rng.random() < 0.2:
+            modes[name] = rng.choice(("now", "now", "replay"))
+        if modes.get(name, "fill") in FROM_PAST:
             moved.add(label)
     return modes
