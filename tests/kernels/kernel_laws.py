@@ -19,12 +19,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from boatlift.errors import InternalError
-from boatlift.kernels.kernel import Kernel
+from boatlift.kernels.kernel import Kernel, StepOutput
 from boatlift.kernels.step_state import KernelTime, StepState
+from boatlift.state.digest import digest
 from boatlift.state.key_groups import Share
-from boatlift.state.opened import OpenRun
+from boatlift.state.opened import OpenRun, RunsOnDemand
 from boatlift.storage.records.records import RunRef
-from support.rows.keyed_state import Execution, Fields, Row, merge_into
+from support.rows.keyed_state import Execution, Fields, Row, counted, merge_into
 
 Step = Mapping[str, Sequence[Fields]]
 """The rows of each input."""
@@ -91,6 +92,19 @@ def empty_state(kernel: Kernel, folder: Path, share: Share | None = None) -> Ste
     """Return the state before the first step; without a share, one whose runs nobody may open."""
     runs: Sequence[OpenRun[Any]] = NoRuns() if share is None else []
     return StepState(dict.fromkeys(kernel.parts, runs), lambda part: folder / f"run-{part}", 0, share or Share())
+
+
+def between(before: Execution, after: Execution, share: Share, *, upserts: bool) -> StepOutput:
+    """Return the rows between the states of two executions, of a share of the keys."""
+    kernel = before.kernel
+    states = [
+        {
+            part: RunsOnDemand([(run, run.name) for runs in each.runs for run in runs[part]], codec)
+            for part, codec in kernel.parts.items()
+        }
+        for each in (before, after)
+    ]
+    return kernel.between(*states, share, upserts=upserts)
 
 
 class KernelLaws:
@@ -184,6 +198,36 @@ class KernelLaws:
                 keys = len(self.case.kernel.keys)
                 held = {row[:keys] for row in kept if row[-1] == 1}
                 assert all(row[-1] == -1 and row[:keys] in held for row in rows - kept)
+
+    @of_each_case(40)
+    @given(st.data(), st.integers(0, 3), st.booleans())
+    def test_states_give_the_rows_between_them(self, data: st.DataObject, power: int, upserts: bool) -> None:
+        """Law: the rows between two states, however divided, are the steps to the one less those to the other."""
+        if not self.case.kernel.gives_rows:
+            return
+        pasts = [data.draw(self.case.steps), data.draw(self.case.steps)]
+        if data.draw(st.booleans()):
+            pasts[1] = [*pasts[0], *pasts[1]]
+        with tempfile.TemporaryDirectory() as folder:
+            sides = [self.case.run_in(Path(folder) / str(number), tasks=2) for number in range(2)]
+            sums: list[Counter[Row]] = [Counter(), Counter()]
+            for side, total, steps in zip(sides, sums, pasts, strict=True):
+                for inputs in steps:
+                    for row, count in side.take(inputs)[0].items():
+                        total[row[:-1]] += count * row[-1]
+            made = [between(*sides, Share(2**power, task), upserts=upserts) for task in range(2**power)]
+        sums[1].subtract(sums[0])
+        expected = Counter({(*row, weight): 1 for row, weight in sums[1].items() if weight})
+        given = [batch for each in made for batch in (*each.replaced, *each.batches)]
+        found = counted(given)
+        keys = len(self.case.kernel.keys)
+        if upserts:
+            come = {row[:keys] for row in expected if row[-1] == 1}
+            expected = Counter({row: 1 for row in expected if row[-1] == 1 or row[:keys] not in come})
+        assert found == expected
+        assert sum(each.rows for each in made) == sum(batch.num_rows for batch in given)
+        assert sum(each.digest for each in made) % 2**64 == sum(map(digest, given)) % 2**64
+        assert not any(each.runs for each in made)
 
     def test_a_step_without_rows_changes_nothing(self, tmp_path: Path) -> None:
         """Law: no row, no run; and no run is opened, but by a kernel that looks for timers."""

@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow as pa
 
 from boatlift.dataflow.columns import HASH
-from boatlift.kernels.step_state import KernelTime, StepState
+from boatlift.kernels.step_state import KernelTime, Runs, StepState
 from boatlift.state.arrangement.ordered import Order, any_order_codes
 from boatlift.state.codec import ValueCodec
 from boatlift.state.column import Column, Hashes, Ints, is_supported
 from boatlift.state.digest import add_column, digest, finish
 from boatlift.state.expiry import ExpiryColumn
+from boatlift.state.key_groups import Share
 from boatlift.state.row_hash import hash_rows
 from boatlift.storage.records.records import RunRef
 
@@ -64,6 +65,8 @@ class Kernel(ABC):
         - Rest: a step without rows and without due timers has no output and no run. A kernel without timers opens no
           run in it. (The first step of a network may have a row for no rows.)
         - A step adds new runs; a run is never changed.
+        - States: if `gives_rows`, the rows `between` two states are the sum of the rows of all steps from one to the
+          other, whatever lies between.
     """
 
     processor: str
@@ -101,6 +104,25 @@ class Kernel(ABC):
     def records_answers(self) -> bool:
         """Whether it asks an external system whose answers are recorded (`StepState.answers`)."""
         return False
+
+    @property
+    def gives_rows(self) -> bool:
+        """Whether a state has all rows of the output that hold after it, so that `between` gives them."""
+        return False
+
+    def between(
+        self, before: Mapping[str, Runs], after: Mapping[str, Runs], share: Share, *, upserts: bool = False
+    ) -> StepOutput:
+        """Return the rows that lead from one state to another, of a share of the keys; there are no new runs.
+
+        Args:
+            before, after: Part to its runs; both of the same form, and perhaps of different pasts.
+            upserts: As for `step`.
+
+        Raises:
+            DataError: as `step`.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:

@@ -98,6 +98,9 @@ class Past:
         stepwise: Whether units execute the past in steps, as sources divide it anew, and not in one step.
         undone: Sinks whose difference takes back their own steps after this one, whatever the past; None: the
             difference has no row. They are among `sinks`.
+        kept: Unit to its recorded state, which gives its past rows: it is not executed. They are among `time`.
+        known: Sink to the state of its unit whose rows it holds, if it proves that nobody else has changed them; None
+            for no rows. They are among `sinks`; one of `undone` got what lies between the kept state and this one.
     """
 
     store: Store
@@ -110,6 +113,8 @@ class Past:
     clock: int
     stepwise: bool = False
     undone: Mapping[str, int | None] = field(default_factory=dict)
+    kept: Mapping[str, Any] = field(default_factory=dict)
+    known: Mapping[str, Any] = field(default_factory=dict)
 
 
 class FromPast(NamedTuple):
@@ -152,6 +157,13 @@ class Engine(Protocol):
 
     def not_again(self, unit: str) -> str:
         """Return why the steps of a unit cannot be executed again, divided in another way; empty if they can."""
+
+    def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
+        """Return whether a state of a unit that another program has recorded gives all rows of the unit then.
+
+        Args:
+            program: The identity of that program.
+        """
 
     def from_past(self, past: Past) -> FromPast:
         """Execute units over the whole past, before `start`, and compare the result with what sinks hold.

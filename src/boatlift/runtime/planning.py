@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from boatlift.dataflow import Delivery, History, Plan, Timing, Unit
@@ -20,6 +21,7 @@ from boatlift.dataflow.evolution import (
 from boatlift.dataflow.rows import RowKind
 from boatlift.errors import DataError, InvalidError
 from boatlift.runtime.graph import WayBack, way_back
+from boatlift.runtime.kept_rows import GivesRows, is_whole, state_has_rows
 from boatlift.runtime.refused_changes import ChangeRefusals
 from boatlift.runtime.transition import Transition
 from boatlift.storage.records.history import LogHistory
@@ -37,6 +39,7 @@ def plan_transition(
     present: Mapping[str, Any] | None = None,
     was: Mapping[str, str] | None = None,
     not_again: Callable[[str], str] = lambda _unit: "",
+    gives_rows: GivesRows = lambda _unit, _program: False,
 ) -> Transition:
     """Return the transition of a store to another program.
 
@@ -49,6 +52,7 @@ def plan_transition(
         back: The restore point to go back to; empty for the beginning.
         present: On a way back the program of the log as it is.
         not_again: Returns why its steps cannot be executed again either.
+        gives_rows: Returns whether a state that the recorded program has made of a unit gives all its rows.
         was: The processors that the user has renamed, with their former names; history and programs have the new ones.
 
     Raises:
@@ -59,7 +63,7 @@ def plan_transition(
     )
     made = Transition(comparison, back=back, was=dict(was or {}))
     if comparison.is_changed or back is not None:
-        _Planning(made, history, planned, identity, not_at_once, not_again, present or {}).plan()
+        _Planning(made, history, planned, identity, not_at_once, not_again, present or {}, gives_rows).plan()
     return made
 
 
@@ -295,14 +299,52 @@ class _Planning(ChangeRefusals):
             if mode is not Mode.NOW and sink not in made.undone and sink not in made.emptied
             if self._has_past(plan.unit_of_sink(sink).name)
         }
-        for name in reversed(list(plan.units)):
-            if name in wanted:
-                wanted |= {read for read in plan.units[name].reads if read in plan.units}
-        made.computed = [name for name in plan.units if name in wanted]
+        executed = self._with_senders(wanted)
         made.stepwise = any(
-            self._compared[each.name].mode is Mode.REPLAY for name in wanted for each in plan.units[name].operators
+            self._compared[each.name].mode is Mode.REPLAY for name in executed for each in plan.units[name].operators
         )
-        set_aside = {who for who, _ in self._history.decided("set_aside")}
+        if not made.stepwise:
+            kept = {name for name in executed if self._stands_whole(name) and self._state_gives_rows(name)}
+            executed = self._with_senders(wanted, kept)
+            made.kept = [name for name in plan.units if name in executed & kept]
+            executed -= kept
+        made.known = [name for name in made.sinks if self._is_known(name)]
+        made.computed = [name for name in plan.units if name in executed]
+        self._refuse_pasts(set_aside={who for who, _ in self._history.decided("set_aside")})
+
+    def _with_senders(self, units: AbstractSet[str], kept: AbstractSet[str] = frozenset()) -> set[str]:
+        """Return units and all units from which their rows come, up to those whose rows are kept."""
+        found = set(units)
+        for name in reversed(list(self._plan.units)):
+            if name in found - kept:
+                found |= {read for read in self._plan.units[name].reads if read in self._plan.units}
+        return found
+
+    def _stands_whole(self, name: str) -> bool:
+        """Return whether a unit and all before it are as they were, and follow from the whole past."""
+        operators = {each.name for unit in self._with_senders({name}) for each in self._plan.units[unit].operators}
+        stands = all(self._compared[each].change is ProgramChange.UNCHANGED for each in operators)
+        return stands and operators.isdisjoint(self._made.tainted)
+
+    def _state_gives_rows(self, name: str) -> bool:
+        """Return whether the state of a unit at the cut is there, and has all rows that its sinks got."""
+        cut = max(self._made.cuts[source] for source in self._plan.sources_of(name))
+        return state_has_rows(self._history, self._plan.units[name], cut, self._gives_rows)
+
+    def _is_known(self, sink: str) -> bool:
+        """Return whether the log says that a sink got the rows of the state of its unit, and no others."""
+        unit, entry = self._plan.unit_of_sink(sink).name, f"sink {sink}"
+        before = self._recorded.get(entry, {})
+        return (
+            self._made.back is None
+            and self._made.sinks[sink] is Mode.FILL
+            and before.get("reads") == unit == self._identity[entry]["reads"]
+            and is_whole(self._history, {sink})
+            and self._state_gives_rows(unit)
+        )
+
+    def _refuse_pasts(self, set_aside: set[str]) -> None:
+        made, plan = self._made, self._plan
         for name in made.computed:
             for each in plan.units[name].operators:
                 if each.name in made.tainted:

@@ -9,6 +9,7 @@ from boatlift.dataflow import Plan, Unit
 from boatlift.dataflow.evolution import Mode, ProgramChange
 from boatlift.errors import BoatliftError, DataError, InvalidError
 from boatlift.runtime.graph import division_of
+from boatlift.runtime.kept_rows import GivesRows
 from boatlift.runtime.past_steps import missing_steps, replayed, waiting_unit, with_own_times
 from boatlift.runtime.transition import Obstacle, Transition
 from boatlift.storage.records.history import LogHistory
@@ -30,10 +31,11 @@ class ChangeRefusals:
         not_at_once: Callable[[str], str],
         not_again: Callable[[str], str],
         present: Mapping[str, Any],
+        gives_rows: GivesRows,
     ) -> None:
         self._present = without_units(present)
         self._made, self._history, self._plan = made, history, planned
-        self._not_at_once, self._not_again = not_at_once, not_again
+        self._not_at_once, self._not_again, self._gives_rows = not_at_once, not_again, gives_rows
         self._compared = made.comparison.processors
         self._old, self._new = units_in(history.program), units_in({"units": division_of(planned)})
         self._recorded, self._identity = without_units(history.program), identity

@@ -45,6 +45,8 @@ class Transition:
         relaid: Those of them whose state has another form alone, so that what they gave stays as it is.
         empties: Units that begin without a state.
         computed: Units to execute over the whole past, senders first.
+        kept: Units whose past rows are in their states; those are read, and what is above them is not executed.
+        known: Sinks that got what is in the state of their unit at the cut, as far as the log knows.
         stepwise: Whether they execute it step by step, and not in one step.
         renamed: Source to the name under which its facts go on.
         forgotten: Units, sources and sinks whose facts are void.
@@ -70,6 +72,8 @@ class Transition:
     relaid: list[str] = field(default_factory=list)
     empties: list[str] = field(default_factory=list)
     computed: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    known: list[str] = field(default_factory=list)
     stepwise: bool = False
     reads: dict[str, int] = field(default_factory=dict)
     work: dict[str, UnitWork] = field(default_factory=dict)

@@ -34,6 +34,7 @@ from boatlift.spark.jobs.planner import Background, StepPlanner
 from boatlift.spark.jobs.row_questions import row_probe
 from boatlift.spark.jobs.row_steps import RowSteps
 from boatlift.spark.jobs.set_aside import SetAside
+from boatlift.spark.jobs.states import kernel_with_rows
 from boatlift.spark.jobs.steps import HasSteps, Steps
 from boatlift.spark.session.environment import environment
 from boatlift.spark.session.jvm import check_jvm, death_of_jvm
@@ -106,10 +107,20 @@ class SparkEngine:
         asks = [each.name for each in compiled.unit.operators if each.records_answers or not each.deterministic]
         return f"{asks[0]} gives other rows each time that it is executed" if asks else ""
 
-    def from_past(self, past: Past) -> FromPast:
-        from boatlift.spark.jobs.past import PastRows, past_plan
+    def gives_rows(self, unit: str, program: Mapping[str, Any]) -> bool:
+        compiled, entry = self._program.units[unit], f"processor {unit}"
+        if kernel_with_rows(compiled) is None or entry not in program:
+            return False
+        before, now = (dict(each[entry]) for each in (program, self._program.identity))
+        assert compiled.top is not None
+        same = all(before.get(key) == now[key] for key in ("kind", "schema", "options", "layout"))
+        return same and compiled.top.results != "" and str(before["plan"]).endswith(compiled.top.results)
 
-        plan = past_plan(self.plan, past, self._spark)
+    def from_past(self, past: Past) -> FromPast:
+        from boatlift.spark.jobs.past import PastRows, past_plan, without_comparison
+
+        alone = without_comparison(past, self.plan, self._program.units, self._spark)
+        plan = past_plan(self.plan, past, self._spark, alone)
         program = self._program.with_ends(plan)  # to compile a program of many views takes seconds
         engine = SparkEngine(self._spark, plan, self._registry, long_running=False, program=program)
         try:
@@ -119,9 +130,11 @@ class SparkEngine:
             )
             engine.start(beginning)
             for unit in past.time:
-                rows.execute(unit, partial(engine._execute, unit))
-            sinks = {name: self.plan.sinks[name].sink for name in past.sinks}
-            return rows.results(self._spark, engine._jobs, engine._program.units, sinks)
+                if unit in past.kept:
+                    rows.take_kept(engine._program.units[unit], engine._jobs)
+                else:
+                    rows.execute(unit, partial(engine._execute, unit))
+            return rows.results(self._spark, engine._jobs, self.plan, self._program.units, alone)
         finally:
             engine.close()
 

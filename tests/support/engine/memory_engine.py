@@ -132,6 +132,9 @@ class MemoryEngine:
     def not_again(self, unit: str) -> str:
         return self.not_at_once(unit)
 
+    def gives_rows(self, _unit: str, _program: Mapping[str, Any]) -> bool:
+        return False
+
     def from_past(self, past: Past) -> FromPast:
         raise AssertionError(f"no unit of this engine has a past to be computed: {past}")
 

@@ -125,6 +125,12 @@ class Engine:
     def program(self) -> dict[str, Any]:
         return identity_in_memory(self.plan)
 
+    def environment(self) -> dict[str, Any]:
+        return {}
+
+    def gives_rows(self, _unit: str, _program: Any) -> bool:
+        return True
+
     def first_cursor(self, _source: str) -> dict[str, Any]:
         return {"taken": 0}
 

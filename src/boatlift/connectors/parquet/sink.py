@@ -115,6 +115,7 @@ class ParquetSink(SinkBase):
             leaves_files=True,
             preflight=self._preflight,
             reads_back=self,
+            untouched=self._untouched,
             reads_back_steps=self if self.key is None else None,
             takes_back=self,
         )
@@ -212,6 +213,12 @@ class ParquetSink(SinkBase):
 
         with io_errors(self._path):
             yield from verify_folder(StepFolder(self._path, self._files))
+
+    def _untouched(self, step: int) -> bool:
+        from boatlift.connectors.parquet.step_file import verify_folder
+
+        with io_errors(self._path):
+            return next(verify_folder(StepFolder(self._path, self._files), after=step), None) is None
 
     @property
     def _folder(self) -> OwnedFolder:

@@ -108,8 +108,8 @@ def read_columns(path: Path) -> list[tuple[str, pa.DataType]]:
     return [(field.name, field.type) for field in _footer(path).schema_arrow]
 
 
-def verify_folder(folder: StepFolder) -> Iterator[Finding]:
-    """Check each step's file by its checksum; yield each damaged, missing or foreign file."""
+def verify_folder(folder: StepFolder, after: int = -1) -> Iterator[Finding]:
+    """Check the file of each step after one by its checksum; yield each damaged, missing or foreign file."""
     identity: FolderIdentity | None = None
     try:
         if (identity := folder.identity()) is None:
@@ -120,7 +120,7 @@ def verify_folder(folder: StepFolder) -> Iterator[Finding]:
         folder.steps()
     except DataError as error:
         yield Finding(str(folder.path), error.condition, error.message)
-    for step in folder.listed()[0]:
+    for step in (each for each in folder.listed()[0] if each > after):
         path = folder.step_path(step)
         try:
             record = read_record(path, step)

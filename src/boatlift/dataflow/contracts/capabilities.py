@@ -320,6 +320,8 @@ class SinkCapabilities:
         refuses_duplicates: The sink itself enforces unique keys, so any key is allowed. Law: `commit` of a step with a
             row whose key another row has raises `[DUPLICATE_KEY]`, and nothing of the step is visible.
         reads_back: Reads back what the sink holds; None if the sink cannot be asked.
+        untouched: Proves, after `open`, that of its own steps after one the place holds what they gave it; None if it
+            cannot without reading all rows. Law: if `untouched(-1)` is True, `reads_back` has the sum of all steps.
         reads_back_steps: Reads back the changes of its newest steps; None if the sink does not keep them apart.
         takes_back: Takes back whole steps, of rows that are no changes; None if nothing can.
         begun: Returns, after `open`, the newest step of which the place has a part or all; -1 for none. None if no
@@ -335,6 +337,7 @@ class SinkCapabilities:
     preflight: Callable[[SinkContext], None] | None = None
     refuses_duplicates: bool = False
     reads_back: ReadsBack | None = None
+    untouched: Callable[[int], bool] | None = None
     reads_back_steps: ReadsBackSteps | None = None
     takes_back: TakesBack | None = None
     begun: Callable[[], int] | None = None

@@ -10,13 +10,24 @@ import pyarrow as pa
 from boatlift.errors import InvalidError
 from boatlift.kernels.aggregate.layout import Layout
 from boatlift.kernels.aggregate.partials import PartialAggregates, PartialsCodec
-from boatlift.kernels.aggregate.results import Around, KeyedOutput, change_of, previous_of, results_of
+from boatlift.kernels.aggregate.results import (
+    Around,
+    Change,
+    KeyedOutput,
+    change_between,
+    change_of,
+    previous_of,
+    results_of,
+    those_of,
+)
 from boatlift.kernels.aggregate.step_input import aggregate
 from boatlift.kernels.kernel import ROWS_INPUT, Kernel, KernelInputs, StepOutput
-from boatlift.kernels.step_state import STATE, KernelTime, StepState
+from boatlift.kernels.step_state import STATE, KernelTime, Runs, StepState, rows_of_share
 from boatlift.state.codec import KeyedRows
 from boatlift.state.expiry import ExpiryColumn
-from boatlift.state.merge import filtered
+from boatlift.state.key_groups import Share
+from boatlift.state.merge import filtered, merge_rows
+from boatlift.storage.records.records import RunRef
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +79,22 @@ class AggregateKernel(LayoutKernel):
     def output_schema(self) -> pa.Schema:
         return self.layout.output_schema
 
+    @property
+    def gives_rows(self) -> bool:
+        return self.window_end is None  # else the rows of windows that have ended are gone
+
+    def between(
+        self, before: Mapping[str, Runs], after: Mapping[str, Runs], share: Share, *, upserts: bool = False
+    ) -> StepOutput:
+        codec = self.parts[self.part]
+        sides = [rows_of_share(codec, list(runs.get(self.part, ())), share) for runs in (before, after)]
+        there = [side for side in sides if side is not None]
+        if not there:
+            return StepOutput()
+        keys = merge_rows(codec, there)
+        old, new = (those_of(self.layout, keys, side) for side in sides)
+        return _output_of(change_between(self.layout, keys, old, new, upserts=upserts), {})
+
     def step(self, inputs: KernelInputs, state: StepState, *, upserts: bool = False) -> StepOutput:
         delta = aggregate(self.layout, inputs[ROWS_INPUT])
         if delta is None:
@@ -95,14 +122,18 @@ class AggregateKernel(LayoutKernel):
         change = change_of(
             self.layout, delta, previous, self.processor, names, upserts=upserts, first_values=first_values
         )
-        parts = (change.replaced, change.ended, change.after)
-        return StepOutput(
-            state.written(self.processor, self.parts, {self.part: delta}),
-            (*change.ended.batches, *change.after.batches),
-            change.replaced.batches,
-            sum(batch.num_rows for part in parts for batch in part.batches),
-            sum(part.digest for part in parts) & ((1 << 64) - 1),
-        )
+        return _output_of(change, state.written(self.processor, self.parts, {self.part: delta}))
+
+
+def _output_of(change: Change, runs: Mapping[str, RunRef]) -> StepOutput:
+    parts = (change.replaced, change.ended, change.after)
+    return StepOutput(
+        runs,
+        (*change.ended.batches, *change.after.batches),
+        change.replaced.batches,
+        sum(batch.num_rows for part in parts for batch in part.batches),
+        sum(part.digest for part in parts) & ((1 << 64) - 1),
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from boatlift.state.codec import KeyedRows
 from boatlift.state.column import Column, Ints, Mask, shown
 from boatlift.state.digest import add_column, add_constant, finish
 from boatlift.state.opened import OpenRun
-from boatlift.state.segment import matching_rows
+from boatlift.state.segment import Segment, matching_rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -228,11 +228,32 @@ def change_of(
     if layout.weighted:
         _check_counts(layout, delta.keys, total, processor, key_names)
         existed, exists = _unless_all(previous.partials.rows > 0), _unless_all(total.rows > 0)
+    return _change(layout, delta.keys, (previous.partials, existed), (total, exists), upserts=upserts)
+
+
+def change_between(
+    layout: Layout, keys: KeyedRows[PartialAggregates], before: Previous, after: Previous, *, upserts: bool = False
+) -> Change:
+    """Return the rows by which two states of some keys differ, as if a step led from one to the other.
+
+    Raises:
+        DataError: `[OVERFLOW]` as `change_of`.
+    """
+    sides = [(each.partials, _unless_all(each.partials.rows > 0)) for each in (before, after)]
+    return _change(layout, keys.keys, *sides, upserts=upserts)
+
+
+Standing = tuple[PartialAggregates, Mask | None]
+"""The partial aggregates of some keys at one time, and which of the keys have a row then; None: all."""
+
+
+def _change(layout: Layout, keys: Sequence[Column], old: Standing, new: Standing, *, upserts: bool) -> Change:
+    (previous, existed), (total, exists) = old, new
     after = results_of(layout, total)
-    output = KeyedOutput(layout.output_schema, delta.keys, len(delta))
+    output = KeyedOutput(layout.output_schema, keys, total.length)
     if existed is not None and not existed.any():
         return Change(OutputRows(), OutputRows(), output.rows(after, exists, weight=1))
-    before = results_of(layout, previous.partials, refuses=False)
+    before = results_of(layout, previous, refuses=False)
     goes_on = _both(existed, exists)
     changed = _changed(before, after, goes_on)
     replaced, ended = OutputRows(), OutputRows()
@@ -337,6 +358,18 @@ def previous_of(
         partials.addends[ROWS] = np.zeros(length, np.int64)
     settle_sums(layout, partials)
     return Previous(found, everyone or bool(found.all()), partials)
+
+
+def those_of(layout: Layout, keys: KeyedRows[PartialAggregates], rows: KeyedRows[PartialAggregates] | None) -> Previous:
+    """Return some keys' part of rows in memory, whose keys are among them."""
+    partials, found = PartialAggregates(len(keys), {}, {}), np.zeros(len(keys), np.bool_)
+    if rows is not None:
+        asked, places = matching_rows(keys, Segment(rows.hash, rows.keys, None, rows.collides))
+        found[asked] = True
+        _add(partials, asked, PartialsCodec(layout).take(rows.values, places))
+    partials.addends.setdefault(ROWS, np.zeros(len(keys), np.int64))
+    settle_sums(layout, partials)
+    return Previous(found, bool(found.all()), partials)
 
 
 def _add(partials: PartialAggregates, asked: Ints, hits: PartialAggregates) -> None:

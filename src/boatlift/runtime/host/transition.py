@@ -27,6 +27,7 @@ from boatlift.runtime.graph import division_of
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.progress import Progress
 from boatlift.runtime.host.source_cursors import SourceCursors
+from boatlift.runtime.kept_rows import STEP_ROWS, is_whole, own_number_at, rows_at, state_at, state_has_rows
 from boatlift.runtime.planning import plan_transition
 from boatlift.runtime.transition import Obstacle, Transition, new_edges
 from boatlift.storage.log import Log
@@ -68,7 +69,17 @@ def transition_to(log: Log, engine: Engine, modes: Mapping[str, str], back: str 
     recorded, _ = accepted(history, identity, engine.environment())
     present = log.history.renamed(was).program
     transition = plan_transition(
-        history, recorded, engine.plan, identity, modes, engine.not_at_once, back, present, was, engine.not_again
+        history,
+        recorded,
+        engine.plan,
+        identity,
+        modes,
+        engine.not_at_once,
+        back,
+        present,
+        was,
+        engine.not_again,
+        engine.gives_rows,
     )
     if back is not None:
         transition.back_at = log.history.points[back].at if back else 0
@@ -234,17 +245,21 @@ def carry_out(
     }
     scratch = store.scratch(token)
     if transition.computed or any(mode is not Mode.NOW for mode in transition.sinks.values()):
+        undone = _undone_by_states(transition, engine, (history, log.history.renamed(transition.was)), cuts, held)
+        kept = {*transition.kept, *(plan.unit_of_sink(name).name for name in undone)}
         past = Past(
             store,
             scratch,
             log.store_id,
             token,
-            {name: cuts[name] for name in transition.computed},
+            {name: cuts[name] for name in plan.units if name in kept.union(transition.computed)},
             {name: cursors.newest(name) for name, former in standing.items() if history.last_closed(former) >= 0},
             {name: mode is Mode.NEW_ROWS for name, mode in transition.sinks.items() if mode is not Mode.NOW},
             clock,
             transition.stepwise,
             {**transition.undone, **dict.fromkeys(transition.emptied)},
+            {name: state_at(history, name, cuts[name]) for name in kept},
+            _known(transition, engine, history, cuts, held) | undone,
         )
         try:
             made = engine.from_past(past)
@@ -279,6 +294,60 @@ def _open_sinks(transition: Transition, engine: Engine, log: Log, token: int) ->
                 f"{name}=now, or give it another place",
             )
     return held
+
+
+def _known(
+    transition: Transition, engine: Engine, base: LogHistory, cuts: Mapping[str, int], held: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the sinks that are at the cut, with the state of their unit there; None for those without a step.
+
+    Args:
+        held: The newest step of each sink, in its own numbers.
+    """
+    concerned = [name for name, mode in transition.sinks.items() if mode is not Mode.NOW]
+    known: dict[str, Any] = {name: None for name in concerned if held[name] < 0}
+    if base.environment != engine.environment():  # other versions may give other rows for the same state
+        return known
+    for name in transition.known:
+        unit = engine.plan.unit_of_sink(name).name
+        if held[name] == own_number_at(base, name, cuts[unit]):
+            known[name] = state_at(base, unit, cuts[unit])
+    return known
+
+
+def _undone_by_states(
+    transition: Transition,
+    engine: Engine,
+    histories: tuple[LogHistory, LogHistory],
+    cuts: Mapping[str, int],
+    held: Mapping[str, int],
+) -> dict[str, Any]:
+    """Return the sinks that got what lies between two states of their unit, with the newer one.
+
+    Their steps can be read back, too: that is the quicker way back over a few of them in a large state.
+
+    Args:
+        histories: The log at the restore point, and as it is; both with the new names.
+    """
+    base, now = histories
+    found: dict[str, Any] = {}
+    if not base.environment == now.environment == engine.environment():
+        return found
+    for name in transition.undone:
+        unit = engine.plan.unit_of_sink(name)
+        last = max(map(now.last_closed, engine.plan.sources_of(unit.name)), default=-1)
+        there = [(base, cuts[unit.name]), (now, last)]
+        if (
+            unit.name not in transition.computed
+            and all(state_has_rows(history, unit, time, engine.gives_rows) for history, time in there)
+            and sum(rows_at(history, unit.name, time) for history, time in there)
+            <= STEP_ROWS * (held[name] - transition.undone[name])
+            and is_whole(base, {name})
+            and is_whole(now, {name})
+            and held[name] == own_number_at(now, name, last)
+        ):
+            found[name] = state_at(now, unit.name, last)
+    return found
 
 
 def _refuse_damage(store: Store, base: LogHistory) -> None:

@@ -67,6 +67,10 @@ class EvolvingEngine:
         whys = (f"{each.name} {each.of_steps}" for each in self.plan.units[unit].operators if each.of_steps)
         return next(whys, "")
 
+    def gives_rows(self, _unit: str, _program: Mapping[str, Any]) -> bool:
+        """Return False: all pasts are executed."""
+        return False
+
     def not_again(self, _unit: str) -> str:
         """Return an empty text: all steps can be executed again."""
         return ""

@@ -64,6 +64,7 @@ def compile_aggregates(
             name, schema, changes, keys=(frozenset(keys),) if changes else (), has_watermark=takes.has_watermark
         ),
         fingerprint=fingerprint(arguments) + parsed.fingerprint,
+        results=parsed.fingerprint,
         kernel=kernel(layout),
         inputs=(KeyedInput((*selected, *weight), tuple(keys), arguments.schema),),
     )

@@ -128,6 +128,7 @@ class Compiled(ABC):
     Attributes:
         columns: The rows that the operator gives.
         fingerprint: A canonical hash of the computation, equal in every process.
+        results: The end of the fingerprint that says how rows follow from a state; empty if they do not.
         calls_python: Whether a Python function of the user runs in the tasks.
         libraries: Installed packages that such functions reach, and their versions.
         row_wise: Whether each row of the result is made of one row of the input, by a function of the user.
@@ -149,6 +150,7 @@ class Compiled(ABC):
 
     columns: Columns
     fingerprint: str = ""
+    results: str = ""
     calls_python: bool = False
     libraries: Mapping[str, str] = field(default_factory=dict)
     keys: tuple[frozenset[str], ...] | None = None

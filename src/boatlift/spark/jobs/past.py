@@ -3,11 +3,14 @@
 A plan of its own reads each source whole in one step, as a recomputation does, or in steps as the source divides its
 past anew. It stages the rows for every sink as Arrow files.
 These rows less those that the sink holds are the difference, which the sink's own stager then stages.
+
+Where states give the rows, none is executed or read back for them (`states`): what a unit that stands has given, and
+what a sink got from a state that is still there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -28,9 +31,10 @@ from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.jobs.inputs import ReadTask
 from boatlift.spark.jobs.jobs import Jobs
 from boatlift.spark.jobs.planner import StepPlan
+from boatlift.spark.jobs.states import can_read, kernel_with_rows, rows_between
 from boatlift.spark.plans.catalyst import bytes_of
 from boatlift.spark.tasks.sealed_errors import TaskFailedError, unsealing
-from boatlift.spark.tasks.stage import Output, StageTask
+from boatlift.spark.tasks.stage import Output, StageTask, TaskReceipt
 from boatlift.spark.tasks.staging import ArrowStager
 from boatlift.storage.records.payloads import RunsPayload, runs_of, to_json
 
@@ -41,8 +45,38 @@ PARTS_A_SLOT = 4
 """The parts of a comparison for each task that runs at the same time: each holds the rows of its keys in memory."""
 
 
-def past_plan(plan: Plan, past: Past, spark: SparkSession) -> Plan:
-    """Return the plan of a past: each source with a cursor has all rows up to it, in one step or in several."""
+def without_comparison(
+    past: Past, plan: Plan, units: Mapping[str, CompiledUnit], spark: SparkSession
+) -> dict[str, Any]:
+    """Return the sinks that get what lies between two states of their unit, each with the older one.
+
+    None stands for a state without rows, for a sink that holds none.
+    """
+    found: dict[str, Any] = {}
+    for name, state in past.known.items():
+        unit, able = plan.unit_of_sink(name).name, plan.sinks[name].sink.capabilities
+        kernel = kernel_with_rows(units[unit])
+        if kernel is None or unit not in past.time or past.sinks[name] or past.stepwise:
+            continue
+        if state is None and name in past.undone:
+            continue
+        if state is None:
+            proved = able.reads_back is None or able.reads_back.held(spark) is None
+        else:
+            since = past.undone.get(name, -1)
+            assert since is not None
+            proved = able.untouched is not None and can_read(kernel, state, past.store) and able.untouched(since)
+        if proved:
+            found[name] = state
+    return found
+
+
+def past_plan(plan: Plan, past: Past, spark: SparkSession, alone: Collection[str] = ()) -> Plan:
+    """Return the plan of a past: each source with a cursor has all rows up to it, in one step or in several.
+
+    Args:
+        alone: Sinks that need no rows of steps.
+    """
     most: dict[str, int] = {}
     for name, time in past.time.items():
         bound = time + 1 if past.stepwise else 1
@@ -52,12 +86,16 @@ def past_plan(plan: Plan, past: Past, spark: SparkSession) -> Plan:
         for name, spec in plan.sources.items()
     }
     sinks: dict[str, SinkSpec] = {
-        name: replace(spec, sink=cast("Sink", _Collects(spec.sink))) for name, spec in plan.sinks.items()
+        name: replace(spec, sink=cast("Sink", _Collects(spec.sink)))
+        for name, spec in plan.sinks.items()
+        if name in past.sinks and name not in past.undone and name not in alone
     }
     units = {
-        name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks)) for name, unit in plan.units.items()
+        name: replace(unit, sinks=tuple(sinks[sink.name] for sink in unit.sinks if sink.name in sinks))
+        for name, unit in plan.units.items()
     }
-    processors = {**plan.processors, **sources, **sinks}
+    kept = {name: each for name, each in plan.processors.items() if name not in plan.sinks}
+    processors = {**kept, **sources, **sinks}
     return replace(plan, sources=sources, sinks=sinks, units=units, processors=processors)
 
 
@@ -160,6 +198,16 @@ class PastRows:
             results.append(step(StepInput(number, tuple(inputs)), state) if inputs else None)
             state = state if (made := results[-1]) is None else made.state
 
+    def take_kept(self, unit: CompiledUnit, jobs: Jobs) -> None:
+        """Take the past rows of a unit from its recorded state, if anything takes rows of steps from it."""
+        name, number = unit.name, self._past.time[unit.name]
+        read = any(name in self._plan.units[each].reads for each in self._past.time)
+        receipts: list[TaskReceipt] = []
+        if read or unit.unit.sinks:
+            receipts = rows_between(jobs, unit, (None, self._past.kept[name]), jobs.planner.outlets(unit), number)
+        whole = Message("", number, source_record({"step": 0}, self._past.clock, 0))
+        self._results[name] = [jobs.result(unit, StepInput(number, (whole,)), receipts, None, 0.0)]
+
     def _steps_of(self, sender: str) -> int:
         spec: Any = self._plan.sources.get(sender)
         return len(self._results.get(sender, ())) if spec is None else cast("int", spec.source.steps)
@@ -174,20 +222,37 @@ class PastRows:
         return None if made is None else Message(edge, number, made.sent[edge])
 
     def results(
-        self, spark: SparkSession, jobs: Jobs, units: Mapping[str, CompiledUnit], sinks: Mapping[str, Sink]
+        self,
+        spark: SparkSession,
+        jobs: Jobs,
+        plan: Plan,
+        units: Mapping[str, CompiledUnit],
+        alone: Mapping[str, Any],
     ) -> FromPast:
         """Return the states, and the differences to what sinks hold.
 
         Args:
-            units: The units, compiled.
-            sinks: The real sinks.
+            plan: The plan with the real sinks.
+            units: Its units, compiled.
+            alone: As `without_comparison` returns them.
         """
         states = {
-            unit: made.state for unit, results in self._results.items() for made in results if made is not None
+            unit: made.state
+            for unit, results in self._results.items()
+            for made in results
+            if made is not None and unit not in self._past.kept
         }  # the last counts
         differences = {}
-        for name, sink in sinks.items():
-            unit = units[self._plan.unit_of_sink(name).name]
+        for name in self._past.sinks:
+            sink, unit = plan.sinks[name].sink, units[plan.unit_of_sink(name).name]
+            if name in alone:
+                now = self._past.kept.get(unit.name, states.get(unit.name))
+                own = tuple(each for each in unit.unit.sinks if each.name == name)  # others are not open
+                outlets = jobs.planner.outlets(replace(unit, unit=replace(unit.unit, sinks=own)))
+                output = [each for each in outlets if each.name == name]
+                made = rows_between(jobs, unit, (alone[name], now), output, self._past.time[unit.name])
+                differences[name] = self._payload(name, made)
+                continue
             jobs.group.join(unit.name)
             try:
                 with unsealing(spark.sparkContext):  # also for tasks that read what the sink holds
@@ -227,10 +292,12 @@ class PastRows:
         plan = jobs.planner
         staged = plan.staged(unit, frame, task)
         (receipts,) = StepPlan(staged, plan.parameters(number, state=False)).run()
+        return self._payload(name, receipts)
+
+    def _payload(self, name: str, receipts: Sequence[TaskReceipt]) -> Any:
         digest = f"{sum(receipt.digest for receipt in receipts) % 2**64:016x}"
         runs = tuple(run for receipt in receipts if (run := receipt.staged[name]) is not None)
-        clock = self._past.clock
-        return to_json(RunsPayload(runs, sum(run.rows for run in runs), digest, clock, 0))
+        return to_json(RunsPayload(runs, sum(run.rows for run in runs), digest, self._past.clock, 0))
 
 
 def _less(

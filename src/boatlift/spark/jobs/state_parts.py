@@ -34,6 +34,15 @@ HeldRuns = dict[str, list[RunRef]]
 """Part to its runs."""
 
 
+def runs_of_state(state: Any) -> dict[str, list[RunRef]]:
+    """Return the runs of a state by part, as its payload names them."""
+    payload = payload_of(state)
+    assert isinstance(payload, RunsPayload)
+    runs = {run.name: run for run in payload.runs}
+    tables = {STATE: (tuple(runs),)} if payload.tables is None else payload.tables
+    return {part: [runs[name] for name in names] for part, (names,) in tables.items()}
+
+
 def drop_expired(held: HeldRuns, passed: Mapping[str, int]) -> None:
     """Drop the runs whose rows have all expired. Earlier states, to which a rollback may lead, still name them.
 
@@ -72,13 +81,7 @@ class StateParts:
         Raises:
             BoatliftError: the last merge of a part failed.
         """
-        parts: Mapping[str, Sequence[RunRef]] = {}
-        if state is not None:
-            payload = payload_of(state)
-            assert isinstance(payload, RunsPayload)
-            runs = {run.name: run for run in payload.runs}
-            tables = {STATE: (tuple(runs),)} if payload.tables is None else payload.tables
-            parts = {part: [runs[name] for name in names] for part, (names,) in tables.items()}
+        parts = {} if state is None else runs_of_state(state)
         return {part: table.resolve(parts.get(part, ())) for part, table in self._tables.items()}
 
     def located(self, held: HeldRuns) -> dict[str, list[LocatedRun]]:

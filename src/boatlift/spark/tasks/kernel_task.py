@@ -151,7 +151,7 @@ class KernelTask:
     ) -> TaskReceipt:
         made = self.kernel.step(inputs, state, upserts=all(output.upserts for output in self.outputs))
         stage = partial(stage_all, folder=self.folder, token=self.token, time=state.time, partition=state.share.residue)
-        batches, replaced = ([_declared(each, self.output) for each in rows] for rows in (made.batches, made.replaced))
+        batches, replaced = ([declared(each, self.output) for each in rows] for rows in (made.batches, made.replaced))
         staged = stage(self.outputs, batches=batches, replaced=replaced)
         left: dict[str, RunRef | None] = {}
         for channel in self.channels:
@@ -231,7 +231,7 @@ def of_share(runs: Iterable[LocatedRun], share: Share) -> list[LocatedRun]:
     return [(run, path) for run, path in runs if Share(run.modulus, run.residue).meets(share)]
 
 
-def _declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return rows in the declared types, which may differ in nullability."""
     return batch if batch.schema == schema else batch.cast(schema)
 
