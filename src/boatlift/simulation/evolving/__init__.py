@@ -1,4 +1,4 @@
-"""Lives of stores whose programs change: owners that end, are paused or overtaken, and transitions between programs.
+"""Lives of stores whose programs change: owners that end, are paused or overtaken, transitions, ways back.
 
 The log, its records, the state machine, the plan of a transition and the code that carries it out are the real ones.
 Only the engine and what is outside are simulated. Rows are hashes: a row carries the version of each operator that has
