@@ -286,3 +286,21 @@ def test_a_past_that_is_gone_keeps_a_state_from_its_new_form() -> None:
     made = transition(planned(source=ANY), planned(source=ANY), layout="new")
     assert obstacles(made) == {"sums": "HISTORY_GONE"}
     assert "choose --change sums=now" in made.obstacles[0].error.message
+
+
+@pytest.mark.parametrize(("change", "modes"), [({"differs": "sums"}, {"sums": "now"}), ({"layout": "new"}, {})])
+def test_what_begins_after_steps_that_its_sink_lacks_is_refused(change: dict[str, str], modes: dict[str, str]) -> None:
+    """The other source of a union was further, and goes: no step between the two is anywhere."""
+
+    def flow(*, other: bool) -> Plan:
+        made = bl.Dataflow("flow")
+        rows = made.source("rows", Rescanned())
+        rows.group_by("k").agg("sums", ANY).sink("totals", Readable())
+        if other:
+            rows.union("all", made.source("other", Rescanned())).sink("all_out", Readable())
+        return plan(made)
+
+    made = transition(flow(other=True), flow(other=False), **change, **modes)
+    assert made.cuts == {"rows": 7}
+    assert obstacles(made) == {"sums": "HISTORY_GONE"}
+    assert "sums is at step 4, and sums begins at step 7" in made.obstacles[0].error.message

@@ -253,8 +253,6 @@ def _differences(before: Any, now: Any) -> Iterator[str]:
         if _encoded(old.get(key)) == _encoded(new.get(key)):
             continue
         match key:
-            case "layout" | "written":
-                continue
             case "plan":
                 yield "its expressions"
             case "code":
@@ -269,7 +267,7 @@ def _differences(before: Any, now: Any) -> Iterator[str]:
 
 def _flat(entry: Any) -> dict[str, Any]:
     """Return the fields of an entry, with the options among them."""
-    fields = dict(entry)
+    fields = {name: each for name, each in entry.items() if name not in ("layout", "written")}
     options = fields.pop("options", {})
     return {**fields, **options}
 

@@ -65,7 +65,7 @@ def missing_steps(history: LogHistory, unit: str, behind: str, cut: int) -> str:
     if last >= cut:
         return ""
     return (
-        f"{unit} stays as it is at step {last}, and {behind} begins at step {cut}: run the old program with "
+        f"{unit} is at step {last}, and {behind} begins at step {cut}: run the old program with "
         f"--available-now, let {unit} be computed from the past, or give it another name"
     )
 

@@ -115,6 +115,7 @@ class ChangeRefusals:
                 continue
             if each.name in made.empties:
                 self._refuse_lost_steps(each.name, f"{each.name} begins empty")
+                self._refuse_missing_steps(each.name, each.name)
             elif not self._history.stopped:
                 self._unclean(each.name, f"{each.name} has its new code from now on")
         for name in made.relaid:

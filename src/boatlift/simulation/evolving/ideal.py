@@ -334,6 +334,8 @@ class Ideal:
                 unit = next(each for each in old.plan.units.values() if name in (one.name for one in each.operators))
                 cut = max(min(cut, self._executed.get(unit.name, -1)), line[-1].after)
                 state = self._state(name, cut)
+                if mode == "relayout":
+                    state, _ = part.operator().step({}, [self._integral(read, cut) for read in part.reads])
             self._past[name] = (cut, self._integral(name, cut))
         self._line[name] = [*line, _Segment(cut, part, state)]
         return cut

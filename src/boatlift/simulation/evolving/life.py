@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from boatlift.dataflow.evolution import Mode
 from boatlift.errors import BoatliftError, DataError, FencedError, InvalidError
 from boatlift.runtime.host.context import RunOptions
 from boatlift.runtime.host.transition import transition_to
@@ -278,7 +279,9 @@ class EvolvingLife:
         if transition.obstacles:
             return None
         options = RunOptions(evolve=transition.id, change=modes, rewind=back, on_progress=self._trace.append)
-        self.ideal.proposed[options.evolve] = new, modes
+        compared = transition.comparison.processors
+        relaid = {name: each.mode.value for name, each in compared.items() if each.mode is Mode.RELAYOUT}
+        self.ideal.proposed[options.evolve] = new, {**modes, **relaid}
         where = "" if back is None else f" back to {back or 'the beginning'},"
         self._trace.append(
             f"consent to {options.evolve},{where} modes {modes}: {'; '.join(map(str, new.parts.values()))}"

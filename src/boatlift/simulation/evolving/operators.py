@@ -103,7 +103,6 @@ class Summed(HashingOperator):
     keeps_state: ClassVar[bool] = True
     ends_job: ClassVar[bool] = True
     of_steps: ClassVar[str] = ""
-    options: ClassVar[tuple[str, ...]] = ("layout",)
 
     def step(self, state: RowWeights, inputs: Sequence[RowWeights]) -> tuple[RowWeights, RowWeights]:
         before = {(key, value - self.layout): weight for (key, value), weight in state.items()}

@@ -146,7 +146,8 @@ class EvolvingProgram:
         codes = {part.name: f"{part.version} {part.text}" for part in operators}
         plans = {part.name: "" if part.kind == "chain" else codes[part.name] for part in operators}
         states = {part.name: OwnState({}, codes[part.name]) for part in operators if part.kind == "chain"}
-        return identity_of(self.plan, dict.fromkeys(plans, ""), plans, states)
+        layouts = {part.name: f"layout {part.layout}" for part in operators if part.kind == "sum"}
+        return identity_of(self.plan, dict.fromkeys(plans, ""), plans, states, layouts=layouts)
 
     @cached_property
     def plain(self) -> EvolvingProgram:

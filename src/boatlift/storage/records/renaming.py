@@ -73,6 +73,8 @@ class Renaming:
         ends = {
             key: {self.edge(edge): self.name(end) for edge, end in unit[key].items()} for key in ("inputs", "outputs")
         }
+        if "goes_back" in unit:
+            ends["goes_back"] = {self.name(sink): how for sink, how in unit["goes_back"].items()}
         return {**unit, **ends, "operators": [*map(self.name, unit["operators"])]}
 
     def facts(self, facts: Iterable[Fact]) -> list[Fact]:
