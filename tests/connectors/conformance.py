@@ -434,8 +434,11 @@ class SinkLaws:
             sink.open(context())
             for step in range(3):
                 put(sink, folder, step)
+            proves = sink.capabilities.untouched
+            assert proves is None or proves(-1)
             sink.close()
             damage(folder)
+            assert proves is None or not proves(-1), what
             before = _contents_of(folder)
             found = list(self.case.make(folder).verify())
             assert {finding.condition for finding in found} == {condition}, what

@@ -176,7 +176,12 @@ def test_a_state_of_another_form_is_never_taken_as_it_is(asked: str, mode: Mode)
     assert (compared.change, compared.mode) == (ProgramChange.CHANGED, mode)
 
 
-@pytest.mark.parametrize("asked", ["carry", "now", "same"])
+def test_a_state_of_another_form_is_not_carried_over() -> None:
+    with pytest.raises(InvalidError, match="has another form now: leave it out"):
+        compare(with_layout("a"), with_layout("b"), {"sums": "carry"})
+
+
+@pytest.mark.parametrize("asked", ["now", "same"])
 def test_what_only_has_another_layout_may_begin_anew(asked: str) -> None:
     compared = compare(with_layout("a"), with_layout("b"), {"sums": asked}).processors["sums"]
     assert compared.mode is (Mode.NOW if asked == "now" else Mode.RELAYOUT)

@@ -18,7 +18,7 @@ from boatlift.dataflow import plan
 from boatlift.spark.compile.program import compile_program
 from operators.laws import SCHEMA, all_cases, dataflow_of, write_rows
 
-HASHES = {"plan", "code"}
+HASHES = {"plan", "code", "written", "layout"}
 RECORDED = json.loads(Path(__file__).with_name("recorded_program.json").read_text(encoding="utf-8"))
 
 

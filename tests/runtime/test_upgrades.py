@@ -8,6 +8,7 @@ import pytest
 
 from boatlift.runtime.evolution import accepted
 from boatlift.storage.records.history import LogHistory
+from boatlift.storage.records.records import Claim
 
 OLD = {"spark": "4.3.0", "python": "3.11.2", "spark.sql.ansi.enabled": "true", "library numpy": "2.0"}
 NEW = {**OLD, "spark": "4.4.0", "spark.sql.of.the.new.version": "1"}
@@ -58,3 +59,16 @@ def test_another_layout_stays_to_be_seen() -> None:
 def test_other_columns_are_another_program_in_any_version() -> None:
     found = takes(sums(), sums(plan="q", schema="struct<a:int>"), NEW)
     assert found["schema"] == "struct<>"
+
+
+def test_a_refused_owner_of_another_version_leaves_the_old_one_its_store() -> None:
+    """It claims before its environment is refused, and the log then has its hashes."""
+    history = LogHistory("flow", {"processor sums": sums()}, OLD)
+    history.apply(Claim("host", 1, 0, {"processor sums": sums(plan="q")}, NEW))
+    recorded, _ = accepted(history, {"processor sums": sums()}, OLD)
+    assert recorded["processor sums"] == sums()
+
+
+def test_a_state_of_which_nothing_is_known_any_more() -> None:
+    now = {key: each for key, each in sums().items() if key != "layout"}
+    assert takes(sums(), now, OLD) == now

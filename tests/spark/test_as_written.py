@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
+from enum import Enum
+from functools import cached_property
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from pyspark.sql import Column, SparkSession
@@ -17,7 +21,10 @@ from pyspark.sql.streaming import StatefulProcessor
 import boatlift as bl
 from boatlift.dataflow import Operator, plan
 from boatlift.spark.plans.as_written import as_written
+from boatlift.spark.plans.fingerprint import Reached, fingerprint, reaching
 from boatlift.spark.plans.function_code import code_hash
+from boatlift.spark.plans.row_wise import check_row_wise
+from boatlift.spark.plans.step_functions import StepContext, step_context
 
 pytestmark = pytest.mark.spark
 
@@ -80,6 +87,56 @@ def test_what_its_text_does_not_tell_has_no_hash(spark: SparkSession) -> None:
     assert total(F.sum(F.col("v") * F.lit(Decimal("1.5")))) == ""
 
 
+LAYOUTS = (
+    "kept = (\n    lambda df: df\n    .where('v > 1')\n    .where('v > 2')\n)\n",
+    "kept = lambda df: (df.where('v > 1')\n    .where('v > 2'))\n",
+    "kept = [lambda df: df.where('v > 1')\n    .where('v > 2')\n][0]\n",
+    "def kept(df):\n    return (\n        df.where('v > 1')\n        .where('v > 2')\n    )\n",
+)
+
+
+@pytest.mark.parametrize("code", LAYOUTS, ids=["indented", "begun", "in a list", "def"])
+def test_each_line_of_a_function_counts(code: str, tmp_path: Path, spark: SparkSession) -> None:
+    one = of_file(tmp_path / "one.py", code).kept
+    other = of_file(tmp_path / "other.py", code.replace("v > 2", "v > 3")).kept
+    assert "" not in (transform(one), transform(other))
+    assert transform(one) != transform(other)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "import os\n    return df.where(f\"v > {os.environ['LEAST']}\")",
+        "return df.where('v > ' + open('least').read())",
+        "return df.join(df.sparkSession.table('limits'), 'k')",
+        "from pluggy import HookimplMarker\n    return df.where(f'v > {len(HookimplMarker.__name__)}')",
+    ],
+    ids=["environment", "file", "table", "package"],
+)
+def test_what_text_reaches_elsewhere_has_no_hash(body: str, tmp_path: Path, spark: SparkSession) -> None:
+    assert transform(of_file(tmp_path / "own.py", f"def kept(df):\n    {body}\n").kept) == ""
+
+
+def test_the_tables_and_functions_of_a_plan_are_noted(tmp_path: Path, spark: SparkSession) -> None:
+    """A query may name them: its text does not tell what they are."""
+    rows, table = spark.createDataFrame([], "k int, v long"), spark.createDataFrame([(1,)], "k int")
+
+    def reached(function: Any) -> Reached:
+        with reaching() as noted, step_context(StepContext(0, 0, "op", False)):
+            fingerprint(check_row_wise(rows, function, "op", deterministic=True))
+        return noted
+
+    assert reached(lambda df: df.join(F.broadcast(table), "k")).tables
+    assert not reached(lambda df: df).tables
+    hashes = []
+    for factor in (2, 3):
+        of = of_file(tmp_path / f"{factor}.py", f"def times(v):\n    return v * {factor}\n")
+        pickled = reached(lambda df, of=of: df.withColumn("v", F.udf(of.times, "long")("v"))).functions
+        hashes.append(as_written(built(lambda rows: rows.transform("op", over_limit)), pickled))
+    assert "" not in hashes
+    assert hashes[0] != hashes[1]
+
+
 def test_the_code_of_a_udf_is_told_by_its_text(spark: SparkSession) -> None:
     def flow(factor: int) -> str:
         times = F.udf(lambda v: v * factor, "long")
@@ -134,6 +191,46 @@ def test_constants_static_methods_and_bases_of_a_class_count(monkeypatch: pytest
     monkeypatch.setattr(Counts, "over", staticmethod(lambda value: value > 2))
     hashes.append(code_hash(Own(1)))
     assert len(set(hashes)) == 4
+
+
+class Color(Enum):
+    RED = 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (re.compile("a" * 300 + "b"), re.compile("a" * 300 + "c")),  # printed, both end after 200 characters
+        (re.compile("a"), re.compile("a", re.IGNORECASE)),
+        (date(2026, 1, 1), date(2026, 1, 2)),
+        (Decimal("1.0"), Decimal("1.00")),
+        (Color.RED, 1),
+    ],
+)
+def test_values_that_a_function_reaches_count(one: Any, other: Any) -> None:
+    def of(value: Any) -> str:
+        return code_hash(lambda: value)
+
+    assert of(one) == of(one) != of(other)
+
+
+def test_what_a_library_keeps_in_a_class_does_not_count() -> None:
+    """Schemas and caches have addresses: a program would be another one in each process."""
+
+    class Own:
+        __schema__ = object()
+        _cache: ClassVar[dict[str, object]] = {"ref": object()}
+        engine = object()
+
+        @cached_property
+        def twice(self) -> int:
+            return 2
+
+    before = code_hash(Own)
+    Own.__schema__ = Own._cache["ref"] = Own.engine = object()
+    assert code_hash(Own) == before
+    Own.twice = cached_property(lambda self: 3)  # type: ignore[assignment]
+    assert code_hash(Own) != before
 
 
 def test_what_code_uses_of_another_module_counts(tmp_path: Path) -> None:

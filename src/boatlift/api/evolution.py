@@ -57,6 +57,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
         computed: The units that are executed over all their input so far.
         stepwise: Whether they execute it step by step, as `replay` asks, and not once.
         reads: Source that is read again for that to its bytes so far, as far as it can say.
+        from_states: Units whose rows so far are in their states, and are not computed.
         rows: Unit that is computed to the rows that its steps have taken until the last clean stop, as far as known.
         seconds: What these rows take at the rate of each unit's quickest step so far; 0 if no unit has a rate.
         obstacles: Processor to what keeps the plan from being carried out, and what to choose.
@@ -72,6 +73,7 @@ class EvolutionReport(msgspec.Struct, frozen=True):
     back: str = ""
     stepwise: bool = False
     reads: dict[str, int] = {}
+    from_states: tuple[str, ...] = ()
     rows: dict[str, int] = {}
     seconds: float = 0.0
     undone: dict[str, int] = {}
@@ -205,6 +207,7 @@ def report_of(transition: Transition, history: LogHistory) -> EvolutionReport:
         "" if transition.back is None else transition.back or BEGINNING,
         transition.stepwise,
         dict(transition.reads),
+        tuple(transition.kept),
         {name: each.rows for name, each in transition.work.items() if each.rows},
         sum(each.rows / each.rate for each in transition.work.values() if each.rate),
         {}

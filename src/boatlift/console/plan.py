@@ -103,6 +103,8 @@ def show_evolution(
             does = "goes back to what it held there"
         grid.add_row(f"[bold]{escape(name)}[/bold]", each.kind, escape(f"{each.change}{why}"), does)
     show(grid)
+    if report.from_states:
+        show(f"\nRows so far are taken from the states of {', '.join(report.from_states)}")
     if report.computed:
         how = "once more, step by step," if report.stepwise else "once"
         rows = {name: f" ({report.rows[name]:,} rows)" if name in report.rows else "" for name in report.computed}
@@ -111,7 +113,7 @@ def show_evolution(
         if reads:
             show(f"Read again: {', '.join(reads)}")
         if report.seconds:
-            show(f"At the rate of the quickest steps so far: about {max(1, round(report.seconds)):,} s")
+            show(f"At the rate of the quickest steps so far: at least {max(1, round(report.seconds)):,} s")
     if report.obstacles:
         show("\n[bold]Not yet possible[/bold]")
         for message in report.obstacles.values():

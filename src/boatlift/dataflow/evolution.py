@@ -160,6 +160,11 @@ def compare(
         if name in chosen and asked not in allowed:
             raise _unfit(name, kind, chosen[name])
         compared = _compared(name, kind, old.get(entry), new[entry], processors, asked, stopped=stopped)
+        if chosen.get(name) is Mode.CARRY and compared.mode not in (Mode.CARRY, None):
+            raise InvalidError(
+                "BAD_OPTION",
+                f"change={{{name!r}: 'carry'}}, and the state of {name} has another form now: leave it out",
+            )
         if goes_back and kind == "sink" and compared.mode is None:
             compared = msgspec.structs.replace(compared, mode=asked if asked in OF_SINKS else Mode.FILL)
         if was and name in was:

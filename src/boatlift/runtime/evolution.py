@@ -80,7 +80,8 @@ def accepted(
         That program, and the error of the first state that is not accepted.
     """
     recorded, refused = dict(history.program), None
-    upgraded = _is_upgrade(history.environment, environment)
+    # The program is as the newest claim has it, also if its owner was refused because of its environment.
+    upgraded = _is_upgrade(history.environment, environment) or _is_upgrade(history.claimed_environment(), environment)
     for entry, now in program.items():
         try:
             before = recorded.get(entry)
@@ -127,8 +128,9 @@ def _as_it_is_now(before: Any, now: Any, *, upgraded: bool) -> Any:
     else:
         return before
     hashes |= {"written": now["written"]} if now.get("written") else {}
-    layout = {key: now[key] for key in ("layout",) if key in now and key not in before}
-    return {key: each for key, each in before.items() if key != "written"} | hashes | layout
+    layout = {"layout": now["layout"]} if "layout" in now and "layout" not in before else {}
+    unknown = {"written"} if "layout" in now else {"written", "layout"}
+    return {key: each for key, each in before.items() if key not in unknown} | hashes | layout
 
 
 State = Mapping[str, Mapping[str, str]]

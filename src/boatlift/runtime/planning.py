@@ -430,7 +430,11 @@ class _Planning(ChangeRefusals):
             if not needing or self._compared[name].change in begun
         ]
         said = " ".join(f"--change {name}=now" for name in (*needing, *sinks))
-        users = needing and all(self._identity[f"processor {name}"].get("code") for name in needing)
+        users = needing and all(
+            self._identity[f"processor {name}"].get("code")
+            and self._compared[name].change is not ProgramChange.OTHER_LAYOUT
+            for name in needing
+        )
         kept = " (or carry, for a state that stays as it is)" if users else ""
         choose = f"choose {said}{kept}, or " if said else ""
         return f"{choose}begin with a new store and new places of its sinks"

@@ -67,6 +67,7 @@ class InputLog(InputParts):
         waiting: The bytes of all objects that are not freed.
         keeps_rows: Whether later owners read the appended rows.
         claims: The numbers of all claims, as the newest claim or key checkpoint lists them.
+        gone: No object up to this number has its rows any more: they are deleted, or in compacted segments.
         compacted: The compacted segments that replace the oldest objects, in order and without gaps.
     """
 
@@ -85,7 +86,7 @@ class InputLog(InputParts):
 
     def _forget(self) -> None:
         self.last = self.waiting = 0
-        self._base = self._key_checkpoint = self._freed = self._gone = self._free_bytes = 0
+        self._base = self._key_checkpoint = self._freed = self.gone = self._free_bytes = 0
         self.claims: tuple[int, ...] = ()
         self._parts = {}
         self._present: set[int] = set()
@@ -164,18 +165,8 @@ class InputLog(InputParts):
         return [(self._file(name), size) for name, size in named]
 
     def bytes_up_to(self, last: int) -> int:
-        """Return the bytes of all objects with rows up to a number, and of the compacted segments before them.
-
-        Raises:
-            DataError: `[HISTORY_GONE]` rows were deleted, because the log has not kept all of them from the first on.
-        """
+        """Return the bytes of all objects with rows up to a number, and of the compacted segments before them."""
         with self._changing:
-            if self._gone > (self.compacted[-1].last if self.compacted else 0):
-                raise DataError(
-                    "HISTORY_GONE",
-                    f"rows pushed to {self.source}, up to object {self._gone}, are deleted: retain=True keeps them "
-                    "from the first run on",
-                )
             compacted = sum(part.size for each in self.compacted for part in each.parts)
             return compacted + sum(part.size for number, part in self._parts.items() if number <= last)
 
@@ -302,7 +293,7 @@ class InputLog(InputParts):
             keys = self.keys.newest(since)
         assert self._token is not None, "claim comes first"
         keys = keys.packed_up_to(last, self.key_packs, self._token, self.last + 1)
-        self._write_key_checkpoint(keys, self._gone)
+        self._write_key_checkpoint(keys, self.gone)
         self._drop_packs()  # and nothing else: parts of a compacted segment may be written meanwhile
 
     def free(self, number: int, remember: int) -> None:
@@ -317,7 +308,7 @@ class InputLog(InputParts):
                 self.waiting, self._free_bytes = self.waiting - size, self._free_bytes + size
             self._freed = max(self._freed, number)
             keys = self.keys.unpacked
-            many = self._freed - self._gone >= max(KEY_CHECKPOINT_AFTER, keys // KEY_CHECKPOINT_AFTER)
+            many = self._freed - self.gone >= max(KEY_CHECKPOINT_AFTER, keys // KEY_CHECKPOINT_AFTER)
             wanted = not self.keeps_all and (many or self._free_bytes >= max(KEY_CHECKPOINT_BYTES, KEY_BYTES * keys))
             kept = self.keys.newest(remember) if wanted else None
         if kept is not None:
@@ -409,8 +400,8 @@ class InputLog(InputParts):
             self.claims = found.claims
         if found.kind == KEY_CHECKPOINT:
             self.keys, self._key_checkpoint = RememberedKeys(found.pushes, found.packed), found.number
-            self._free_bytes = self._free_bytes if found.freed == self._gone else 0
-            self._gone, self.compacted = found.freed, found.compacted
+            self._free_bytes = self._free_bytes if found.freed == self.gone else 0
+            self.gone, self.compacted = found.freed, found.compacted
             self._parts = {number: part for number, part in self._parts.items() if number > found.freed}
         self._base = found.base + found.count
         if found.number > self._key_checkpoint:  # the key checkpoint has repeated earlier keys
@@ -436,7 +427,7 @@ class InputLog(InputParts):
         """
         with self._changing:
             kept = self._held.union(part.name for each in self.compacted for part in each.parts)
-            covered = {number for number in self._present if number <= self._gone}.difference(self.claims)
+            covered = {number for number in self._present if number <= self.gone}.difference(self.claims)
             gone = {number for number in covered if self._name(number) not in kept}
             self._present -= gone
         for number in sorted(gone):

@@ -157,7 +157,7 @@ class PushSource(PushedSteps):
             store_backed=self,
             pushable=self,
             upserts=self.upserts,
-            gone=None if self.retains else _gone,
+            gone=self.gone if self.retains else _gone,
             bytes_up_to=self.bytes_up_to if self.retains else None,
             divided_anew=self.divided_anew if self.retains and self.upserts is None else None,
         )

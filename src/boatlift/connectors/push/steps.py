@@ -108,6 +108,12 @@ class PushedSteps(SourceBase):
     def next(self, cursor: Json) -> Json | None:
         self._look()
         self._go_on_from(cursor)
+        if isinstance(self._attached, InputLog) and cursor["last"] < self._attached.gone:
+            raise DataError(
+                "INPUT_MISSING",
+                f"rows pushed to {self._attached.source} up to object {self._attached.gone} are gone, and those after "
+                f"object {cursor['last']} are to be taken: restore them",
+            )
         return self._next(cursor["last"], self._limit, self._attached.parts(cursor["last"]))
 
     def _next(self, last: int, limit: int, parts: Iterable[tuple[int, InputPart]]) -> Json | None:
@@ -175,7 +181,23 @@ class PushedSteps(SourceBase):
             raise self._changed(1, cursor["last"])
 
     def bytes_up_to(self, cursor: Json) -> int:
-        return self._everything.bytes_up_to(cursor["last"])
+        log = self._everything
+        try:
+            self.verify_everything(cursor)
+        except DataError as error:
+            raise DataError(
+                "HISTORY_GONE",
+                f"not all rows that were ever pushed to {log.source} are there ({error.message}): retain=True keeps "
+                "them from the first run on",
+            ) from error
+        return log.bytes_up_to(cursor["last"])
+
+    def gone(self, since: Json, upto: Json) -> str:
+        """Return why rows after a cursor cannot be taken again; empty if they can."""
+        gone = self._everything.gone
+        if since == upto or since["last"] >= gone:
+            return ""
+        return f"rows pushed up to object {gone} are deleted, or only the newest of each key are kept"
 
     def divided_anew(self, cursor: Json, most: int) -> list[Json]:
         parts = [(number, part) for number, part in self._everything.parts(0) if number <= cursor["last"]]

@@ -232,8 +232,8 @@ class SourceCapabilities:
         bytes_up_to: Estimates the bytes of `load_everything`, or raises `[INPUT_MISSING]` if it sees at once that some
             of them are gone; None: Spark estimates them.
         divided_anew: Returns positions with the rows of `load_everything`, in an order in which `next` could have taken
-            them, within the limits of a step today, but no more than so many. Only `load` is asked about them. None:
-            no such order is known.
+            them: no more positions than so many, each within the limits of a step today if that number allows it. Only
+            `load` is asked about them. None: no such order is known.
     """
 
     announces_input: AnnouncesInput | None = None

@@ -30,7 +30,7 @@ from boatlift.spark.jobs.steps import Empty, HasSteps
 from boatlift.spark.plans.catalyst import analysed, items
 from boatlift.spark.plans.column_rules import holds, in_sql, is_refused, type_refused
 from boatlift.spark.plans.common_plan import NotRowByRowError
-from boatlift.spark.plans.fingerprint import canonical_text, content_of, written
+from boatlift.spark.plans.fingerprint import canonical_text, content_of, note_tables, written
 from boatlift.spark.plans.watermarks import refusing_watermarks
 from boatlift.storage.records.payloads import StepClock
 from boatlift.views.catalyst_plan import CatalystPlan, Expression, Node
@@ -289,6 +289,7 @@ def _fingerprint(frame: DataFrame, jobs: Sequence[ViewJob], streams: dict[int, s
     found = [_read_by(leaf, streams, nodes) for leaf in leaves]
     reads = [None if read is None else places[read] for read in found]
     tables = [content_of(nodes.frame_of(leaf)) for leaf, read in zip(leaves, found, strict=True) if read is None]
+    note_tables(tables)
     return xxhash.xxh3_128_hexdigest(json.dumps([query, reads, tables], sort_keys=True).encode())
 
 

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from boatlift.dataflow import Delivery, Plan
+from boatlift.dataflow.contracts import SourceCapabilities
 from boatlift.dataflow.contracts.values import without_names
-from boatlift.dataflow.evolution import Compared, Mode, ProgramChange, renamed_since
+from boatlift.dataflow.evolution import ALL, Compared, Mode, ProgramChange, renamed_since
 from boatlift.errors import FLOW_AND_STORE, BoatliftError, DataError, InvalidError
 from boatlift.runtime.engine import Engine, FromPast, Past
 from boatlift.runtime.evolution import accepted
@@ -101,8 +102,7 @@ def _price(log: Log, base: LogHistory, engine: Engine, transition: Transition) -
         able = sources[name].source.capabilities
         estimate = able.bytes_up_to
         try:
-            if able.store_backed is not None and able.store_backed.retains:
-                able.store_backed.attach(log.input_log(name))
+            _attach(log, name, able)
             if estimate is not None:
                 transition.reads[name] = estimate(cursors.newest(name))
         except DataError as error:
@@ -117,7 +117,9 @@ def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: 
     now = SourceCursors(engine, known, lambda source: log.names_taken(transition.was.get(source, source)), kept)
     then = SourceCursors(engine, base, names_of(log, base, transition), kept)
     for name in kept:
-        gone = engine.plan.sources[name].source.capabilities.gone
+        able = engine.plan.sources[name].source.capabilities
+        _attach(log, name, able)
+        gone = able.gone
         since, _ = then.cursors[name]  # steps that are recorded and wait take their input again, too
         if gone is not None and (what := gone(since, now.newest(name))):
             yield Obstacle(
@@ -127,6 +129,12 @@ def _input_that_is_gone(log: Log, base: LogHistory, engine: Engine, transition: 
                     f"{name} cannot take again what came after that point: {what}; go back to a later one",
                 ),
             )
+
+
+def _attach(log: Log, source: str, able: SourceCapabilities) -> None:
+    """Let a source that retains its rows read them, before it has an owner."""
+    if able.store_backed is not None and able.store_backed.retains:
+        able.store_backed.attach(log.input_log(source))
 
 
 def names_of(log: Log, base: LogHistory, transition: Transition) -> Callable[[str], list[str]]:
@@ -170,12 +178,15 @@ def consented(log: Log, engine: Engine, options: RunOptions) -> Transition | Non
     if transition.obstacles:
         raise transition.obstacles[0].error
     clean = history.stopped or history.resumed or back is not None
-    clean |= set(transition.fills) == engine.plan.units.keys()  # no step of the old versions is executed again
+    if options.change.get(ALL) == Mode.FILL.value:
+        clean |= set(transition.fills) == engine.plan.units.keys()  # no step of the old versions is executed again
     if history.environment != engine.environment() and not clean:
+        whole = all(unit.operators for unit in engine.plan.units.values())
+        anew = "; or compute all of it anew (--change all=fill)" if whole else ""
         raise DataError(
             "ENVIRONMENT_CHANGED",
             "versions or settings have changed, and the last run did not stop cleanly: run the old program once under "
-            "the recorded ones with --available-now, then change it; or compute all of it anew (--change all=fill)",
+            f"the recorded ones with --available-now, then change it{anew}",
         )
     return transition
 
@@ -345,6 +356,7 @@ def _undone_by_states(
             and is_whole(base, {name})
             and is_whole(now, {name})
             and held[name] == own_number_at(now, name, last)
+            and transition.undone[name] == own_number_at(base, name, cuts[unit.name])
         ):
             found[name] = state_at(now, unit.name, last)
     return found

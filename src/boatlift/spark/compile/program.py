@@ -21,6 +21,7 @@ from boatlift.spark.compile.operator import Columns, Compiled, Compiler, Kit, Ot
 from boatlift.spark.compile.unit import CompiledUnit
 from boatlift.spark.plans.as_written import as_written
 from boatlift.spark.plans.column_rules import check_sink_key, refuse_reserved, refuse_types
+from boatlift.spark.plans.fingerprint import reaching
 from boatlift.spark.session.jvm import unless_gone
 
 
@@ -109,7 +110,7 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
     for name, unit in plan.units.items():
         if unit.rereads_source:
             _check_rereads(unit, plan)
-        program.units[name] = compiled = _compile(unit, plan, given, registry, kit)
+        program.units[name] = compiled = _compile(unit, plan, given, registry, kit, texts)
         columns = compiled.columns
         given[name] = replace(columns, of_step=False)
         refuse_types(columns.schema, name, compared=unit.materialised or compiled.top is None or compiled.top.compares)
@@ -123,18 +124,21 @@ def _compile_units(program: CompiledProgram, registry: Registry) -> None:
             layouts.setdefault(name_of_operator, operator.layout)
             if operator.own_state is not None:
                 states.setdefault(name_of_operator, operator.own_state)
-        texts |= {each.name: as_written(each) for each in unit.operators if each.name not in texts}
     program.identity.update(identity_of(plan, schemas, plans, states, texts, layouts))
 
 
-def _compile(unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit) -> CompiledUnit:
+def _compile(
+    unit: Unit, plan: Plan, given: Mapping[str, Columns], registry: Registry, kit: Kit, texts: dict[str, str]
+) -> CompiledUnit:
     leaves = {name: given[name] for name in unit.reads}
     for name, columns in leaves.items():
         refuse_reserved(_names(columns, plan), name)
     here, operators = dict(leaves), dict[str, Compiled]()
     for operator in unit.operators:
         inputs = [here[read] for read in operator.reads]
-        operators[operator.name] = made = registry.operators[type(operator)](operator, inputs, kit)
+        with reaching() as reached:
+            operators[operator.name] = made = registry.operators[type(operator)](operator, inputs, kit)
+        texts.setdefault(operator.name, "" if reached.tables else as_written(operator, reached.functions))
         here[operator.name] = made.columns
     return CompiledUnit.of(unit, leaves, operators, plan.rows_of(unit.name).unique, kit)
 

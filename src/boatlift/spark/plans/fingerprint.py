@@ -11,6 +11,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +71,38 @@ _ARRAY = re.compile(r"\[[BCDFIJSZ]@[0-9a-f]+")
 _BYTES = "[bytes]"
 
 
+@dataclass(slots=True)
+class Reached:
+    """What plans that were hashed reach beside the text of their operator.
+
+    Attributes:
+        tables: Whether they have static rows.
+        functions: Their Python functions, pickled.
+    """
+
+    tables: bool = False
+    functions: list[bytes] = field(default_factory=list)
+
+
+_reached: ContextVar[Reached] = ContextVar("_reached")
+
+
+@contextmanager
+def reaching() -> Iterator[Reached]:
+    """Note what the plans that are hashed meanwhile reach."""
+    reset = _reached.set(Reached())
+    try:
+        yield _reached.get()
+    finally:
+        _reached.reset(reset)
+
+
+def note_tables(contents: list[Any]) -> None:
+    """Note the digests of static tables that a plan has, if there are any."""
+    if contents and (reached := _reached.get(None)) is not None:
+        reached.tables = True
+
+
 def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
     """Return the canonical hash of a frame's analysed plan: 32 hexadecimal digits (xxh3-128).
 
@@ -80,6 +115,7 @@ def fingerprint(frame: DataFrame, *, content: bool = True) -> str:
     parts = written(frame, plan)
     if content and marked:
         parts.append([content_of(subplan(frame, path)) for path in _static_leaves(plan)])
+        note_tables(parts[-1])
     return xxhash.xxh3_128_hexdigest(json.dumps(parts, sort_keys=True).encode())
 
 
@@ -92,7 +128,10 @@ def written(frame: DataFrame, plan: Tree, more: str = "") -> list[Any]:
     text = analysed_text(frame)
     parts: list[Any] = [canonical(plan), canonical_text(text, more)]
     if calls_python(frame):
-        parts.append([describe_pickled(command) for command in python_functions(frame)])
+        functions = python_functions(frame)
+        parts.append(list(map(describe_pickled, functions)))
+        if (reached := _reached.get(None)) is not None:
+            reached.functions += functions
     if _BYTES in json.dumps(parts):
         parts.append(literals(frame))
     return parts

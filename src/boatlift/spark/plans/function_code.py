@@ -6,26 +6,25 @@ Pickles would not do: they contain addresses, file names and line numbers.
 from __future__ import annotations
 
 import json
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
-from functools import partial
+from datetime import date, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property, partial
+from pathlib import PurePath
 from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
+from uuid import UUID
 
 import xxhash
 
 _SLOTS = MemberDescriptorType
-_OF_EVERY_CLASS = frozenset(
-    (
-        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__slots__", "__hash__"),
-        *("__annotations__", "__annotate__", "__annotate_func__", "__annotations_cache__", "__orig_bases__"),
-        *("__firstlineno__", "__static_attributes__", "__abstractmethods__", "_abc_impl", "__replace__"),
-        *("__dataclass_params__", "__dataclass_fields__", "__match_args__", "__parameters__"),
-    )
-)
-"""Members of a class that say nothing of its methods and constants."""
+_SCALARS = (type(None), bool, int, float, complex, str, bytes)
+_AS_THEY_PRINT = (date, time, timedelta, Decimal, UUID, PurePath, range)
 
 
 def describe_function(function: Any) -> Any:
@@ -35,12 +34,12 @@ def describe_function(function: Any) -> Any:
 
 def describe_pickled(command: bytes) -> Any:
     """Describe a pickled function; see `describe_function`."""
-    return describe_function(_loaded(command))
+    return describe_function(loaded(command))
 
 
 def versions_of_libraries(commands: Iterable[bytes]) -> dict[str, str]:
     """Return the versions of the packages that pickled functions use, by name; they are part of no hash."""
-    return libraries_of(*map(_loaded, commands))
+    return libraries_of(*map(loaded, commands))
 
 
 def libraries_of(*functions: Any) -> dict[str, str]:
@@ -53,7 +52,8 @@ def libraries_of(*functions: Any) -> dict[str, str]:
     return {name: version for name, version in sorted(versions.items()) if version}
 
 
-def _loaded(command: bytes) -> Any:
+def loaded(command: bytes) -> Any:
+    """Return the function that Spark has pickled."""
     from pyspark import Broadcast
     from pyspark.serializers import CPickleSerializer
 
@@ -79,11 +79,14 @@ class FunctionDescriber:
         self.libraries: set[str] = set()
 
     def value(self, value: Any) -> Any:
-        if value is None or isinstance(value, bool | int | float | str | bytes | complex):
+        if isinstance(value, Enum):
+            return ["enum", type(value).__qualname__, value.name, self.value(value.value)]
+        if isinstance(value, (*_SCALARS, *_AS_THEY_PRINT)):
             return f"{type(value).__name__} {value!r}"
+        if isinstance(value, re.Pattern):
+            return ["pattern", self.value(value.pattern), value.flags]
         if isinstance(value, ModuleType):
-            self.is_library(value.__name__)
-            return ["module", value.__name__]
+            return self.value_of_module(value.__name__)
         if id(value) in self._seen:
             return ["again", self._seen[id(value)][0]]
         self._seen[id(value)] = (len(self._seen), value)
@@ -102,6 +105,10 @@ class FunctionDescriber:
         if isinstance(value, CodeType):
             return self.code(value)
         return self.object(value)
+
+    def value_of_module(self, name: str) -> Any:
+        self.is_library(name)
+        return ["module", name]
 
     def function(self, function: FunctionType) -> Any:
         if self.is_library(function.__module__):
@@ -162,10 +169,8 @@ class FunctionDescriber:
         described: list[Any] = ["object", kind.__module__, kind.__qualname__]
         if self.is_library(kind.__module__):
             return described
-        members = {name: _bare(member) for name, member in vars(kind).items() if name not in _OF_EVERY_CLASS}
-        if is_dataclass(kind):
-            members = {name: member for name, member in members.items() if not _is_generated(member)}
-        members = {name: member for name, member in members.items() if not isinstance(member, _SLOTS)}
+        members = {name: _bare(member) for name, member in vars(kind).items()}
+        members = {name: member for name, member in members.items() if _tells(name, member, kind)}
         described += [self.value(members), self.value([base for base in kind.__bases__ if base is not object])]
         if not isinstance(value, type):
             slots = [name for each in kind.__mro__ for name, member in vars(each).items() if isinstance(member, _SLOTS)]
@@ -175,15 +180,30 @@ class FunctionDescriber:
 
 
 def _bare(member: Any) -> Any:
-    """Return the functions of a member of a class."""
+    """Return the function of a member of a class."""
     if isinstance(member, property):
-        return [member.fget, member.fset]
+        return member.fget
+    if isinstance(member, cached_property):
+        return member.func
     return member.__func__ if isinstance(member, staticmethod | classmethod) else member
 
 
-def _is_generated(member: Any) -> bool:
-    """Return whether a method is one that `dataclass` makes of the fields."""
-    return isinstance(member, FunctionType) and member.__code__.co_filename == "<string>"
+def _tells(name: str, member: Any, kind: type) -> bool:
+    """Return whether a member of a class is one that the user wrote: a function, or a constant.
+
+    Other objects may differ in every process: libraries keep caches and schemas in classes.
+    """
+    if isinstance(member, FunctionType):  # `dataclass` makes some of the fields
+        return not (is_dataclass(kind) and member.__code__.co_filename == "<string>")
+    return not name.startswith("_") and _is_constant(member)
+
+
+def _is_constant(value: Any) -> bool:
+    if isinstance(value, list | tuple | set | frozenset):
+        return all(map(_is_constant, value))
+    if isinstance(value, dict):
+        return all(map(_is_constant, (*value.keys(), *value.values())))
+    return isinstance(value, (*_SCALARS, *_AS_THEY_PRINT, Enum, re.Pattern))
 
 
 def _names(code: CodeType) -> set[str]:

@@ -268,6 +268,7 @@ class LogHistory:
         decided = [msgspec.structs.replace(each, who=change.renamed.get(each.who, each.who)) for each in decided]
         self.decisions = {(each.what, each.who, each.time): each for each in decided}
         self.program, self.tainted = change.program, frozenset(change.tainted)
+        self.work = {unit: done for unit, done in self.work.items() if unit in now}
         for fact in change.facts:
             live.apply(fact)
         self.cursors.update(change.cursors)
@@ -301,6 +302,7 @@ class LogHistory:
         self.cursors, self.names = past.cursors, past.names
         self.committed, self.decisions, self.points = past.committed, past.decisions, past.points
         self.numbers, self.tainted = past.numbers, past.tainted
+        self.work = {}
 
     def _points_after(self, change: Evolved) -> dict[str, KeptPoint]:
         """Return the points that outlive a transition.
@@ -347,6 +349,10 @@ class LogHistory:
             self.live_records.forget(before.keys() - now.keys(), edges_of(before) - edges_of(now))
         self.program, self.heir = claim.program, ""
         self.stopped, self.resumed = False, resumed
+
+    def claimed_environment(self) -> dict[str, Any]:
+        """Return the environment of the newest claim, whose owner may have been refused since."""
+        return self.environment if self._claimed is None else self._claimed
 
     def _goes_on(self) -> bool:
         """Return whether no work has been done since a clean shutdown, now that another owner begins."""
