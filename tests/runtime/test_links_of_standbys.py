@@ -15,6 +15,7 @@ from boatlift.runtime.host import standby as standby_module
 from boatlift.runtime.host.ownership import Life
 from boatlift.runtime.inspect.status import status_at
 from boatlift.runtime.peers.channel import Beat
+from boatlift.runtime.peers.detector import Detector
 from boatlift.runtime.peers.follower import FollowerLink, Lost
 from boatlift.runtime.peers.owner import OwnerLink
 from boatlift.storage.records.records import Claim
@@ -48,11 +49,26 @@ def relay(monkeypatch: pytest.MonkeyPatch) -> Iterator[Relay]:
     made.close()
 
 
+@pytest.fixture
+def beats(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When a standby has heard a beat: before the first one, silence says nothing of an owner."""
+    hear, heard = Detector.heard_beat, list[float]()
+
+    def heard_beat(detector: Detector, now: float, still: float = 0.0) -> None:
+        hear(detector, now, still)
+        heard.append(now)
+
+    monkeypatch.setattr(Detector, "heard_beat", heard_beat)
+    return heard
+
+
 @pytest.mark.parametrize("both", [False, True], ids=["to the standby", "both"])
-def test_a_link_that_is_cut_costs_a_takeover_and_nothing_else(tmp_path: Path, relay: Relay, both: bool) -> None:
+def test_a_link_that_is_cut_costs_a_takeover_and_nothing_else(
+    tmp_path: Path, relay: Relay, beats: list[float], both: bool
+) -> None:
     world = World(rows=30)
     with idle_owner(world, tmp_path) as owner, standby(world, tmp_path) as heir:
-        until(lambda: heir.told("is ready"))
+        until(lambda: bool(beats) and heir.told("is ready"))
         relay.to_client.clear()
         if both:
             relay.to_server.clear()

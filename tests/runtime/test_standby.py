@@ -48,7 +48,8 @@ def test_standbys_go_on_one_after_the_other_and_nothing_is_lost_or_doubled(
         lives += 1
         heir = Process(world, MortalStore.of(tmp_path, Fate(calls + lives, after=after)), standby=True)
         error = process.work.result()
-        assert error is None or isinstance(error, KilledError)
+        # On a loaded machine one that lives is taken for dead, too: it is fenced.
+        assert error is None or isinstance(error, KilledError | FencedError)
         if Log.open(open_store(tmp_path), "flow").history.stopped:  # perhaps by a process that died just after it
             break
         until(lambda heir=heir: heir.told("is taken for dead"))

@@ -51,6 +51,8 @@ for full, room in product(("store", "sinks"), ROOMS):
     place = here / f"{full}-{room}"
     disk = place / "disk-of-store" if full == "store" else place
     small_disk(disk)
+    if full == "sinks":
+        small_disk(place / "disk-of-store")
     make_data(place / "data")
     ballast = fill(disk, room)
     first = outcome(place)
